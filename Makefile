@@ -1,0 +1,97 @@
+# Every target does its own set-up: `make demo` or `make test` on a fresh machine with Python 3.11+ and make needs nothing before it.
+
+PYTHON ?= python3
+# Interpreter for the real engines; by default that of .venv/ if they run on it, else the first that uv finds.
+STACKS_PYTHON ?=
+# PyTorch's CPU wheel index, where pip's own settings do not already lead to the CPU build (requirements/README.md).
+TORCH_INDEX ?=
+# Options for the demo: make demo ARGS="--port 9000 --no-calibrate"
+ARGS ?=
+# Options for pytest: make test TESTS="tests/routing -x"
+TESTS ?=
+
+BIN := .venv/bin
+UV := $(BIN)/uv
+TRITON := .stacks/triton
+VLLM := .stacks/vllm
+FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
+# Byte code is compiled once here, not at every start of an engine.
+INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help install stacks demo check test test-fast format lock clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(BIN)/.installed ## the gateway, the load tester and the demo, into .venv/
+
+stacks: $(TRITON)/.installed $(VLLM)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.5 GB)
+
+demo: install ## two engines, one gateway: measure where they cross, then serve (ARGS="--stack cpu" for the real servers)
+	@$(BIN)/crossover demo $(ARGS)
+
+check: $(BIN)/.dev ## formatting, lint, types, layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: check stacks ## check, then every test on both stacks
+	$(BIN)/pytest $(TESTS)
+
+test-fast: $(BIN)/.dev ## the tests that need no real Triton or vLLM and no patience
+	$(BIN)/pytest -m "not stack and not slow and not gpu" $(TESTS)
+
+format: $(BIN)/.dev ## format, and mend what lint can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions allowed
+	$(LOCK) --upgrade requirements/build.in -o requirements/build.txt
+	$(LOCK) --upgrade pyproject.toml -o requirements/base.txt
+	$(LOCK) --upgrade pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	$(LOCK) --upgrade requirements/triton.in --no-deps -o requirements/triton.txt
+	$(LOCK) --upgrade requirements/vllm.in --override requirements/vllm.overrides -o requirements/vllm.txt \
+		$(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
+		--no-emit-package torch --no-emit-package torchaudio --no-emit-package torchcodec --no-emit-package torchvision \
+		--no-emit-package triton --no-emit-package opencv-python-headless
+
+clean: ## remove .venv/, .stacks/ and the caches
+	rm -rf .venv .stacks .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "crossover needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(BIN)/.build: requirements/build.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(BIN)/.installed: requirements/base.txt pyproject.toml $(BIN)/.build
+	$(INSTALL) --python $(BIN)/python --require-hashes -r $<
+	$(INSTALL) --python $(BIN)/python --no-build-isolation --editable .
+	@touch $@
+
+$(BIN)/.dev: requirements/dev.txt $(BIN)/.installed
+	$(INSTALL) --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+$(TRITON)/.installed: requirements/triton.txt $(BIN)/.build
+	@$(UV) venv --quiet --clear --python "$(or $(STACKS_PYTHON),$$($(FIND_PYTHON)))" $(TRITON)
+	$(INSTALL) --python $(TRITON)/bin/python --require-hashes -r $<
+	@deploy/check-libraries.sh $(TRITON)
+	@touch $@
+
+# pip and not uv for torch: pip reads the settings (PIP_FIND_LINKS, pip.conf) that say where a machine gets its wheels.
+$(VLLM)/.installed: requirements/vllm.txt requirements/torch.txt $(BIN)/.build
+	@$(UV) venv --quiet --clear --python "$(or $(STACKS_PYTHON),$$($(FIND_PYTHON)))" $(VLLM)
+	$(INSTALL) --python $(VLLM)/bin/python --require-hashes -r $<
+	@$(BIN)/pip --python $(VLLM)/bin/python install --quiet --disable-pip-version-check --no-deps -r requirements/torch.txt \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) || \
+		{ echo "no CPU build of PyTorch found: make stacks TORCH_INDEX=<PyTorch's CPU wheel index>" >&2; exit 1; }
+	@deploy/check-libraries.sh $(VLLM)
+	@touch $@

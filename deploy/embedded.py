@@ -1,0 +1,54 @@
+"""The embedded stack: the reference engine behind Triton's wire and behind vLLM's; needs nothing but Python.
+
+In: a pace, or none. Out: a Stack. Starts nothing itself.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from deploy.ports import LOCALHOST, find_free, listens
+from deploy.probes import answers
+from deploy.processes import Process
+from deploy.stacks import WEIGHTS, Stack, backends
+from engines.reference.curve import load_curve, true_crossing
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Slow motion for the reference engine: measured latencies times `time_scale`, for answers of `answer_tokens`."""
+
+    time_scale: float
+    answer_tokens: int
+
+    @property
+    def crossing(self) -> float:
+        """Requests in flight at which the paced pair truly crosses; the same at every time scale."""
+        return true_crossing(load_curve("trtllm"), load_curve("vllm"), self.answer_tokens)
+
+    def options(self, curve: str) -> tuple[str, ...]:
+        return ("--curve", curve, "--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
+
+
+def embedded(pace: Pace | None = None) -> Stack:
+    """The reference engine behind Triton's wire and behind vLLM's; without a pace as fast as this machine can."""
+    grpc, metrics, http = find_free(3)
+    # Several processes share the cores: BLAS threads of their own would only get in each other's way.
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    triton = _serve("kserve", "--grpc-port", str(grpc), "--metrics-port", str(metrics))
+    vllm = _serve("vllm_http", "--port", str(http))
+    if pace:
+        triton += pace.options("trtllm")
+        vllm += pace.options("vllm")
+    return Stack(
+        name="embedded",
+        engines=(
+            Process("triton", triton, lambda: listens(grpc), environment),
+            Process("vllm", vllm, lambda: answers(f"http://{LOCALHOST}:{http}/health"), environment),
+        ),
+        backends=backends(grpc, metrics, http),
+        startup_s=60.0,
+    )
+
+
+def _serve(wire: str, *options: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"engines.reference.{wire}", "--model-dir", str(WEIGHTS), *options)

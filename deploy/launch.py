@@ -1,0 +1,40 @@
+"""Brings a stack and its gateway up together, and down again: what the demo and the tests both do.
+
+In: a Stack and a port. Out, while inside: a Launched, ready to answer. Raises LaunchError.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.ports import LOCALHOST, is_taken
+from deploy.stacks import Stack, gateway
+from deploy.supervisor import LaunchError, Supervisor
+
+LOGS = "logs"  # in the run's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A stack that runs: `url` is the gateway's, without /v1."""
+
+    stack: Stack
+    url: str
+    run_dir: Path
+    supervisor: Supervisor
+
+
+@contextmanager
+def launched(stack: Stack, port: int, run_dir: Path, report: Callable[[str, float], None]) -> Iterator[Launched]:
+    """Everything is up and ready inside; on leaving, everything is gone. Logs and crossover.yaml stay in `run_dir`."""
+    if is_taken(port):
+        raise LaunchError(f"port {port} of {LOCALHOST} is taken by another program; choose another with --port")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    configuration = run_dir / "crossover.yaml"
+    configuration.write_text(stack.configuration(port))
+    with Supervisor(run_dir / LOGS) as supervisor:
+        for process in (*stack.engines, gateway(configuration, port)):
+            supervisor.start(process)
+        supervisor.wait_until_ready(stack.startup_s, report)
+        yield Launched(stack, f"http://{LOCALHOST}:{port}", run_dir, supervisor)

@@ -1,0 +1,69 @@
+"""What a stack is: two engines with the same weights, and crossover.yaml and process of the gateway before them.
+
+embedded.py and cpu.py make one. Starts nothing itself.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from deploy.ports import LOCALHOST
+from deploy.probes import sees_every_backend
+from deploy.processes import Process
+
+ROOT = Path(__file__).resolve().parents[1]
+WEIGHTS = ROOT / "engines/reference/weights"
+MODEL = "crossover-mini"
+GATEWAY = "gateway"
+# A first guess for the measured pair; a calibration replaces it.
+FIRST_POLICY: Mapping[str, object] = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Two engines with the same weights. `backends` is that part of crossover.yaml; `startup_s` bounds the start."""
+
+    name: str
+    engines: tuple[Process, ...]
+    backends: Mapping[str, Mapping[str, object]]
+    startup_s: float
+
+    @property
+    def process_names(self) -> list[str]:
+        """Everything that runs once a gateway stands before it."""
+        return [*(engine.name for engine in self.engines), GATEWAY]
+
+    def configuration(self, port: int) -> str:
+        """The crossover.yaml of a gateway that listens on `port` of this machine."""
+        model = {
+            "id": MODEL,
+            "tokenizer": str(WEIGHTS),
+            "backends": {name: dict(backend) for name, backend in self.backends.items()},
+            "policy": dict(FIRST_POLICY),
+        }
+        return yaml.safe_dump({"listen": f"{LOCALHOST}:{port}", "models": [model]}, sort_keys=False)
+
+
+def gateway(configuration: Path, port: int) -> Process:
+    """The gateway in front of a stack; ready once it finds both engines ready."""
+    command = (crossover_script(), "serve", "-c", str(configuration))
+    # Set for some other gateway on this machine, these would override what was rendered; empty means unset.
+    environment = {"CROSSOVER_LISTEN": "", "CROSSOVER_OPERATOR_KEY": ""}
+    return Process(GATEWAY, command, lambda: sees_every_backend(f"http://{LOCALHOST}:{port}"), environment)
+
+
+def crossover_script() -> str:
+    """The command line of the environment that we run in."""
+    return str(Path(sys.executable).with_name("crossover"))
+
+
+def backends(grpc: int, metrics: int, http: int, connect_timeout_s: float = 2.0) -> dict[str, dict[str, object]]:
+    metrics_url = f"http://{LOCALHOST}:{metrics}/metrics"
+    patience: dict[str, object] = {"connect_timeout_s": connect_timeout_s}
+    return {
+        "triton": {"kind": "triton", "url": f"grpc://{LOCALHOST}:{grpc}", "metrics_url": metrics_url} | patience,
+        "vllm": {"kind": "vllm", "url": f"http://{LOCALHOST}:{http}"} | patience,
+    }

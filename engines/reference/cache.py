@@ -1,0 +1,40 @@
+"""The key-value cache: one slot per running request, each a straight line of positions.
+
+The engine keeps the slots in use dense, [0, running), so that a batch reads its keys as a view and gathers nothing.
+"""
+
+import mmap
+from math import prod
+
+import numpy as np
+
+from engines.reference.checkpoint import Floats, LlamaConfig
+
+
+class KVCache:
+    """`keys` and `values`: [layer, slot, kv_head, position, head_dim]."""
+
+    def __init__(self, config: LlamaConfig, slots: int) -> None:
+        shape = (config.layers, slots, config.kv_heads, config.context_length, config.head_dim)
+        # Zeros matter: positions after a sequence's end are read and weighed with 0, so they must be finite.
+        self.keys = reserve_zeros(shape)
+        self.values = reserve_zeros(shape)
+        self.slots = slots
+        self.capacity_tokens = slots * config.context_length
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Carries the first `length` positions of one slot over to another."""
+        for store in (self.keys, self.values):
+            store[:, target, :, :length] = store[:, source, :, :length]
+
+
+def reserve_zeros(shape: tuple[int, ...]) -> Floats:
+    """Zeros that cost memory only where they are written.
+
+    Not numpy.zeros: it asks for huge pages, and as slots are long and answers short those make the process 574 MB where
+    119 MB do (measured: 128 slots of 1,024 positions, of which 104 are used).
+    """
+    memory = mmap.mmap(-1, 4 * prod(shape), flags=mmap.MAP_PRIVATE)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # Linux, where the system may be set to use them unasked
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.float32).reshape(shape)

@@ -1,0 +1,84 @@
+"""Random draws from logits, for all rows of a batch at once.
+
+In: logits, a Rule and a fraction in [0, 1) for each row. Out: token ids. `uniforms` makes the fractions of seeds.
+Keeps no state, and no row depends on another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.reference.checkpoint import Floats
+
+BLOCK = 32
+BELOW_ONE = 1 - 2.0**-40  # times a sum it stays below the sum in float64, so that some running sum lies above
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one row is drawn; `top_k` 0 or -1 is off, as is `top_p` 1."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+def draw(logits: Floats, rules: Sequence[Rule], fractions: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Temperature, then top_k, then top_p; each row's fraction then picks from the cumulative distribution."""
+    scaled = logits / np.array([rule.temperature for rule in rules], np.float32)[:, None]
+    filtered = [row for row, rule in enumerate(rules) if rule.top_k > 0 or rule.top_p < 1]
+    if filtered:
+        kept = scaled[filtered]
+        kept[kept < smallest_kept(kept, [rules[row] for row in filtered])] = -np.inf
+        scaled[filtered] = kept
+    scaled -= scaled.max(axis=1, keepdims=True)
+    return quantile(np.exp(scaled), fractions)
+
+
+def smallest_kept(logits: Floats, rules: Sequence[Rule]) -> Floats:
+    """The least logit that survives top_k, then top_p, [rows, 1]; equals of it survive too, as vLLM's do for top_k."""
+    vocab_size = logits.shape[1]
+    firsts = np.array([vocab_size - rule.top_k if 0 < rule.top_k < vocab_size else 0 for rule in rules])[:, None]
+    ascending = np.sort(logits, axis=1)
+    weights = np.exp(ascending - ascending[:, -1:])
+    weights[np.arange(vocab_size) < firsts] = 0
+    # A token stays if the mass up to and including it exceeds 1 - top_p, counted from the least likely one up.
+    firsts = quantile(weights, 1 - np.array([rule.top_p for rule in rules]))[:, None]
+    return np.take_along_axis(ascending, firsts, axis=1)
+
+
+def quantile(weights: Floats, fractions: NDArray[np.float64]) -> NDArray[np.intp]:
+    """In each row the first index whose running sum exceeds that fraction, in [0, 1], of the whole, never of weight 0.
+
+    In two levels of blocks: one running sum over the vocabulary was the slowest call of a step, 0.9 ms for 64 x 1,024.
+    """
+    if added := -weights.shape[1] % BLOCK:
+        weights = np.pad(weights, ((0, 0), (0, added)))
+    blocks = weights.reshape(len(weights), -1, BLOCK)
+    block, fractions = descend(blocks.sum(axis=2), fractions)
+    index, _ = descend(blocks[np.arange(len(blocks)), block], fractions)
+    return block * BLOCK + index
+
+
+def descend(weights: Floats, fractions: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """That index, and how far into its own weight the fraction lies."""
+    rows = np.arange(len(weights))
+    running = weights.cumsum(axis=1, dtype=np.float64)
+    targets = np.minimum(fractions, BELOW_ONE) * running[:, -1]
+    index = (running > targets[:, None]).argmax(axis=1)
+    return index, np.maximum(1 - (running[rows, index] - targets) / weights[rows, index], 0)
+
+
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
+    """In [0, 1), a hash of seed and position (splitmix64's finalizer, twice): no state, so company changes nothing."""
+    mixed = _mix(np.array(seeds, np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    mixed = _mix(mixed + np.array(positions, np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

@@ -1,0 +1,173 @@
+"""Continuous batching: who computes what in each step, and when an answer ends.
+
+In: requests and cancellations. Out: every step's tokens. Pure and synchronous: no threads, no clock, no I/O.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from engines.reference.cache import KVCache
+from engines.reference.checkpoint import Checkpoint, Floats
+from engines.reference.generation import FinishReason, Generation
+from engines.reference.model import Model
+from engines.reference.sampling import SamplingParams, log_probabilities, sample
+
+
+@dataclass(frozen=True)
+class TokenOutput:
+    """`position` counts the answer's tokens from 1. The token that ends an answer is here too, with its reason."""
+
+    request_id: str
+    token_id: int
+    logprob: float | None
+    finish_reason: FinishReason | None
+    position: int
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """`running` holds a slot, `waiting` does not; token counts are those since the start."""
+
+    running: int
+    waiting: int
+    max_batch: int
+    kv_tokens_used: int
+    kv_tokens_total: int
+    generated_tokens: int
+    prompt_tokens: int
+    steps: int
+
+
+class Engine:
+    """Requests wait in order of arrival while `max_batch` of them run; up to `prefill_tokens` of prompts enter a step.
+
+    A running request's slot is its index in `_running`, so the cache stays dense.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, max_batch: int = 128, prefill_tokens: int = 256) -> None:
+        if max_batch < 1 or prefill_tokens < 1:
+            raise ValueError("max_batch and prefill_tokens must be at least 1")
+        self._config = checkpoint.config
+        self._model = Model(checkpoint)
+        self._cache = KVCache(checkpoint.config, max_batch)
+        self._prefill_tokens = prefill_tokens
+        self._requests: dict[str, Generation] = {}
+        self._waiting: dict[str, Generation] = {}
+        self._prefilling: dict[str, Generation] = {}
+        self._running: list[Generation] = []
+        self._generated_tokens = self._prompt_tokens = self._steps = 0
+
+    def __repr__(self) -> str:
+        return f"<Engine running={len(self._running)} waiting={len(self._waiting)} of {self._cache.slots}>"
+
+    @property
+    def context_length(self) -> int:
+        return self._config.context_length
+
+    @property
+    def vocab_size(self) -> int:
+        return self._config.vocab_size
+
+    @property
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            max_batch=self._cache.slots,
+            kv_tokens_used=sum(generation.computed for generation in self._running),
+            kv_tokens_total=self._cache.capacity_tokens,
+            generated_tokens=self._generated_tokens,
+            prompt_tokens=self._prompt_tokens,
+            steps=self._steps,
+        )
+
+    def add(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Queues a request for the next step. Raises ValueError for an id in use or a prompt that cannot run."""
+        if request_id in self._requests:
+            raise ValueError(f"request id {request_id!r} is in use")
+        if not prompt:
+            raise ValueError("the prompt is empty")
+        if len(prompt) >= self.context_length:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens; the context of {self.context_length} leaves no room"
+            )
+        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            raise ValueError(f"the prompt holds token ids outside the vocabulary of {self.vocab_size}")
+        generation = Generation(request_id, prompt, params, self.vocab_size)
+        self._requests[request_id] = self._waiting[request_id] = generation
+
+    def cancel(self, request_id: str) -> None:
+        """Frees what the request holds, in any phase; idempotent, and harmless after its end."""
+        generation = self._requests.get(request_id)
+        if generation is not None:
+            self._remove(generation)
+
+    def step(self, only: Collection[str] | None = None) -> list[TokenOutput]:
+        """One token for every request that decodes, and a budget's worth of prompts; `only` leaves the others out."""
+        self._admit()
+        scheduled = self._schedule(only)
+        if not scheduled:
+            return []
+        logits = self._model.forward([generation.chunk(tokens) for generation, tokens in scheduled], self._cache)
+        self._count(scheduled)
+        rows = [row for row, (generation, _) in enumerate(scheduled) if generation.pending == 0]
+        if len(rows) < len(scheduled):
+            logits = logits[rows]
+        return self._advance([scheduled[row][0] for row in rows], logits)
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._cache.slots:
+            generation = self._waiting.pop(next(iter(self._waiting)))
+            generation.slot = len(self._running)
+            self._running.append(generation)
+            if generation.pending > 1:
+                self._prefilling[generation.request_id] = generation
+
+    def _schedule(self, only: Collection[str] | None) -> list[tuple[Generation, int]]:
+        """Who computes how many tokens: those that decode one each, in slot order, then prompts within the budget."""
+        chosen = self._running if only is None else [g for g in self._running if g.request_id in only]
+        scheduled = [(generation, 1) for generation in chosen if generation.pending == 1]
+        budget = self._prefill_tokens
+        for generation in self._prefilling.values():
+            if budget and (only is None or generation.request_id in only):
+                tokens = min(generation.pending, budget)
+                scheduled.append((generation, tokens))
+                budget -= tokens
+        return scheduled
+
+    def _count(self, scheduled: Sequence[tuple[Generation, int]]) -> None:
+        self._steps += 1
+        for generation, tokens in scheduled:
+            generation.computed += tokens
+            if generation.computed <= generation.prompt_tokens:
+                self._prompt_tokens += tokens
+            if generation.pending <= 1:  # a prompt's last token alone is a row like any other
+                self._prefilling.pop(generation.request_id, None)
+
+    def _advance(self, generations: Sequence[Generation], logits: Floats) -> list[TokenOutput]:
+        """Samples one token for each row and frees the requests that it ends."""
+        states = [generation.state for generation in generations]
+        tokens = sample(logits, states)
+        logprobs = log_probabilities(logits, tokens, states)
+        self._generated_tokens += len(generations)
+        return [
+            self._deliver(generation, token_id, logprob)
+            for generation, token_id, logprob in zip(generations, tokens.tolist(), logprobs, strict=True)
+        ]
+
+    def _deliver(self, generation: Generation, token_id: int, logprob: float | None) -> TokenOutput:
+        finish_reason = generation.append(token_id, self.context_length)
+        if finish_reason is not None:
+            self._remove(generation)
+        return TokenOutput(generation.request_id, token_id, logprob, finish_reason, generation.state.generated)
+
+    def _remove(self, generation: Generation) -> None:
+        del self._requests[generation.request_id]
+        if self._waiting.pop(generation.request_id, None) is not None:
+            return
+        self._prefilling.pop(generation.request_id, None)
+        last = self._running.pop()
+        if last is not generation:
+            self._cache.move(last.slot, generation.slot, last.computed)
+            self._running[generation.slot] = last
+            last.slot = generation.slot

@@ -1,0 +1,70 @@
+"""The engine behind both wires: its options on the command line, and its life on threads of its own.
+
+In: parsed options. Out: an engine and its runner, started and ended.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from engines.process import CannotStart
+from engines.reference.checkpoint import load_checkpoint
+from engines.reference.curve import MEASURED_TOKENS, load_curve
+from engines.reference.engine import Engine
+from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
+from engines.reference.pacing import Pacer
+from engines.reference.runner import Runner
+
+WEIGHTS = Path(__file__).with_name("weights")
+
+
+def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> None:
+    parser.add_argument("--model-dir", type=Path, default=WEIGHTS, help="config.json, *.safetensors, tokenizer.json")
+    parser.add_argument("--served-model-name", default=served_model_name, help="default: %(default)s")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--max-batch", type=int, default=128, help="requests in the engine at once (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--curve", choices=("trtllm", "vllm"), help="pace answers by this measured curve (default: off)"
+    )
+    parser.add_argument(
+        "--time-scale", type=float, default=10.0, help="slow motion of the curve (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--answer-tokens",
+        type=int,
+        default=MEASURED_TOKENS,
+        help="typical answer; the curve's time to first token shrinks by this / 256 (default: %(default)s)",
+    )
+
+
+@contextlib.asynccontextmanager
+async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine, Runner]]:
+    """The engine of the options on its threads; tokens arrive on this event loop."""
+    try:
+        engine = Engine(load_checkpoint(options.model_dir), max_batch=options.max_batch)
+    except (OSError, ValueError) as exc:
+        raise CannotStart(f"cannot load the model: {exc}") from exc
+    runner = Runner(engine, asyncio.get_running_loop().call_soon_threadsafe, make_outlet(options))
+    # What is alive now lives to the end: no collection needs to look at it again.
+    gc.collect()
+    gc.freeze()
+    # The event loop asks a computing thread for the interpreter at every system call; by default it gets it 5 ms later.
+    sys.setswitchinterval(0.001)
+    runner.start()
+    try:
+        yield engine, runner
+    finally:
+        runner.close()
+
+
+def make_outlet(options: argparse.Namespace) -> Outlet:
+    if options.curve is None:
+        return FreeOutlet()
+    curve = load_curve(options.curve).scaled(options.time_scale, options.answer_tokens)
+    return PacedOutlet(Pacer(curve, capacity=options.max_batch))

@@ -1,0 +1,166 @@
+"""The bodies of vLLM's two generating endpoints, and what they ask of the engine.
+
+In: parsed JSON. Out: a GenerateCall whose every value the engine can take, or a WireError. Knows no connection.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from engines.reference.sampling import SamplingParams
+from engines.reference.vllm_http.errors import Invalid, WireError, invalid_body, unknown_model
+from engines.reference.vllm_http.sampling import Sampling
+from engines.reference.vllm_http.served import ServedModel
+
+Body = TypeVar("Body", bound=BaseModel)
+TokenId = Annotated[int, Field(ge=0)]
+DEFAULT_MAX_TOKENS = 16  # OpenAI's for completions
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class CompletionBody(Sampling):
+    """/v1/completions."""
+
+    model: str | None = None
+    prompt: list[TokenId] | list[list[TokenId]] | str | list[str]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = False
+    request_id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, data: Any) -> Any:  # any JSON value
+        if not isinstance(data, dict):
+            return data
+        if data.get("stream_options") and not data.get("stream"):
+            raise Invalid("Stream options can only be defined when `stream=True`.", "stream_options")
+        if data.get("prompt") in (None, ""):
+            raise Invalid("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+        return data
+
+
+class GenerateBody(BaseModel):
+    """/inference/v1/generate."""
+
+    model: str | None = None
+    token_ids: Annotated[list[TokenId], Field(min_length=1)]
+    sampling_params: Sampling
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = False
+    output_mode: Literal["tokens"] = "tokens"
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class GenerateCall:
+    """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    is_streaming: bool
+    usage: StreamOptions
+    echoes_ids: bool
+
+
+def parse_completion(data: object, model: ServedModel, request_id: str | None) -> GenerateCall:
+    body = validate(CompletionBody, data)
+    check_model(body.model, model)
+    prompt = _encode(body.prompt, model)
+    max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    _check_completion_length(len(prompt), max_tokens, model.max_model_len)
+    return GenerateCall(
+        request_id=f"cmpl-{request_id or body.request_id or model.new_id()}",
+        prompt=_check_vocabulary(prompt, model),
+        params=body.to_params(model.eos_token_ids, min(max_tokens, model.max_model_len - len(prompt))),
+        is_streaming=bool(body.stream),
+        usage=body.stream_options or StreamOptions(),
+        echoes_ids=bool(body.return_token_ids),
+    )
+
+
+def parse_generate(data: object, model: ServedModel, request_id: str | None) -> GenerateCall:
+    body = validate(GenerateBody, data)
+    check_model(body.model, model)
+    room = model.max_model_len - len(body.token_ids)
+    wanted = body.sampling_params.max_tokens
+    params = body.sampling_params.to_params(model.eos_token_ids, wanted if wanted is not None else max(room, 1))
+    _check_generate_length(len(body.token_ids), model.max_model_len)
+    return GenerateCall(
+        request_id=f"generate-tokens-{request_id or body.request_id or model.new_id()}",
+        prompt=_check_vocabulary(body.token_ids, model),
+        params=params,
+        is_streaming=bool(body.stream),
+        usage=body.stream_options or StreamOptions(),
+        echoes_ids=bool(body.return_token_ids),
+    )
+
+
+def validate(kind: type[Body], data: object) -> Body:
+    try:
+        return kind.model_validate(data)
+    except ValidationError as exc:
+        raise invalid_body(exc) from exc
+
+
+def check_model(name: str | None, model: ServedModel) -> None:
+    if name and name != model.name:
+        raise unknown_model(name, model.name)
+
+
+def _encode(prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]], model: ServedModel) -> Sequence[int]:
+    if isinstance(prompt, str):
+        return model.encode(prompt)
+    if not prompt:
+        raise WireError("You must pass at least one prompt")
+    if isinstance(prompt[0], int):
+        return [int(token_id) for token_id in prompt if isinstance(token_id, int)]
+    if len(prompt) > 1:
+        raise WireError("The reference engine takes one prompt per request.", param="prompt")
+    return _encode(prompt[0], model)
+
+
+def _check_completion_length(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
+    if max_tokens > max_model_len:
+        raise Invalid(
+            f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer "
+            "output tokens.",
+            "max_tokens",
+            max_tokens,
+        )
+    if prompt_tokens > max_model_len:
+        raise Invalid(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+            "length of the input prompt.",
+            "input_tokens",
+            prompt_tokens,
+        )
+
+
+def _check_generate_length(prompt_tokens: int, max_model_len: int) -> None:
+    if prompt_tokens > max_model_len:
+        raise WireError(
+            f"The decoder prompt (length {prompt_tokens}) is longer than the maximum model length of {max_model_len}. "
+            "Make sure that `max_model_len` is no smaller than the number of text tokens."
+        )
+    if prompt_tokens == max_model_len:
+        raise WireError(
+            f"The decoder prompt (length {prompt_tokens}) plus the number of requested output tokens (at least 1) is "
+            f"longer than the maximum model length of {max_model_len}. Make sure that `max_model_len` is no smaller "
+            "than the number of text tokens (prompt + requested output tokens)."
+        )
+
+
+def _check_vocabulary(token_ids: Sequence[int], model: ServedModel) -> tuple[int, ...]:
+    if max(token_ids) >= model.vocab_size:
+        raise WireError(f"Token id {max(token_ids)} is out of vocabulary")
+    return tuple(token_ids)

@@ -1,0 +1,177 @@
+"""The two answers vLLM gives, completion and tokens, as JSON: whole, in chunks, and the usage chunk at a stream's end.
+
+In: a GenerateCall and its tokens. Out: JSON values. Pure; a shape remembers only what has been said so far.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engines.reference.engine import TokenOutput
+from engines.reference.vllm_http.requests import GenerateCall
+from engines.reference.vllm_http.served import ServedModel
+
+Json = dict[str, Any]  # any JSON object
+FINGERPRINT = "crossover-reference"
+NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens that leave together, `total` of the answer so far, and how it ends if they are its last."""
+
+    outputs: Sequence[TokenOutput]
+    total: int
+    finish_reason: str | None = None
+    stop_reason: int | None = None
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [output.token_id for output in self.outputs]
+
+
+def usage(call: GenerateCall, completion_tokens: int) -> Json:
+    prompt_tokens = len(call.prompt)
+    total_tokens = prompt_tokens + completion_tokens
+    return {"prompt_tokens": prompt_tokens, "total_tokens": total_tokens, "completion_tokens": completion_tokens}
+
+
+class Shape(Protocol):
+    def chunk(self, piece: Piece) -> Json: ...
+
+    def usage_chunk(self, completion_tokens: int) -> Json: ...
+
+    def whole(self, piece: Piece) -> Json: ...
+
+
+class CompletionShape:
+    """/v1/completions: text, and the ids beside it if wanted."""
+
+    def __init__(self, call: GenerateCall, model: ServedModel) -> None:
+        self._call = call
+        self._model = model
+        self._decoder = model.decoder(call.prompt)
+        self._offset = 0
+        self._head: Json = {
+            "id": call.request_id,
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model.name,
+        }
+        self._prompt_ids = list(call.prompt) if call.echoes_ids else None
+
+    def chunk(self, piece: Piece) -> Json:
+        choice = self._choice(piece) | {"prompt_token_ids": self._prompt_ids, "token_ids": self._ids(piece)}
+        self._prompt_ids = None
+        chunk = self._head | {"choices": [choice]}
+        options = self._call.usage
+        if options.continuous_usage_stats and options.include_usage:
+            chunk["usage"] = usage(self._call, piece.total)
+        if piece.finish_reason is not None and not options.include_usage:
+            chunk["system_fingerprint"] = FINGERPRINT
+        return chunk
+
+    def usage_chunk(self, completion_tokens: int) -> Json:
+        used = usage(self._call, completion_tokens)
+        return self._head | {"choices": [], "usage": used, "system_fingerprint": FINGERPRINT}
+
+    def whole(self, piece: Piece) -> Json:
+        choice = self._choice(piece) | {
+            "token_ids": self._ids(piece),
+            "prompt_logprobs": None,
+            "prompt_token_ids": self._prompt_ids,
+            "routed_experts": None,
+        }
+        return self._head | {
+            "choices": [choice],
+            "service_tier": None,
+            "system_fingerprint": FINGERPRINT,
+            "usage": usage(self._call, piece.total) | NO_DETAILS,
+            "kv_transfer_params": None,
+            "ec_transfer_params": None,
+            "metrics": None,
+        }
+
+    def _choice(self, piece: Piece) -> Json:
+        return {
+            "index": 0,
+            "text": self._decoder.feed(piece.token_ids),
+            "logprobs": self._logprobs(piece) if self._call.params.logprobs else None,
+            "finish_reason": piece.finish_reason,
+            "stop_reason": piece.stop_reason,
+        }
+
+    def _ids(self, piece: Piece) -> list[int] | None:
+        return piece.token_ids if self._call.echoes_ids else None
+
+    def _logprobs(self, piece: Piece) -> Json:
+        tokens = [self._model.decode([token_id]) for token_id in piece.token_ids]
+        offsets = []
+        for token in tokens:
+            offsets.append(self._offset)
+            self._offset += len(token)
+        logprobs = [output.logprob for output in piece.outputs]
+        return {
+            "text_offset": offsets,
+            "token_logprobs": logprobs,
+            "tokens": tokens,
+            "top_logprobs": [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)],
+        }
+
+
+class TokensShape:
+    """/inference/v1/generate: ids only."""
+
+    def __init__(self, call: GenerateCall, model: ServedModel) -> None:
+        self._call = call
+        self._model = model.name
+        self._prompt_ids = list(call.prompt) if call.echoes_ids else None
+
+    def chunk(self, piece: Piece) -> Json:
+        options = self._call.usage
+        is_counting = options.continuous_usage_stats and options.include_usage
+        used = usage(self._call, piece.total) | NO_DETAILS if is_counting else None
+        chunk: Json = {"request_id": self._call.request_id, "usage": used}
+        if self._prompt_ids is not None:
+            chunk["prompt_token_ids"] = self._prompt_ids
+            self._prompt_ids = None
+        return chunk | {"output_mode": "tokens", "choices": [self._choice(piece)]}
+
+    def usage_chunk(self, completion_tokens: int) -> Json:
+        used = usage(self._call, completion_tokens)
+        return {"request_id": self._call.request_id, "usage": used, "output_mode": "tokens", "choices": []}
+
+    def whole(self, piece: Piece) -> Json:
+        return {
+            "request_id": self._call.request_id,
+            "model": self._model,
+            "created": int(time.time()),
+            "usage": usage(self._call, piece.total) | NO_DETAILS,
+            "prompt_logprobs": None,
+            "prompt_token_id_logprobs": None,
+            "prompt_token_ids": self._prompt_ids,
+            "mm_placeholders": None,
+            "metrics": None,
+            "kv_transfer_params": None,
+            "ec_transfer_params": None,
+            "output_mode": "tokens",
+            "choices": [self._choice(piece)],
+        }
+
+    def _choice(self, piece: Piece) -> Json:
+        is_last = piece.finish_reason is not None
+        return {
+            "index": 0,
+            "finish_reason": piece.finish_reason,
+            "stop_reason": piece.stop_reason,
+            "token_ids": piece.token_ids,
+            "routed_experts": None,
+            "sampling_mask": None,
+            "weight_versions": [{"version": "default", "start": 0, "end": piece.total}] if is_last else None,
+            "logprobs": self._logprobs(piece) if self._call.params.logprobs else None,
+        }
+
+    def _logprobs(self, piece: Piece) -> Json:
+        entries = [{"token_id": o.token_id, "logprob": o.logprob, "rank": None} for o in piece.outputs]
+        return {"content": [entry | {"top_logprobs": [entry]} for entry in entries]}

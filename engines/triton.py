@@ -1,0 +1,193 @@
+"""python -m engines.triton: run the tritonserver that the wheel nvidia-pytriton carries, with our model repository.
+
+In: an environment with that wheel. Out: a child that serves until a signal, and one ready line.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from engines import process
+from engines.process import CannotStart
+from engines.pytriton import Environment, backend_directory
+
+ROOT = Path(__file__).resolve().parents[1]
+_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # a proxy does not see this machine's ports
+SHARED_MEMORY = Path("/dev/shm")
+LOG_LINES = 20
+
+
+def command(options: argparse.Namespace, environment: Environment, backends: Path, shared_memory: str) -> list[str]:
+    return [
+        str(environment.triton / "bin/tritonserver"),
+        f"--model-repository={options.model_repository}",
+        f"--backend-directory={backends}",
+        *(f"--{door}-address={options.host}" for door in ("grpc", "http", "metrics")),
+        *(f"--{door}-port={getattr(options, f'{door}_port')}" for door in ("grpc", "http", "metrics")),
+        # Servers of one machine must not share these regions.
+        f"--backend-config=python,shm-region-prefix-name={shared_memory}",
+        # A client's keepalive every ten seconds is welcome; by default it would be sent away after two of them.
+        "--grpc-http2-min-recv-ping-interval-without-data=10000",
+        "--grpc-http2-max-ping-strikes=0",
+        "--grpc-keepalive-permit-without-calls=1",
+        f"--exit-timeout-secs={options.exit_timeout}",
+        "--disable-auto-complete-config",
+        "--allow-gpu-metrics=false",
+        "--allow-cpu-metrics=false",
+    ]
+
+
+def child_environment(options: argparse.Namespace, environment: Environment) -> Mapping[str, str]:
+    return {
+        **os.environ,  # noqa: TID251 - a process launcher
+        "LD_LIBRARY_PATH": environment.library_path(),
+        "CROSSOVER_ROOT": str(ROOT),
+        "CROSSOVER_SITE_PACKAGES": str(environment.packages),
+        "CROSSOVER_MODEL_DIR": str(options.model_dir.absolute()),
+    }
+
+
+@contextlib.asynccontextmanager
+async def running(options: argparse.Namespace, output: IO[bytes]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """tritonserver as a child; it has ended, and left nothing in shared memory, when the block is left."""
+    environment = Environment.at(options.venv)
+    shared_memory = f"crossover_{os.getpid()}_"
+    with backend_directory(environment) as backends:
+        child = await asyncio.create_subprocess_exec(
+            *command(options, environment, backends, shared_memory),
+            env=child_environment(options, environment),
+            stdout=output,
+            stderr=output,
+            process_group=0,
+        )
+        try:
+            yield child
+        finally:
+            await end(child, options.exit_timeout + 1)
+            remove_regions(shared_memory)
+
+
+def remove_regions(prefix: str) -> None:
+    """What a killed server left behind; one that ended well has left nothing."""
+    for region in SHARED_MEMORY.glob(f"{prefix}*"):
+        region.unlink(missing_ok=True)
+
+
+async def end(child: asyncio.subprocess.Process, grace_s: float) -> None:
+    if child.returncode is None:
+        child.terminate()
+    try:
+        async with asyncio.timeout(grace_s):
+            await child.wait()
+    except TimeoutError:
+        child.kill()
+        await child.wait()
+    finally:
+        # One that is killed, or stopped while it loads, leaves its Python stub behind, which never ends by itself.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+async def wait_until_ready(
+    child: asyncio.subprocess.Process, options: argparse.Namespace, stopped: asyncio.Event
+) -> None:
+    """Asks for the model, for the server itself is ready before it has looked for one. CannotStart if it ends first.
+
+    Returns early when `stopped` is set.
+    """
+    url = f"http://{options.host}:{options.http_port}/v2/models/{options.model}/ready"
+    try:
+        async with asyncio.timeout(options.start_timeout):
+            while not (stopped.is_set() or await asyncio.to_thread(is_ready, url)):
+                if child.returncode is not None:
+                    raise CannotStart(f"tritonserver ended with exit code {child.returncode}")
+                await asyncio.sleep(0.1)
+    except TimeoutError as exc:
+        raise CannotStart(f"tritonserver was not ready within {options.start_timeout:g} s") from exc
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with _open(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+async def serve(options: argparse.Namespace) -> None:
+    for door in ("grpc", "http", "metrics"):
+        process.check_free(options.host, getattr(options, f"{door}_port"))
+    stopped = process.stop_signal()
+    with log_file(options.log) as log:
+        async with running(options, log) as child:
+            try:
+                await wait_until_ready(child, options, stopped)
+            except CannotStart as exc:
+                raise CannotStart(f"{exc}; from its log:\n{complaints(log)}") from exc
+            if not stopped.is_set():
+                announce(options)
+            await serve_until(stopped, child)
+
+
+def announce(options: argparse.Namespace) -> None:
+    grpc, http, metrics = (f"{options.host}:{getattr(options, f'{door}_port')}" for door in ("grpc", "http", "metrics"))
+    process.announce(f"grpc://{grpc} http://{http} http://{metrics}/metrics")
+
+
+def log_file(path: Path | None) -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="crossover-triton-") if path is None else path.open("w+b")
+
+
+def complaints(log: IO[bytes]) -> str:
+    """The lines logged as errors, else the last ones."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").splitlines()
+    errors = [line for line in lines if re.match(r"E\d{4} |error: ", line)]
+    return "\n".join((errors or lines)[-LOG_LINES:])
+
+
+async def serve_until(stopped: asyncio.Event, child: asyncio.subprocess.Process) -> None:
+    """CannotStart, too late as it is, if the child ends first: whoever waits for us has to know."""
+    async with asyncio.TaskGroup() as group:
+        signalled = group.create_task(stopped.wait())
+        ended = group.create_task(child.wait())
+        await asyncio.wait([signalled, ended], return_when=asyncio.FIRST_COMPLETED)
+        is_over = ended.done()
+        signalled.cancel()
+        ended.cancel()
+    if is_over:
+        raise CannotStart(f"tritonserver ended by itself with exit code {child.returncode}")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m engines.triton", description=__doc__)
+    parser.add_argument("--venv", type=Path, default=ROOT / ".stacks/triton", help="default: %(default)s")
+    parser.add_argument(
+        "--model-repository", type=Path, default=ROOT / "model_repo/python", help="default: %(default)s"
+    )
+    parser.add_argument("--model", default="tensorrt_llm", help="the model to wait for (default: %(default)s)")
+    parser.add_argument("--model-dir", type=Path, default=ROOT / "engines/reference/weights", help="weights it serves")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--grpc-port", type=int, default=8001, help="default: %(default)s")
+    parser.add_argument("--http-port", type=int, default=8000, help="default: %(default)s")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="default: %(default)s")
+    parser.add_argument("--start-timeout", type=float, default=120.0, help="seconds (default: %(default)s)")
+    parser.add_argument(
+        "--exit-timeout", type=int, default=5, help="seconds for requests in flight (default: %(default)s)"
+    )
+    parser.add_argument("--log", type=Path, help="file for tritonserver's log (default: shown only if it cannot start)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(process.run(serve(parse(sys.argv[1:]))))

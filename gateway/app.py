@@ -1,0 +1,110 @@
+"""The composition root: builds every room from Settings and joins them into one ASGI app.
+
+The only module that knows everyone. Paths under /v1/ go to the inference app, all others to the operator's FastAPI.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from gateway import __version__
+from gateway.api import Inference, ModelList
+from gateway.backends.triton import TritonBackend
+from gateway.backends.vllm import VLLMBackend
+from gateway.core import Backend
+from gateway.language import ModelLanguage, UnusableTokenizer
+from gateway.metrics import Metrics
+from gateway.operator import install_operator
+from gateway.routing import Fleet, Router
+from gateway.settings import BackendSettings, Settings, TritonSettings, VLLMSettings
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One gateway, built: its two ASGI apps and what they stand on."""
+
+    inference: Inference
+    operator: FastAPI
+    router: Router
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_inference = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        await (self.inference if is_inference else self.operator)(scope, receive, send)
+
+
+def compose(settings: Settings, languages: Mapping[str, ModelLanguage], fleets: Sequence[Fleet]) -> App:
+    """Join rooms that exist already."""
+    router = Router(fleets)
+    metrics = Metrics(router.state)
+    operator = FastAPI(title="Crossover", version=__version__)
+    install_operator(operator, router, metrics, settings.operator_key)
+    inference = Inference(ModelList(languages, created=int(time.time())), router, metrics, settings)
+    return App(inference, operator, router, metrics)
+
+
+@asynccontextmanager
+async def open_app(settings: Settings) -> AsyncIterator[App]:
+    """A gateway that runs: languages loaded, backends open and probed. Raises UnusableTokenizer."""
+    # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
+    languages = {model.id: await asyncio.to_thread(ModelLanguage.load, model.tokenizer) for model in settings.models}
+    async with AsyncExitStack() as stack:
+        fleets = []
+        for model in settings.models:
+            backends = {name: _make_backend(slice_) for name, slice_ in model.backends.items()}
+            for backend in backends.values():
+                stack.push_async_callback(backend.aclose)
+            fleets.append(Fleet(model, backends, settings.probe))
+        app = compose(settings, languages, fleets)
+        await stack.enter_async_context(app.router.watching())
+        yield app
+
+
+def _make_backend(settings: BackendSettings) -> Backend:
+    match settings:
+        case TritonSettings():
+            return TritonBackend(settings)
+        case VLLMSettings():
+            return VLLMBackend(settings)
+
+
+class Gateway:
+    """The ASGI app of `build_app`: an App for as long as the server lives."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._app: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif self._app is not None:
+            await self._app(scope, receive, send)
+        else:
+            raise RuntimeError("the server sent a request before lifespan.startup had completed")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()  # lifespan.startup
+        try:
+            async with open_app(self._settings) as self._app:
+                await send({"type": "lifespan.startup.complete"})
+                await receive()  # lifespan.shutdown
+        except UnusableTokenizer as exc:
+            await send({"type": "lifespan.startup.failed", "message": str(exc)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    def give_up(self) -> None:
+        """End every answer under way with an error event, for a server that must go now."""
+        if self._app is not None:
+            self._app.inference.give_up()
+
+
+def build_app(settings: Settings) -> Gateway:
+    """An ASGI app for any server that speaks the lifespan protocol."""
+    return Gateway(settings)

@@ -1,0 +1,186 @@
+"""What every adapter owes its sink: ids in order, one end, then silence; and an end even when the engine goes dumb.
+
+Adapters feed in decoded ids and ends; the sink hears them by plain calls. Knows no wire and no connection.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from gateway.core import FinishReason, Sink
+from gateway.errors import (
+    BackendError,
+    BackendLost,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    GatewayError,
+)
+
+End: TypeAlias = FinishReason | GatewayError
+
+SWEEPS_PER_TIMEOUT = 8  # a silent call ends at most an eighth of the limit late
+
+
+class LiveCall(ABC):
+    """One generation under way. An adapter calls `feed` and `fail`, and `release` when its connection is free again."""
+
+    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int) -> None:
+        self._calls = calls
+        self._sink = sink
+        self._max_tokens = max_tokens
+        self._delivered = 0
+        self._silent_sweeps = 0
+        self.is_over = False
+        calls.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} tokens={self._delivered} {'over' if self.is_over else 'live'}>"
+
+    @abstractmethod
+    def hang_up(self) -> None:
+        """Leave the engine now, so that it stops working for us; idempotent."""
+
+    def feed(self, token_ids: Sequence[int], end: End | None = None) -> None:
+        """Hand on what one read brought: new ids, possibly none, and the end if it came with them."""
+        if token_ids and not self.is_over:
+            self._hand_on(token_ids)
+        # A sink may cancel from inside tokens(), for instance when a stop string is complete: so ask again.
+        if end is not None and not self.is_over:
+            self._end(end)
+
+    def fail(self, error: GatewayError) -> None:
+        """End with an error and leave the engine; nothing happens when the call is over."""
+        if not self.is_over:
+            self._end(error)
+
+    def fail_unless_begun(self, error: GatewayError) -> None:
+        """End with an error if nothing has been delivered yet."""
+        if not self._delivered:
+            self.fail(error)
+
+    def cancel(self) -> None:
+        """core.Call's. After a normal end it lets the exchange run out, so that its connection can be used again."""
+        if not self.is_over:
+            self._close()
+            self._leave()
+
+    def release(self) -> None:
+        """Nothing of the engine's is held any more."""
+        self._calls.discard(self)
+
+    def sweep(self) -> None:
+        """Give up when sweep after sweep nothing has come: neither an id nor, after the end, the exchange's own end."""
+        self._silent_sweeps += 1
+        if self._silent_sweeps <= SWEEPS_PER_TIMEOUT:
+            return
+        if self.is_over:
+            self._leave()
+        else:
+            self._end(self._calls.timeout_error())
+
+    def _hand_on(self, token_ids: Sequence[int]) -> None:
+        self._silent_sweeps = 0
+        self._delivered += len(token_ids)
+        if self._delivered > self._max_tokens:  # max_tokens is all that bounds the buffers downstream
+            self._end(BackendProtocolError(f"{self._calls.backend} sent more tokens than the request allows"))
+        else:
+            self._sink.tokens(token_ids)
+
+    def _end(self, end: End) -> None:
+        sink = self._close()
+        if isinstance(end, GatewayError):
+            self._leave()
+            sink.fail(self._as_of_now(end))
+        else:
+            sink.finish(end)
+
+    def _close(self) -> Sink:
+        """From here on silence. The sink is let go: it and its call must not keep each other in memory."""
+        self.is_over = True
+        sink, self._sink = self._sink, NOBODY
+        return sink
+
+    def _as_of_now(self, error: GatewayError) -> GatewayError:
+        """Unavailable promises that nothing was answered; once tokens have gone out that no longer holds."""
+        if self._delivered and isinstance(error, BackendUnavailable):
+            return (BackendLost if error.is_down else BackendError)(error.message)
+        return error
+
+    def _leave(self) -> None:
+        self.hang_up()
+        self.release()
+
+
+class _Nobody:
+    """The sink of a call that is over."""
+
+    def tokens(self, token_ids: Sequence[int]) -> None:
+        pass
+
+    def finish(self, reason: FinishReason) -> None:
+        pass
+
+    def fail(self, error: GatewayError) -> None:
+        pass
+
+
+NOBODY = _Nobody()
+
+
+class LiveCalls:
+    """The calls of one backend, and the one timer that ends those whose engine has gone silent.
+
+    One sweep for all: a timer set and reset for every token would cost more than passing the token on. Silence is
+    counted in sweeps, not read off a clock: should our own process have been held up, ids wait in its sockets unread.
+    """
+
+    def __init__(self, backend: str, idle_timeout_s: float) -> None:
+        self.backend = backend
+        self._idle_timeout_s = idle_timeout_s
+        self._calls: set[LiveCall] = set()
+        self._next_sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __repr__(self) -> str:
+        return f"<LiveCalls {self.backend} {len(self)}>"
+
+    def add(self, call: LiveCall) -> None:
+        self._calls.add(call)
+        if self._next_sweep is None:
+            self._arm()
+
+    def discard(self, call: LiveCall) -> None:
+        self._calls.discard(call)
+
+    def fail_waiting(self) -> None:
+        """The engine does not answer probes: what has not begun may be tried elsewhere instead of waiting for silence.
+
+        A vLLM that is told to end, for one, keeps its connections open and says nothing more on them.
+        """
+        for call in tuple(self._calls):
+            call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))
+
+    def close(self, error: GatewayError) -> None:
+        """End every call with `error` and stop the timer."""
+        for call in tuple(self._calls):
+            call.fail(error)
+        if self._next_sweep is not None:
+            self._next_sweep.cancel()
+
+    def timeout_error(self) -> GatewayError:
+        return BackendTimeout(f"{self.backend} sent nothing for {self._idle_timeout_s:g} s")
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._next_sweep = loop.call_later(self._idle_timeout_s / SWEEPS_PER_TIMEOUT, self._sweep)
+
+    def _sweep(self) -> None:
+        self._next_sweep = None
+        if self._calls:
+            self._arm()
+        for call in tuple(self._calls):
+            call.sweep()

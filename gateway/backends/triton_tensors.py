@@ -1,0 +1,216 @@
+"""Triton's wire: a GenerateRequest to the `tensorrt_llm` model's tensors, and its streamed responses back to ids.
+
+Protobuf messages in and out by plain calls; knows no channel. Shapes: every tensor has a leading batch dimension of 1.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from secrets import randbits
+from typing import Any, TypeAlias
+
+from tritonclient.grpc import service_pb2
+
+from gateway.backends.calls import End
+from gateway.core import FinishReason, GenerateRequest, SamplingParams
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendProtocolError,
+    BackendUnavailable,
+    ContextLengthExceeded,
+    GatewayError,
+)
+
+logger = logging.getLogger(__name__)
+
+# tritonclient publishes no types for its messages.
+InferRequest: TypeAlias = Any
+StreamResponse: TypeAlias = Any
+
+Tensor: TypeAlias = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, little-endian content
+
+OUTPUTS = ("output_ids", "sequence_length")  # the backend insists on both once outputs are named; the rest cost copies
+PAD_OFFSET = -1
+UINT64_MASK = (1 << 64) - 1
+
+
+def encode(request: GenerateRequest, model: str, call_id: str) -> InferRequest:
+    """The ModelInferRequest. `call_id` must be unique in flight: the TensorRT-LLM backend keys its requests by it."""
+    message = service_pb2.ModelInferRequest(model_name=model, id=call_id)
+    # Without it a stream that ends in an empty final response would end without a word.
+    message.parameters["triton_enable_empty_final_response"].bool_param = True
+    for name, datatype, shape, content in _tensors(request):
+        message.inputs.add(name=name, datatype=datatype, shape=shape)
+        message.raw_input_contents.append(content)
+    for name in OUTPUTS:
+        message.outputs.add(name=name)
+    return message
+
+
+def _tensors(request: GenerateRequest) -> Iterator[Tensor]:
+    prompt, params = request.prompt, request.params
+    yield "input_ids", "INT32", (1, len(prompt)), struct.pack(f"<{len(prompt)}i", *prompt.token_ids)
+    yield _int32("input_lengths", len(prompt))
+    yield _int32("request_output_len", params.max_tokens)
+    yield "streaming", "BOOL", (1, 1), b"\1"
+    yield from _sampling(params)
+    yield from _penalties(params)
+    if (end_id := _end_id(request)) is not None:  # left out, the model's end token is ignored
+        yield _int32("end_id", end_id)
+    if min_tokens := params.binding_min_tokens:
+        # It holds back end_id only. A stop word would end the answer before its time, so Answer watches for those.
+        yield _int32("min_tokens", min_tokens)
+    elif stop_ids := _stop_ids(request):
+        yield "stop_words_list", "INT32", (1, 2, len(stop_ids)), word_list([(token_id,) for token_id in stop_ids])
+
+
+def _sampling(params: SamplingParams) -> Iterator[Tensor]:
+    if params.temperature == 0:
+        # A temperature of 0 gave wrong answers, and wrong neighbours in the batch, in older TensorRT-LLM releases.
+        yield _int32("runtime_top_k", 1)
+        return
+    yield _float32("temperature", params.temperature)
+    yield _float32("runtime_top_p", params.top_p)  # without top_k and top_p the engine is greedy, so never leave it out
+    if params.top_k:
+        yield _int32("runtime_top_k", params.top_k)
+    # Left out, every request would sample with seed 0.
+    seed = randbits(63) if params.seed is None else params.seed & UINT64_MASK
+    yield "seed", "UINT64", (1, 1), struct.pack("<Q", seed)
+
+
+def _penalties(params: SamplingParams) -> Iterator[Tensor]:
+    if params.repetition_penalty != 1:
+        yield _float32("repetition_penalty", params.repetition_penalty)
+    if params.presence_penalty:
+        yield _float32("presence_penalty", params.presence_penalty)
+    if params.frequency_penalty:
+        yield _float32("frequency_penalty", params.frequency_penalty)
+
+
+def _int32(name: str, value: int) -> Tensor:
+    return name, "INT32", (1, 1), struct.pack("<i", value)
+
+
+def _float32(name: str, value: float) -> Tensor:
+    return name, "FP32", (1, 1), struct.pack("<f", value)
+
+
+def _end_id(request: GenerateRequest) -> int | None:
+    return None if request.params.ignore_eos or not request.eos_token_ids else request.eos_token_ids[0]
+
+
+def _stop_ids(request: GenerateRequest) -> tuple[int, ...]:
+    """Ids that end an answer beside end_id, of which the engine takes only one."""
+    other_ends = () if request.params.ignore_eos else request.eos_token_ids[1:]
+    end_id = _end_id(request)
+    unique = dict.fromkeys((*other_ends, *request.params.stop_token_ids))
+    return tuple(token_id for token_id in unique if token_id != end_id)
+
+
+def word_list(words: Sequence[Sequence[int]]) -> bytes:
+    """TensorRT-LLM's word lists, [2, N]: all ids in a row, then where each word ends, padded with -1."""
+    token_ids = [token_id for word in words for token_id in word]
+    ends, end = [], 0
+    for word in words:
+        end += len(word)
+        ends.append(end)
+    padding = [PAD_OFFSET] * (len(token_ids) - len(ends))
+    return struct.pack(f"<{2 * len(token_ids)}i", *token_ids, *ends, *padding)
+
+
+class Answer:
+    """One streamed answer: feed it the responses. Infers why it ended, which the engine does not say.
+
+    `is_cut`: it ended here, at a stop token that the engine was not told of; the engine must be left.
+    """
+
+    def __init__(self, peer: str, request: GenerateRequest) -> None:
+        self._peer = peer
+        self._max_tokens = request.params.max_tokens
+        self._min_tokens = request.params.binding_min_tokens
+        self.is_cut = False
+        self._end_id = _end_id(request)
+        self._stop_ids = frozenset(_stop_ids(request))
+        self._total = 0
+        self._last_id: int | None = None
+
+    def feed(self, response: StreamResponse) -> tuple[Sequence[int], End | None]:
+        """The response's new ids, and how generation ended if it did."""
+        if response.error_message:
+            return (), inband_error(self._peer, response.error_message)
+        try:
+            token_ids = _new_ids(response.infer_response)
+        except (ValueError, LookupError, struct.error):
+            return (), BackendProtocolError(f"{self._peer} sent output_ids that cannot be read")
+        is_final = _is_final(response.infer_response)
+        if self._min_tokens and (kept := self._until_stop(token_ids)):
+            self.is_cut = not is_final
+            return token_ids[:kept], FinishReason.STOP
+        if token_ids:
+            self._total += len(token_ids)
+            self._last_id = token_ids[-1]
+        return self._with_end(token_ids) if is_final else (token_ids, None)
+
+    def _until_stop(self, token_ids: Sequence[int]) -> int:
+        """How many of these ids there are up to a stop token that counts; 0 if there is none."""
+        for position, token_id in enumerate(token_ids, start=1):
+            if token_id in self._stop_ids and self._total + position >= self._min_tokens:
+                return position
+        return 0
+
+    def _with_end(self, token_ids: Sequence[int]) -> tuple[Sequence[int], End]:
+        if self._last_id in self._stop_ids:  # stop words are part of the output
+            return token_ids, FinishReason.STOP
+        if self._total >= self._max_tokens or self._end_id is None:
+            return token_ids, FinishReason.LENGTH
+        # Ended early and by none of the stop words: by end_id, which the engine neither returns nor counts.
+        return (*token_ids, self._end_id), FinishReason.STOP
+
+
+def _new_ids(response: Any) -> Sequence[int]:  # Any: an untyped protobuf message
+    """The ids of one response: with streaming and one beam, those since the response before."""
+    raw = dict(zip((output.name for output in response.outputs), response.raw_output_contents, strict=True))
+    if not raw:
+        return ()
+    ids, length = raw["output_ids"], int.from_bytes(raw["sequence_length"], "little", signed=True)
+    if length == 1 and len(ids) == 4:  # nearly all of them
+        return (int.from_bytes(ids, "little", signed=True),)
+    return struct.unpack(f"<{length}i", ids[: 4 * length])  # what lies beyond the length is padding
+
+
+def _is_final(response: Any) -> bool:  # Any: an untyped protobuf message
+    parameters = response.parameters
+    return "triton_final_response" in parameters and parameters["triton_final_response"].bool_param
+
+
+# In-band errors carry a text and no code (the gRPC status stays OK), so the text is all there is. First match wins.
+INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
+    (
+        ("is not found", "has no available versions", "is not ready"),
+        BackendUnavailable,
+        "{peer} does not serve the model at the moment",
+    ),
+    (("shutting down", "is exiting"), BackendUnavailable, "{peer} is shutting down"),
+    (("the engine failed:",), BackendUnavailable, "{peer} has lost its engine"),
+    (
+        ("exceeds maximum queue size", "maximum queue size of", "request timeout expired"),
+        BackendFull,
+        "{peer} is full",
+    ),
+    (
+        ("exceeds maximum input length", "maximum sequence length", "max_seq_len", "maximum context length"),
+        ContextLengthExceeded,
+        "the prompt is too long for {peer}",
+    ),
+)
+
+
+def inband_error(peer: str, text: str) -> GatewayError:
+    """What an error_message means; the text itself goes to the debug log only."""
+    logger.debug("%s reported: %s", peer, text[:2000])
+    lowered = text.lower()
+    for parts, error, message in INBAND_ERRORS:
+        if any(part in lowered for part in parts):
+            return error(message.format(peer=peer))
+    return BackendError(f"{peer} failed")

@@ -1,0 +1,118 @@
+"""The token lane to vLLM over HTTP: ids in, ids out, by /inference/v1/generate or, where that is off, /v1/completions.
+
+Implements core.Backend. The bytes' form is vllm_json's affair, connections are http1_client's.
+"""
+
+import asyncio
+from http import HTTPStatus
+from secrets import token_hex
+
+from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.backends.http1 import Exchange
+from gateway.backends.http1_client import Client
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
+from gateway.core import Call, GenerateRequest, Sink
+from gateway.errors import BackendUnavailable, GatewayError
+from gateway.settings import VLLMSettings
+
+READY_TIMEOUT_S = 5.0
+MAX_REFUSAL_BYTES = 64 * 1024
+
+# Without --enable-scale-out vLLM answers 403 on /inference/v1/generate; releases that do not have it, 404 or 405.
+ROUTE_IS_OFF = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+ROUTE_IS_ON = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}  # what an empty request gets from it
+
+
+class VLLMCall(LiveCall):
+    """One answer from vLLM, on the route its backend prefers; falls back to the other when that one is off."""
+
+    def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
+        super().__init__(backend.calls, sink, request.params.max_tokens)
+        self._backend = backend
+        self._request = request
+        self._id = (
+            f"{request.request_id}-{token_hex(4)}"  # a request that comes back to vLLM must not find itself there
+        )
+        self._refusal = b""
+        self._exchange: Exchange | None = None
+        self._begin(backend.route or GENERATE)
+
+    def hang_up(self) -> None:
+        if self._exchange is not None:
+            self._exchange.abort()  # vLLM aborts a request whose client disconnects; nothing else needs telling
+
+    def release(self) -> None:
+        self._exchange = None  # it holds the request's bytes, and us as its receiver
+        super().release()
+
+    def body(self, status: int, data: bytes) -> None:
+        if status == HTTPStatus.OK:
+            self.feed(*self._answer.feed(data))
+        elif len(self._refusal) < MAX_REFUSAL_BYTES:
+            self._refusal += data
+
+    def done(self, status: int) -> None:
+        if status == HTTPStatus.OK:
+            self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
+        elif self._route == GENERATE and status in ROUTE_IS_OFF and not self.is_over:
+            self._backend.route = COMPLETIONS
+            self._begin(COMPLETIONS)
+            return
+        else:
+            self.fail(refusal(self._backend.name, status, self._refusal))
+        self.release()
+
+    def lost(self, error: GatewayError) -> None:
+        self.fail(error)
+        self.release()
+
+    def _begin(self, route: str) -> None:
+        self._route = route
+        self._refusal = b""
+        self._answer = Answer(self._backend.name)
+        message = self._backend.client.render("POST", route, encode(route, self._request, self._id))
+        self._exchange = self._backend.client.send(message, self)
+
+
+class VLLMBackend:
+    """One vLLM server."""
+
+    def __init__(self, settings: VLLMSettings) -> None:
+        self.name = settings.name
+        self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
+        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
+        self.route: str | None = None  # not known yet, or no longer
+
+    def __repr__(self) -> str:
+        return f"<VLLMBackend {self.name} route={self.route} {self.calls!r} {self.client!r}>"
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Call:
+        return VLLMCall(self, request, sink)
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                is_healthy = await self._is_healthy()
+                if is_healthy and self.route is None:
+                    self.route = await self._find_route()
+        except (GatewayError, TimeoutError):
+            is_healthy = False
+        if not is_healthy:
+            self.route = None  # what comes back may be another release with other flags
+            self.calls.fail_waiting()
+        return is_healthy
+
+    async def aclose(self) -> None:
+        self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
+        await self.client.aclose()
+
+    async def _is_healthy(self) -> bool:
+        status, _ = await self.client.fetch(self.client.render("GET", "/health"))
+        return status == HTTPStatus.OK
+
+    async def _find_route(self) -> str | None:
+        """Ask for nothing: a server that has the route complains about the request, and no engine hears of it."""
+        status, _ = await self.client.fetch(self.client.render("POST", GENERATE, b"{}"))
+        if status in ROUTE_IS_OFF:
+            return COMPLETIONS
+        return GENERATE if status in ROUTE_IS_ON else None

@@ -1,0 +1,168 @@
+"""vLLM's wire: a GenerateRequest to JSON for either of its token routes, and their events back to ids and an end.
+
+Bytes in and out by plain calls; knows no sockets. Field names are those of
+vLLM's SamplingParams and of the two routes' own request models.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.backends.calls import End
+from gateway.backends.sse import EventStream
+from gateway.core import FinishReason, GenerateRequest
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendProtocolError,
+    BackendUnavailable,
+    ContextLengthExceeded,
+    GatewayError,
+)
+
+logger = logging.getLogger(__name__)
+
+GENERATE = "/inference/v1/generate"
+COMPLETIONS = "/v1/completions"
+
+SMALLEST_TOP_P = 1e-6  # vLLM refuses 0, which OpenAI allows; this also leaves the most probable token only
+
+FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+def encode(route: str, request: GenerateRequest, call_id: str) -> bytes:
+    """The body for `route`; `call_id` shows up in vLLM's own logs."""
+    return orjson.dumps((_generate if route == GENERATE else _completions)(request, call_id))
+
+
+def _generate(request: GenerateRequest, call_id: str) -> dict[str, object]:
+    return {
+        "request_id": call_id,
+        "token_ids": request.prompt.token_ids,
+        "sampling_params": {**_sampling(request), "detokenize": False},
+        "stream": True,
+    }
+
+
+def _completions(request: GenerateRequest, call_id: str) -> dict[str, object]:
+    return {
+        "request_id": call_id,
+        "prompt": request.prompt.token_ids,
+        **_sampling(request),
+        "return_token_ids": True,
+        "stream": True,
+    }
+
+
+def _sampling(request: GenerateRequest) -> dict[str, object]:
+    """Every value is written out, because what is left out is filled from the model's generation_config.json."""
+    params = request.params
+    sampling: dict[str, object] = {
+        "max_tokens": params.max_tokens,
+        "min_tokens": params.binding_min_tokens,
+        "temperature": params.temperature,
+        "top_p": max(params.top_p, SMALLEST_TOP_P),
+        "top_k": params.top_k,
+        "min_p": 0.0,
+        "repetition_penalty": params.repetition_penalty,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+        "ignore_eos": params.ignore_eos,
+        "stop_token_ids": _stop_token_ids(request),
+    }
+    if params.seed is not None:
+        sampling["seed"] = params.seed
+    return sampling
+
+
+def _stop_token_ids(request: GenerateRequest) -> list[int]:
+    """With the model's end ids: vLLM itself knows one of them, or none when started without a tokenizer."""
+    end_ids = () if request.params.ignore_eos else request.eos_token_ids
+    return list(dict.fromkeys((*end_ids, *request.params.stop_token_ids)))
+
+
+class Answer:
+    """One streamed answer: feed it the body's bytes."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._events = EventStream()
+
+    def feed(self, data: bytes) -> tuple[list[int], End | None]:
+        """The ids that `data` completed, and how generation ended if it did."""
+        token_ids: list[int] = []
+        try:
+            for event in self._events.feed(data):
+                end = self._read(event, token_ids)
+                if end is not None:
+                    return token_ids, end
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return token_ids, BackendProtocolError(f"{self._peer} sent an event that is not one of its own")
+        return token_ids, None
+
+    def _read(self, event: bytes, token_ids: list[int]) -> End | None:
+        if event == b"[DONE]":
+            # Recent vLLM ends an aborted answer like this when the abort came with no ids: no finish_reason at all.
+            return BackendUnavailable(f"{self._peer} stopped before the answer was complete")
+        chunk = orjson.loads(event)
+        if "error" in chunk:
+            return refusal(self._peer, int(chunk["error"].get("code") or 500), event)
+        for choice in chunk["choices"]:
+            new_ids = choice.get("token_ids")
+            if new_ids:
+                token_ids.extend(new_ids)
+            if (reason := choice.get("finish_reason")) is not None:
+                return self._end(reason, choice)
+            if new_ids is None:
+                return self._no_ids()
+        return None
+
+    def _end(self, reason: str, choice: dict[str, Any]) -> End:  # Any: a decoded JSON object
+        if reason == "abort":  # a server that drains answers 200 and this
+            return BackendUnavailable(f"{self._peer} gave the request up")
+        if choice.get("token_ids") is None:
+            return self._no_ids()
+        if reason in FINISH_REASONS:
+            return FINISH_REASONS[reason]
+        logger.warning("%s ended an answer with the unknown finish_reason %r", self._peer, reason)
+        return BackendError(f"{self._peer} ended the answer for a reason of its own")
+
+    def _no_ids(self) -> GatewayError:
+        return BackendProtocolError(f"{self._peer} does not return token ids; it needs a vLLM with return_token_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One row of the error table: which errors, by status and a part of their text, become what."""
+
+    statuses: range
+    text: bytes
+    error: type[GatewayError]
+    message: str
+
+
+# First match wins. The gateway has checked every field before, so a 4xx about the request is a disagreement between us
+# and the engine, not the client's fault; only its own limit on the context may be narrower than what we know.
+REFUSALS = (
+    Refusal(range(400, 500), b"maximum context length", ContextLengthExceeded, "the prompt is too long for {peer}"),
+    Refusal(range(400, 500), b"max_model_len", ContextLengthExceeded, "the prompt is too long for {peer}"),
+    Refusal(range(401, 405), b"", BackendUnavailable, "{peer} does not serve this model to us"),
+    Refusal(range(429, 430), b"", BackendFull, "{peer} is full"),
+    # Its queue's limit is a 503 too. A server that is really not ready shows that to the next probe.
+    Refusal(range(503, 504), b"", BackendFull, "{peer} is full or not ready"),
+    # The API server outlives its engine for a moment, and says so with a 500.
+    Refusal(range(500, 600), b"EngineCore encountered", BackendUnavailable, "{peer} has lost its engine"),
+    Refusal(range(500, 600), b"EngineDead", BackendUnavailable, "{peer} has lost its engine"),
+    Refusal(range(500, 600), b"", BackendError, "{peer} failed"),
+)
+
+
+def refusal(peer: str, status: int, body: bytes) -> GatewayError:
+    """What an error answer, or an error event, means; its text goes to the debug log only."""
+    logger.debug("%s answered %d: %r", peer, status, body[:2000])
+    for row in REFUSALS:
+        if status in row.statuses and row.text in body:
+            return row.error(row.message.format(peer=peer))
+    return BackendProtocolError(f"{peer} refused the request ({status})")

@@ -1,0 +1,211 @@
+"""`crossover policy show|set`: a client of a running gateway's admin routes.
+
+In: a URL and what to change. Out: a table or JSON, and an exit code. Knows nothing of routing but its JSON.
+"""
+
+import getpass
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import click
+import httpx
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+TIMEOUT_S = 10.0
+
+Json: TypeAlias = dict[str, Any]  # Any: what another process answers, read key by key
+Decorated: TypeAlias = Callable[..., object]
+
+
+class Refused(click.ClickException):
+    """The gateway said no: one line on stderr."""
+
+    exit_code = 1
+
+
+class NotReached(click.ClickException):
+    """No gateway to ask: one line on stderr."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A gateway's admin routes; every way they can fail becomes Refused or NotReached."""
+
+    url: str
+    key: str | None
+
+    def get(self, path: str, model: str | None = None) -> Json:
+        return self._send(httpx.Request("GET", self.url + path, params={"model": model} if model else None))
+
+    def put(self, path: str, body: Mapping[str, object]) -> Json:
+        return self._send(httpx.Request("PUT", self.url + path, json=body))
+
+    def _send(self, request: httpx.Request) -> Json:
+        if self.key:
+            request.headers["authorization"] = f"Bearer {self.key}"
+        try:
+            with httpx.Client(timeout=TIMEOUT_S) as client:
+                return _read(client.send(request))
+        except httpx.HTTPError as exc:
+            raise NotReached(f"no gateway answers at {self.url}: {str(exc) or type(exc).__name__}") from exc
+
+
+def _read(response: httpx.Response) -> Json:
+    try:
+        body = response.json()
+    except ValueError as exc:
+        raise NotReached(f"{response.url} is no Crossover gateway: HTTP {response.status_code}, no JSON") from exc
+    if not isinstance(body, dict) or not (response.is_success or isinstance(body.get("error"), dict)):
+        raise NotReached(f"{response.url} is no Crossover gateway: HTTP {response.status_code}")
+    if not response.is_success:
+        raise Refused(body["error"].get("message") or f"HTTP {response.status_code}")
+    return body
+
+
+def _clean_url(_ctx: click.Context, _param: click.Parameter, url: str) -> str:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as exc:
+        raise click.BadParameter(str(exc)) from exc
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise click.BadParameter("must look like http://host:port")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _check_key(_ctx: click.Context, _param: click.Parameter, key: str | None) -> str | None:
+    if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise click.BadParameter("must be printable ASCII without blanks")  # the key itself stays off the screen
+    return key
+
+
+OPTIONS = (
+    click.option(
+        "--url",
+        default="http://127.0.0.1:8080",
+        envvar="CROSSOVER_URL",
+        callback=_clean_url,
+        show_default=True,
+        show_envvar=True,
+        help="The gateway.",
+    ),
+    click.option(
+        "--key",
+        envvar="CROSSOVER_OPERATOR_KEY",
+        callback=_check_key,
+        show_envvar=True,
+        help="Its operator key, if it has one.",
+    ),
+    click.option("--model", help="Which model; needed by `set` when the gateway serves several."),
+    click.option("--json", "as_json", is_flag=True, help="Print the gateway's JSON."),
+)
+
+
+def gateway_options(command: Decorated) -> Decorated:
+    """The options of every command that talks to a running gateway."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def policy() -> None:
+    """Show or change how a running gateway routes requests.
+
+    \b
+    Examples:
+      crossover policy show
+      crossover policy set --up 56 --down 44
+
+    Exit codes: 0 done; 1 the gateway refused; 2 bad arguments, or no gateway at the URL.
+    """
+
+
+@policy.command()
+@gateway_options
+def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
+    """Show each model's policy, the side it stands on, and what is in flight.
+
+    \b
+    Example:
+      crossover policy show --url http://127.0.0.1:8080
+    """
+    state = Admin(url, key).get("/admin/state")
+    models = [entry for entry in state["models"] if model in {None, entry["model"]}]
+    if not models:
+        raise Refused(f"the model {model!r} does not exist")
+    if as_json:
+        click.echo(_dump({**state, "models": models}))
+    else:
+        for entry in models:
+            _print_model(entry)
+
+
+@policy.command(name="set")
+@gateway_options
+@click.option("--up", type=int, help="Go to the high-load backend at this many in flight.")
+@click.option("--down", type=int, help="Come back to the low-load backend at this many.")
+@click.option("--dwell", "dwell_s", type=float, help="Stay on a side for at least this many seconds.")
+@click.option("--low", help="Name of the low-load backend.")
+@click.option("--high", help="Name of the high-load backend.")
+@click.option("--kind", type=click.Choice(["threshold"]), help="Which policy.")
+@click.option("--calibration", help="The calibration that the thresholds come from.")
+def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes: object) -> None:
+    """Change the policy from the next request on; what is not named stays as it is.
+
+    \b
+    Example:
+      crossover policy set --url http://127.0.0.1:8080 --up 56 --down 44
+    """
+    named = {name: value for name, value in changes.items() if value is not None}
+    if not named:
+        raise click.UsageError("nothing to change: name at least one of --up, --down, --dwell, --low, --high, --kind")
+    admin = Admin(url, key)
+    current = admin.get("/admin/policy", model)
+    if current["kind"] == "single":
+        raise Refused(f"model {current['model']} has one backend, there is nothing to choose")
+    # `current` brings its version along: if somebody else changes the policy in between, the gateway refuses ours.
+    changed = admin.put("/admin/policy", {**current, "calibration": None, "by": _whoami(), **named})
+    click.echo(_dump(changed) if as_json else f"{changed['model']}: {_describe(changed)}")
+
+
+def _whoami() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user often has no name
+        return f"uid {os.getuid()}"
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, indent=2)
+
+
+def _describe(policy_in_force: Json) -> str:
+    terms = [policy_in_force["kind"]]
+    terms += [f"{key}={policy_in_force[key]}" for key in ("low", "high", "up", "down", "dwell_s", "calibration")]
+    shown = " ".join(term for term in terms if not term.endswith("=None"))
+    return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
+
+
+def _print_model(entry: Json) -> None:
+    in_force = entry["policy"]
+    click.echo(f"{entry['model']}: {_describe(in_force)}")
+    click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("backend")
+    table.add_column("side")
+    table.add_column("ready")
+    table.add_column("in flight", justify="right")
+    table.add_column("steering", justify="right")
+    for name, backend in entry["backends"].items():
+        side = next((key for key in ("low", "high") if in_force[key] == name), "")
+        ready = "yes" if backend["ready"] else "NO"
+        table.add_row(name, side, ready, str(backend["in_flight"]), str(backend["steering"]))
+    Console().print(table)

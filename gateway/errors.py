@@ -1,0 +1,99 @@
+"""The error taxonomy: every way a request can fail, each with the HTTP status and OpenAI type and code it becomes.
+
+Rooms raise these (or hand them to a sink); only api/ turns them into JSON. Imports nothing.
+Not errors: a client that leaves (cancellation) and finish_reason "length".
+
+    GatewayError                      never raised itself
+      InvalidRequest            400   a bad or unsupported field; `param` names it
+        ContextLengthExceeded   400   prompt, or prompt and max_tokens, beyond the model's context
+        PolicyChanged           409   the policy to replace is no longer the one in force
+      Unauthorized            401   the operator key is missing or wrong
+      ModelNotFound             404
+      Overloaded                429   we shed; nothing was started
+      BackendError              502   an engine failed
+        BackendLost             502   it went away after it had begun to answer
+        BackendUnavailable      503   refused, not ready or lost before it answered: the only one safe to try elsewhere
+          BackendFull           503   well, but it takes no more requests at the moment
+        BackendTimeout          504   silent for longer than the configured limit
+        BackendProtocolError    502   it answered nonsense
+"""
+
+from typing import ClassVar
+
+
+class GatewayError(Exception):
+    """Base of all; `message` is shown to clients, so it never holds a prompt or an engine's raw body."""
+
+    status: ClassVar[int] = 500
+    is_down: ClassVar[bool] = False  # whether the backend it came from should not be chosen before it passes a probe
+    type: ClassVar[str] = "internal_error"
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(GatewayError):
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    code = "context_length_exceeded"
+
+
+class PolicyChanged(InvalidRequest):
+    status = 409
+    code = "policy_changed"
+
+
+class Unauthorized(GatewayError):
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class ModelNotFound(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class Overloaded(GatewayError):
+    status = 429
+    type = "overloaded_error"
+    code = "overloaded"
+
+
+class BackendError(GatewayError):
+    status = 502
+    type = "backend_error"
+    code = "backend_error"
+
+
+class BackendLost(BackendError):
+    code = "backend_lost"
+    is_down = True
+
+
+class BackendUnavailable(BackendError):
+    status = 503
+    is_down = True
+    code = "backend_unavailable"
+
+
+class BackendFull(BackendUnavailable):
+    is_down = False
+    code = "backend_full"
+
+
+class BackendTimeout(BackendError):
+    status = 504
+    code = "backend_timeout"
+
+
+class BackendProtocolError(BackendError):
+    code = "backend_protocol_error"

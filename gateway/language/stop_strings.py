@@ -1,0 +1,94 @@
+"""Stop strings in streamed text: text in, text out up to the first stop string, wherever its pieces are cut.
+
+Only what may still become a stop string is held back. Linear in the text, whatever it says. Knows nothing of tokens.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+_depth = attrgetter("depth")
+
+
+class StopMatcher:
+    """Searches one answer. The match that ends first wins; of those that end together, the one listed first."""
+
+    __slots__ = ("_holder", "_searches", "_starts", "matched")
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        """`stop`: at least one string, none of them empty."""
+        self._searches = [_Search(string) for string in stop]
+        self._holder = self._searches[0]
+        self._starts = frozenset(string[0] for string in stop)
+        self.matched: str | None = None
+
+    def feed(self, text: str, *, may_match: bool = True) -> str:
+        """The text now certain to belong to the answer; "" after a match.
+
+        Unless `may_match`, stop strings that end in `text` are part of the answer.
+        """
+        if self.matched is not None:
+            return ""
+        prefix, held = self._holder.string, self._holder.depth
+        if not held and self._starts.isdisjoint(text):
+            return text
+        # What is held back is a prefix of its holder's string, so its length is all there is to keep.
+        ends = [search.advance(text, may_match) for search in self._searches]
+        end = min(ends)
+        if end <= len(text):
+            self.matched = self._searches[ends.index(end)].string
+            certain = held + end - len(self.matched)
+        else:
+            self._holder = max(self._searches, key=_depth)
+            certain = held + len(text) - self._holder.depth
+        return prefix[:certain] if certain <= held else prefix[:held] + text[: certain - held]
+
+    def flush(self) -> str:
+        """What was held back, once no more text can come; "" after a match."""
+        held = "" if self.matched is not None else self._holder.string[: self._holder.depth]
+        for search in self._searches:
+            search.depth = 0
+        return held
+
+
+class _Search:
+    """Knuth, Morris and Pratt's search for one string in text that comes in pieces.
+
+    `depth`: how many characters of the string the text now ends with; less than all of them.
+    """
+
+    __slots__ = ("_borders", "depth", "string")
+
+    def __init__(self, string: str) -> None:
+        self.string = string
+        self.depth = 0
+        self._borders = _borders(string)
+
+    def advance(self, text: str, may_match: bool) -> int:
+        """How far into `text` the first match ends; more than its length when there is none."""
+        start = 0 if self.depth else text.find(self.string[0])
+        if start < 0:
+            return len(text) + 1
+        string, borders, depth = self.string, self._borders, self.depth
+        for index in range(start, len(text)):
+            depth = _step(string, borders, depth, text[index])
+            if depth == len(string):
+                if may_match:
+                    return index + 1
+                depth = borders[depth]
+        self.depth = depth
+        return len(text) + 1
+
+
+def _borders(string: str) -> list[int]:
+    """For each prefix, by length: the length of its longest proper prefix that is also its suffix."""
+    borders = [0, 0]
+    for length in range(1, len(string)):
+        borders.append(_step(string, borders, borders[length], string[length]))
+    return borders
+
+
+def _step(string: str, borders: Sequence[int], depth: int, character: str) -> int:
+    """The depth after one more character, from a depth short of the whole string."""
+    while depth and string[depth] != character:
+        depth = borders[depth]
+    return depth + (string[depth] == character)

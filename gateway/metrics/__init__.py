@@ -1,0 +1,6 @@
+"""What the gateway tells Prometheus. Names, labels and meanings: docs/metrics.md."""
+
+from gateway.metrics.observation import CANCELLED, Observation
+from gateway.metrics.registry import CONTENT_TYPE, Metrics
+
+__all__ = ["CANCELLED", "CONTENT_TYPE", "Metrics", "Observation"]

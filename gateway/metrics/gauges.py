@@ -1,0 +1,95 @@
+"""Gauges read from routing whenever Prometheus scrapes, so that they cannot drift from the ledger.
+
+In: routing's state, as the few protocols below. Out: metric families. Keeps nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class BackendReading(Protocol):
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def steering(self) -> int: ...
+    @property
+    def is_ready(self) -> bool: ...
+
+
+class ThresholdReading(Protocol):
+    @property
+    def up(self) -> int: ...
+    @property
+    def down(self) -> int: ...
+
+
+class PolicyReading(Protocol):
+    @property
+    def version(self) -> int: ...
+    @property
+    def policy(self) -> ThresholdReading | None: ...
+
+
+class ModelReading(Protocol):
+    """What a scrape reads of one model; routing's ModelState has it all."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def backends(self) -> Mapping[str, BackendReading]: ...
+    @property
+    def side(self) -> str: ...
+    @property
+    def switches(self) -> int: ...
+    @property
+    def current(self) -> PolicyReading: ...
+
+
+class RoutingCollector(Collector):
+    def __init__(self, read_routing: Callable[[], Sequence[ModelReading]]) -> None:
+        self._read_routing = read_routing
+
+    def collect(self) -> Iterator[Metric]:
+        models = self._read_routing()
+        yield from _backend_gauges(models)
+        yield from _policy_gauges(models)
+
+    def describe(self) -> Iterator[Metric]:
+        """Empty: without it the registry would call collect() to learn the names before routing exists."""
+        return iter(())
+
+
+def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
+    in_flight = GaugeMetricFamily("crossover_in_flight", "Leases held now", labels=["model", "backend"])
+    steering = GaugeMetricFamily(
+        "crossover_steering_in_flight", "Leases the policy goes by", labels=["model", "backend"]
+    )
+    ready = GaugeMetricFamily("crossover_backend_ready", "1 if the backend may be chosen", labels=["model", "backend"])
+    side = GaugeMetricFamily(
+        "crossover_policy_side", "1 for the backend the policy stands on", labels=["model", "backend"]
+    )
+    for model in models:
+        for name, backend in model.backends.items():
+            labels = (model.model, name)
+            in_flight.add_metric(labels, backend.in_flight)
+            steering.add_metric(labels, backend.steering)
+            ready.add_metric(labels, backend.is_ready)
+            side.add_metric(labels, name == model.side)
+    return iter((in_flight, steering, ready, side))
+
+
+def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
+    up = GaugeMetricFamily("crossover_policy_up", "In flight at which the policy goes over", labels=["model"])
+    down = GaugeMetricFamily("crossover_policy_down", "In flight at which it comes back", labels=["model"])
+    version = GaugeMetricFamily("crossover_policy_version", "Version of the policy in force", labels=["model"])
+    switches = CounterMetricFamily("crossover_policy_switches", "Changes of side", labels=["model"])
+    for model in models:
+        version.add_metric([model.model], model.current.version)
+        switches.add_metric([model.model], model.switches)
+        if (threshold := model.current.policy) is not None:
+            up.add_metric([model.model], threshold.up)
+            down.add_metric([model.model], threshold.down)
+    return iter((up, down, version, switches))

@@ -1,0 +1,36 @@
+"""GET and PUT /admin/policy, GET /admin/state. In: the operator's JSON. Out: routing's state after it."""
+
+import logging
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from gateway import __version__
+from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView
+from gateway.routing import Router
+
+logger = logging.getLogger(__name__)
+
+
+def admin_routes(router: Router) -> APIRouter:
+    routes = APIRouter(prefix="/admin", tags=["admin"])
+
+    @routes.get("/state")
+    async def read_state() -> StateView:
+        """Every model: what is in flight where, the side the policy stands on, and the history of policies."""
+        return StateView(version=__version__, models=[ModelView.of(state) for state in router.state()])
+
+    @routes.get("/policy")
+    async def read_policy(model: Annotated[str | None, Query()] = None) -> PolicyView:
+        """The policy in force for a model; `model` may be left out when there is only one."""
+        state = router.model_state(model)
+        return PolicyView.of(state.model, state.current)
+
+    @routes.put("/policy")
+    async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
+        """Replace the policy from the next request on; requests in flight stay where they are."""
+        state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
+        logger.info("policy of %s is now version %d: %s", state.model, state.current.version, state.current)
+        return PolicyView.of(state.model, state.current)
+
+    return routes

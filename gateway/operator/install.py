@@ -1,0 +1,21 @@
+"""Puts the operator's routes and their errors onto a FastAPI app. In: an app and what the routes act on."""
+
+from fastapi import Depends, FastAPI
+
+from gateway.metrics import Metrics
+from gateway.operator.admin import admin_routes
+from gateway.operator.errors import install_error_handlers
+from gateway.operator.key import OperatorKey
+from gateway.operator.limit import BodyLimit
+from gateway.operator.status import status_routes
+from gateway.routing import Router
+
+MAX_BODY_BYTES = 64 * 1024  # a policy takes a few hundred
+
+
+def install_operator(app: FastAPI, router: Router, metrics: Metrics, operator_key: str | None) -> None:
+    """Adds /health, /ready, /version, /metrics, and /admin/..., the last behind the operator key if there is one."""
+    app.include_router(status_routes(router, metrics))
+    app.include_router(admin_routes(router), dependencies=[Depends(OperatorKey(operator_key))])
+    install_error_handlers(app)
+    app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)

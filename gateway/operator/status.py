@@ -1,0 +1,35 @@
+"""GET /health, /ready, /version and /metrics: for load balancers, orchestrators and Prometheus, never behind a key."""
+
+from fastapi import APIRouter, Response
+
+from gateway import __version__
+from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.operator.shapes import ReadyView
+from gateway.routing import Router
+
+
+def status_routes(router: Router, metrics: Metrics) -> APIRouter:
+    routes = APIRouter(tags=["status"])
+
+    @routes.get("/health")
+    async def answer_health() -> dict[str, str]:
+        """The process is up; says nothing about the engines."""
+        return {"status": "ok"}
+
+    @routes.get("/ready", responses={503: {"model": ReadyView}})
+    async def answer_ready(response: Response) -> ReadyView:
+        """200 when every model has at least one backend that can answer, else 503 naming the models without."""
+        view = ReadyView.of(router.state())
+        response.status_code = 503 if view.not_ready else 200
+        return view
+
+    @routes.get("/version")
+    async def answer_version() -> dict[str, str]:
+        return {"version": __version__}
+
+    @routes.get("/metrics")
+    async def answer_metrics() -> Response:
+        """Prometheus exposition text."""
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
+
+    return routes

@@ -1,0 +1,52 @@
+"""The default policy: the low-load backend below a threshold, the high-load one above, with hysteresis and a dwell.
+
+In: what is in flight and who is ready. Out: a route with its reason, and the side to remember.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gateway.core import GenerateRequest, Load, Route, State
+from gateway.settings import ThresholdSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """To `high` at in_flight >= up, back to `low` at in_flight <= down, each side kept for at least `dwell_s`.
+
+    `in_flight` counts the request being placed. Between down and up the side stays what it was: without that band and
+    the dwell, load near the threshold changes engines every few requests (gateway-api-inference-extension PR 2062).
+    """
+
+    settings: ThresholdSettings
+
+    def start(self, version: int, now: float, side: str | None = None) -> State:
+        """On `side` if this policy has it, else low; as if it had dwelt there, so its first request may switch."""
+        known = side if side in {self.settings.low, self.settings.high} else None
+        return State(side=known or self.settings.low, since=now - self.settings.dwell_s, version=version)
+
+    def choose(
+        self, request: GenerateRequest, loads: Mapping[str, Load], state: State, now: float
+    ) -> tuple[Route, State]:
+        in_flight = 1 + sum(load.in_flight for load in loads.values())
+        state = self._settle_side(in_flight, state, now)
+        reason = f"threshold in_flight={in_flight} up={self.settings.up} down={self.settings.down}"
+        if loads[state.side].is_ready:
+            return Route(state.side, reason), state
+        # The side follows the load alone, so that a backend that comes back is used again at once.
+        return Route(self._find_ready(loads), f"{reason} {state.side}=unavailable"), state
+
+    def _settle_side(self, in_flight: int, state: State, now: float) -> State:
+        side = state.side
+        if in_flight >= self.settings.up:
+            side = self.settings.high
+        elif in_flight <= self.settings.down:
+            side = self.settings.low
+        if side == state.side or now - state.since < self.settings.dwell_s:
+            return state
+        return replace(state, side=side, since=now)
+
+    def _find_ready(self, loads: Mapping[str, Load]) -> str:
+        # The policy's own two come before a third backend, which is otherwise reached by pin alone.
+        by_preference = (self.settings.low, self.settings.high, *loads)
+        return next(name for name in by_preference if loads[name].is_ready)

@@ -1,0 +1,57 @@
+"""What routing tells others about itself, and what an operator asks of it: values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.settings import ThresholdSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A new policy for one model; `model` None is the only one there is. Refused unless `version` is still in force."""
+
+    policy: ThresholdSettings
+    by: str
+    model: str | None = None
+    calibration: str | None = None
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """One entry of a model's policy history; `policy` is None for a model with one backend, `at` is Unix seconds."""
+
+    version: int
+    policy: ThresholdSettings | None
+    by: str
+    at: float
+    calibration: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendState:
+    """`in_flight` counts every lease; `steering` those that the policy goes by."""
+
+    in_flight: int
+    steering: int
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """One model's routing at one instant; `history` ends with the policy in force."""
+
+    model: str
+    backends: Mapping[str, BackendState]
+    side: str
+    side_age_s: float
+    switches: int
+    history: tuple[PolicyRecord, ...]
+
+    @property
+    def current(self) -> PolicyRecord:
+        return self.history[-1]
+
+    @property
+    def is_ready(self) -> bool:
+        return any(backend.is_ready for backend in self.backends.values())

@@ -1,0 +1,33 @@
+"""crossover.yaml and the environment in, one frozen Settings out, handed to the rooms in slices.
+
+Nothing else in the gateway reads the environment. Every key, default and meaning: docs/configuration.md.
+"""
+
+from gateway.settings.file import PolicySection
+from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
+from gateway.settings.slices import (
+    BackendSettings,
+    LimitSettings,
+    ModelSettings,
+    ProbeSettings,
+    Settings,
+    ThresholdSettings,
+    TritonSettings,
+    VLLMSettings,
+)
+
+__all__ = [
+    "BackendSettings",
+    "LimitSettings",
+    "ModelSettings",
+    "PolicySection",
+    "ProbeSettings",
+    "Settings",
+    "SettingsError",
+    "ThresholdSettings",
+    "TritonSettings",
+    "VLLMSettings",
+    "default_path",
+    "load_settings",
+    "parse_settings",
+]

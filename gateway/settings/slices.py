@@ -1,0 +1,102 @@
+"""What the rooms get of the configuration: frozen values, one slice per room.
+
+Knows the defaults and which thresholds make sense; not the file, the environment or pydantic.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSettings:
+    """A Triton Inference Server reached over gRPC; `model` is the Triton model that speaks token ids."""
+
+    kind: ClassVar[str] = "triton"
+
+    name: str
+    url: str  # grpc://host:port
+    model: str = "tensorrt_llm"
+    metrics_url: str | None = None
+    connect_timeout_s: float = 2.0
+    idle_timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMSettings:
+    """A vLLM server reached over HTTP."""
+
+    kind: ClassVar[str] = "vllm"
+
+    name: str
+    url: str  # http://host:port
+    connect_timeout_s: float = 2.0
+    idle_timeout_s: float = 120.0
+
+
+BackendSettings: TypeAlias = TritonSettings | VLLMSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdSettings:
+    """The low-load backend below, the high-load one above: over at `in_flight >= up`, back at `in_flight <= down`."""
+
+    kind: ClassVar[str] = "threshold"
+
+    low: str
+    high: str
+    up: int
+    down: int
+    dwell_s: float = 1.0
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
+        for key, name in (("low", self.low), ("high", self.high)):
+            if name not in backends:
+                yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
+        if self.low == self.high:
+            yield "high", f"must differ from low, both are {self.low!r}"
+        # At down == up one level of load would satisfy both rules, and each request would switch sides.
+        if self.down >= self.up:
+            yield "down", f"must be below up ({self.up}), is {self.down}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one."""
+
+    id: str
+    tokenizer: Path
+    backends: Mapping[str, BackendSettings]
+    policy: ThresholdSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """How much one client may take of the gateway."""
+
+    max_body_bytes: int = 8 * 1024 * 1024
+    client_write_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """How long to wait between asking a backend whether it is ready: while it is, and while it is not."""
+
+    interval_s: float = 1.0
+    down_interval_s: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone."""
+
+    listen_host: str
+    listen_port: int
+    models: tuple[ModelSettings, ...]
+    workers: int = 1
+    limits: LimitSettings = LimitSettings()
+    probe: ProbeSettings = ProbeSettings()
+    log_level: str = "info"
+    operator_key: str | None = field(default=None, repr=False)

@@ -1,0 +1,184 @@
+"""`crossover calibrate`: options in, a run folder, a table and an exit code out."""
+
+import asyncio
+import secrets
+import signal
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import orjson
+import uvloop
+from rich.console import Console
+
+from loadtest.calibration import Calibration
+from loadtest.curves import THROUGHPUT
+from loadtest.errors import CalibrationError, Untrusted
+from loadtest.folder import RunFolder
+from loadtest.plan import FULL, QUICK, Plan
+from loadtest.report.words import describe, describe_threshold
+from loadtest.result import Result
+from loadtest.screen import Screen, make_screen
+from loadtest.subject import apply_threshold, find_subject
+from loadtest.target import Target
+
+EXIT_CODES = {"complete": 0, "failed": 2, "untrusted": 3, "unresolved": 4}
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    target: Target
+    key: str | None
+    model: str | None
+    is_quick: bool
+    should_apply: bool
+    out: Path
+    levels: tuple[int, ...] | None
+    tokens: int | None
+    window_s: float | None
+    budget_s: float | None
+    as_json: bool
+
+
+def _parse_target(_ctx: click.Context, _param: click.Parameter, url: str) -> Target:
+    try:
+        return Target.parse(url)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(level) for level in text.split(",")) if text else None
+    except ValueError as exc:
+        raise click.BadParameter("whole numbers with commas between them, like 1,2,4,8") from exc
+
+
+@click.command()
+@click.option(
+    "--url",
+    "target",
+    default="http://127.0.0.1:8080",
+    envvar="CROSSOVER_URL",
+    callback=_parse_target,
+    show_default=True,
+    show_envvar=True,
+    help="The gateway.",
+)
+@click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
+@click.option("--model", help="Which model; needed when the gateway serves several.")
+@click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: two minutes.")
+@click.option("--apply", "should_apply", is_flag=True, help="Set the live policy to the threshold found.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where the run's folder goes."
+)
+@click.option("--levels", callback=_parse_levels, help="Requests in flight to measure at.  [default: 1,2,4,...,128]")
+@click.option("--tokens", type=int, help="Exact length of every answer.  [default: 256, quick 32]")
+@click.option("--window", "window_s", type=float, help="Least seconds of each measurement.  [default: 20, quick 2.5]")
+@click.option(
+    "--budget",
+    "budget_s",
+    type=float,
+    help="Refine no longer than this many seconds from the start.  [default: quick 125]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print result.json on stdout; progress goes to stderr.")
+def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
+    """Measure both engines through the gateway, find the load at which they cross, set the threshold.
+
+    Every request decodes exactly the same number of tokens on either engine, or the run is refused. The threshold
+    holds for that length of answer.
+
+    \b
+    Examples:
+      crossover calibrate --quick --apply
+      crossover calibrate --url http://gpu-node:8080 --tokens 512 --out /var/lib/crossover/runs
+
+    Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
+    be trusted; 4 no single threshold is right; 130 interrupted, finished cells are kept.
+    """
+    options = Options(**values)
+    plan = _make_plan(options)
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(stderr=options.as_json)
+    try:
+        with (
+            closing(make_screen(console)) as screen,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            result = runner.run(_run(options, plan, screen))
+    except KeyboardInterrupt:
+        console.print("interrupted; the cells measured so far are kept", highlight=False)
+        raise SystemExit(INTERRUPTED) from None
+    except CalibrationError as exc:
+        click.echo(f"Error: {exc}", err=True)
+        raise SystemExit(exc.exit_code) from None
+    _print_result(result, options, console)
+    raise SystemExit(EXIT_CODES[result.status])
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does, whatever Ctrl-C does just then."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def _make_plan(options: Options) -> Plan:
+    plan = QUICK if options.is_quick else FULL
+    given = {name: getattr(options, name) for name in ("levels", "tokens", "window_s", "budget_s")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
+    try:
+        # A new seed each time: prompts of an earlier run may still lie in an engine's prefix cache.
+        return replace(plan, seed=secrets.randbits(32), **changes)
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
+
+
+async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
+    """A whole run, written to its folder however it ends. Raises CalibrationError if it cannot even begin."""
+    target = replace(options.target, key=options.key)
+    subject = await find_subject(target, options.model)
+    calibration = Calibration(target, subject, plan, _create_folder(options.out), screen)
+    try:
+        result = await calibration.run()
+        calibration.folder.write(result)
+        result = await _apply(target, result) if options.should_apply else result
+    except CalibrationError as exc:
+        result = calibration.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
+    except asyncio.CancelledError:
+        calibration.folder.write(calibration.break_off("interrupted", "interrupted"))
+        raise
+    calibration.folder.write(result)
+    return result
+
+
+async def _apply(target: Target, result: Result) -> Result:
+    """With no threshold to apply, nothing is: the policy stays as it is."""
+    if result.threshold is None:
+        return result
+    try:
+        return replace(result, applied=await apply_threshold(target, result.subject, result.threshold, result.run))
+    except CalibrationError as exc:
+        return replace(result, status="failed", failure=str(exc))
+
+
+def _create_folder(parent: Path) -> RunFolder:
+    try:
+        return RunFolder.create(parent)
+    except OSError as exc:
+        raise CalibrationError(f"cannot write to {parent}: {exc.strerror}") from exc
+
+
+def _print_result(result: Result, options: Options, console: Console) -> None:
+    lines = [
+        f"crossing   {describe(THROUGHPUT, result)}",
+        f"threshold  {describe_threshold(result)}",
+        *(f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"}),
+        f"report     {options.out / result.run / 'report.html'}",
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if options.as_json:
+        click.echo(orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2))

@@ -1,0 +1,91 @@
+"""What a calibration will measure: levels, tokens, windows, repeats, order. Pure; knows no clock and no network."""
+
+import math
+import random
+from dataclasses import dataclass
+
+LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both backends at one level, back to back. `number` is given when it is measured and never used again."""
+
+    level: int
+    low_first: bool
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Every number a calibration depends on. Windows span whole requests of a cell's leading stream.
+
+    `settle_requests`: its requests between warm-up and window. `band`: backends closer than this share are tied.
+    `margin`: hysteresis on each side of the crossing. `retries`: pairs measured again over the run because a cell was
+    not steady. `refine_pairs`: measurements between the sweep's levels, as far as `budget_s` seconds in all allow.
+    """
+
+    mode: str = "full"
+    levels: tuple[int, ...] = LEVELS
+    tokens: int = 256
+    prompt_words: int = 48
+    repeats: int = 3
+    shuffle: bool = True
+    settle_requests: int = 1
+    window_requests: int = 12
+    window_s: float = 20.0
+    retries: int = 4
+    refine_pairs: int = 6
+    budget_s: float | None = None
+    band: float = 0.03
+    margin: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.levels or min(self.levels) < 1 or len(set(self.levels)) < len(self.levels):
+            raise ValueError("levels are distinct and at least 1")
+        if self.window_s <= 0:
+            raise ValueError("a window has a length")
+        if self.tokens < 2:
+            raise ValueError("an answer needs at least 2 tokens, or it has no time per token")
+
+    def schedule(self) -> list[Pair]:
+        """The sweep: at every level A then B in one repeat and B then A in the next, neighbours the other way round.
+
+        Drift then cancels instead of favouring the backend measured last (docs/calibration.md).
+        """
+        levels = sorted(self.levels)
+        return [
+            Pair(level, low_first=(levels.index(level) + repeat) % 2 == 0)
+            for repeat in range(self.repeats)
+            for level in self._order(levels, repeat)
+        ]
+
+    def cell_s(self, e2e_s: float) -> float:
+        """About how long one cell takes where a request takes `e2e_s`: ramp, settling, window."""
+        window = max(self.window_requests, math.ceil(self.window_s / e2e_s))
+        return (1 + self.settle_requests + window) * e2e_s
+
+    def sweep_s(self, e2e_s: float) -> float:
+        """About how long the sweep takes where a request alone takes `e2e_s`, and three times that at 128 in flight."""
+        return sum(2 * self.cell_s(e2e_s * (1 + pair.level / 64)) for pair in self.schedule())
+
+    def _order(self, levels: list[int], repeat: int) -> list[int]:
+        if not self.shuffle:
+            return levels
+        return random.Random(f"{self.seed}/{repeat}").sample(levels, len(levels))
+
+
+FULL = Plan()
+# Two minutes instead of half an hour, for a demo or a first look.
+QUICK = Plan(
+    mode="quick",
+    tokens=32,
+    prompt_words=12,
+    repeats=1,
+    shuffle=False,
+    settle_requests=0,
+    window_requests=2,
+    window_s=2.5,
+    budget_s=125.0,
+)

@@ -1,0 +1,72 @@
+"""report.html: one self-contained page, readable in light and dark, with nothing fetched from anywhere."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from loadtest.cell import Cell
+from loadtest.curves import OBJECTIVES, THROUGHPUT, points, series
+from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
+from loadtest.report.table import make_table
+from loadtest.report.words import (
+    describe_crossover,
+    describe_threshold,
+    describe_tie,
+    describe_work,
+    show_ms,
+    show_rate,
+    show_ratio,
+)
+from loadtest.result import Result
+
+SMALL = {"width": 320, "height": 220}
+LATENCIES = (
+    ("Time per output token, p50", lambda cell: cell.tpot_s.p50),
+    ("Time to first token, p50", lambda cell: cell.ttft_s.p50),
+    ("Whole request, p50", lambda cell: cell.e2e_s.p50),
+)
+
+
+def render_html(result: Result) -> str:
+    environment = Environment(
+        loader=PackageLoader("loadtest.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("report.html.jinja").render(
+        result=result,
+        work=describe_work(result.plan),
+        threshold=describe_threshold(result),
+        crossings=[(o.name, describe_crossover(o, result), describe_tie(o, result)) for o in OBJECTIVES],
+        throughput=_draw(result, "Throughput, tokens per second", THROUGHPUT.read, show_rate),
+        ratio=_draw_ratio(result),
+        latencies=[_draw(result, title, read, show_ms, **SMALL) for title, read in LATENCIES],
+        table=make_table(result),
+        counted_by_usage=all(cell.counted_by == "usage" for cell in result.cells),
+        plan=asdict(result.plan),
+    )
+
+
+def _draw(
+    result: Result, title: str, read: Callable[[Cell], float | None], show: Callable[[float], str], **size: int
+) -> str:
+    styles = dict(zip(result.subject.backends, ("low", "high"), strict=True))
+    lines = [Line(name, style, series(result.cells, name, read)) for name, style in styles.items()]
+    axis = axis_from_zero([value for line in lines for _, value in line.points], show)
+    return Chart(title, lines, axis, show, _marks(result, are_named=not size), **size).render()
+
+
+def _draw_ratio(result: Result) -> str:
+    gains = [(float(point.level), point.gain) for point in points(result.cells, result.subject.low)]
+    if not gains:
+        return ""
+    axis: Axis = axis_of_ratios([gain for _, gain in gains], result.plan.band)
+    title = f"Throughput of {result.subject.low} over {result.subject.high}; within the grey band they are tied"
+    return Chart(title, [Line("ratio", "ratio", gains)], axis, show_ratio, _marks(result), height=280).render()
+
+
+def _marks(result: Result, are_named: bool = True) -> Marks:
+    crossing = result.crossover.point if result.crossover else None
+    threshold = result.threshold
+    if threshold is None:
+        return Marks(crossing, are_named=are_named)
+    return Marks(crossing, threshold.down, threshold.up, are_named)

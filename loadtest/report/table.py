@@ -1,0 +1,63 @@
+"""Both reports' table: one row per cell, text in every field. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from loadtest.cell import Cell
+from loadtest.curves import points
+from loadtest.report.words import show_ms, show_rate, show_ratio
+from loadtest.result import Result
+from loadtest.stats import Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`is_first` where a level begins; the ratio of its pairs' median stands there."""
+
+    fields: tuple[str, ...]
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    headings: tuple[str, ...]
+    rows: Sequence[Row]
+
+
+Column = tuple[str, Callable[[Cell], str]]
+
+
+def make_table(result: Result) -> Table:
+    """Without the percentiles that no cell has samples enough for."""
+    order = {name: index for index, name in enumerate(result.subject.backends)}
+    cells = sorted(result.cells, key=lambda cell: (cell.level, order[cell.backend], cell.pair))
+    columns = [*_counts(), *_latencies(cells)]
+    ratios = {point.level: show_ratio(point.gain) for point in points(cells, result.subject.low)}
+    rows = []
+    for before, cell in zip([None, *cells], cells, strict=False):
+        is_first = before is None or before.level != cell.level
+        ratio = ratios.get(cell.level, "") if is_first else ""
+        rows.append(Row((*(show(cell) for _, show in columns), ratio), is_first))
+    return Table((*(heading for heading, _ in columns), "ratio"), rows)
+
+
+def _counts() -> Iterator[Column]:
+    yield "in flight", lambda cell: str(cell.level)
+    yield "backend", lambda cell: cell.backend
+    yield "tok/s", lambda cell: show_rate(cell.throughput)
+    yield "requests", lambda cell: str(cell.requests)
+
+
+def _latencies(cells: Sequence[Cell]) -> Iterator[Column]:
+    for metric, name in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
+        for quantile in ("p50", "p90", "p99"):
+            read = partial(_read, metric=metric, quantile=quantile)
+            if any(read(cell) is not None for cell in cells):
+                yield f"{name} {quantile}", lambda cell, read=read: show_ms(read(cell))  # type: ignore[misc]  # default
+
+
+def _read(cell: Cell, metric: str, quantile: str) -> float | None:
+    times: Percentiles = getattr(cell, metric)
+    value: float | None = getattr(times, quantile)
+    return value

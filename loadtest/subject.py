@@ -1,0 +1,90 @@
+"""What is measured: one model's two backends and its policy, read from the gateway's admin API and written back to it.
+
+In: a target. Out: a Subject, how many requests are in flight, the policy after a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from loadtest.crossing import Threshold
+from loadtest.errors import Unreachable
+from loadtest.target import Target
+
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`low` and `high` as the live policy names them; `policy` is as the gateway answered."""
+
+    model: str
+    low: str
+    high: str
+    policy: Json
+    gateway: Json
+
+    @property
+    def backends(self) -> tuple[str, str]:
+        return self.low, self.high
+
+
+async def find_subject(target: Target, model: str | None) -> Subject:
+    """The named model, or the only one. Raises Unreachable unless both its backends are ready to be compared."""
+    state = _mapping(await target.fetch("GET", "/admin/state"))
+    entry = _choose(_models(state), model)
+    policy = _mapping(entry.get("policy"))
+    low, high = policy.get("low"), policy.get("high")
+    if not isinstance(low, str) or not isinstance(high, str):
+        raise Unreachable(f"model {entry['model']} has no policy between two backends: there is nothing to compare")
+    for name in (low, high):
+        if not _mapping(_mapping(entry.get("backends")).get(name)).get("ready"):
+            raise Unreachable(f"backend {name} of model {entry['model']} is not ready")
+    return Subject(str(entry["model"]), low, high, policy, _mapping(await target.fetch("GET", "/version")))
+
+
+async def count_in_flight(target: Target, subject: Subject) -> int:
+    """Requests in flight on the two backends, whoever sent them."""
+    state = _mapping(await target.fetch("GET", "/admin/state"))
+    backends = _mapping(_choose(_models(state), subject.model).get("backends"))
+    counts = (_mapping(backends.get(name)).get("in_flight") for name in subject.backends)
+    return sum(count for count in counts if isinstance(count, int))
+
+
+async def apply_threshold(target: Target, subject: Subject, threshold: Threshold, run: str) -> Json:
+    """Set the live policy and read it back. Raises Unreachable if another one is in force then."""
+    live = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
+    if (live.get("low"), live.get("high")) != subject.backends:
+        raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
+    # `live` brings its version along: if somebody changes the policy in between, the gateway refuses ours.
+    wanted = {"up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
+    await target.fetch("PUT", "/admin/policy", {**live, **wanted})
+    now = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
+    if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
+        raise Unreachable(
+            f"the gateway accepted the policy and then reported up={now.get('up')} down={now.get('down')}"
+        )
+    return now
+
+
+def _models(state: Json) -> list[Json]:
+    models = state.get("models")
+    if not isinstance(models, list) or not models:
+        raise Unreachable("/admin/state names no model")
+    return [_mapping(entry) for entry in models]
+
+
+def _choose(models: list[Json], model: str | None) -> Json:
+    names = [str(entry.get("model")) for entry in models]
+    if model is None and len(models) > 1:
+        raise Unreachable(f"the gateway serves {', '.join(names)}: choose one with --model")
+    if model is not None and model not in names:
+        raise Unreachable(f"the gateway serves no model {model}, only {', '.join(names)}")
+    return models[0 if model is None else names.index(model)]
+
+
+def _mapping(value: object) -> Json:
+    """What another process answered where its contract has an object."""
+    if not isinstance(value, Mapping):
+        raise Unreachable("the gateway's admin API answers in another shape than this version knows")
+    return value

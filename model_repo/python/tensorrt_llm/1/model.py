@@ -1,0 +1,285 @@
+"""The `tensorrt_llm` model as a Triton Python model: decodes the tensors, drives an engine, streams delta ids.
+
+In: Triton's requests. Out: decoupled responses. What the tensors mean is engines/reference/trtllm_contract.py's affair,
+which engine runs is engines/adapters.py's.
+"""
+
+# ruff: noqa: TID251 - a variable of the process is the only way in: Triton's stub ignores PYTHONPATH
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# The stub embeds a bare interpreter. The project and the packages of the environment that Triton was installed into are
+# found by these variables (engines/triton.py sets them), the project also from where this file lies.
+ROOT = os.environ.get("CROSSOVER_ROOT", str(Path(__file__).resolve().parents[4]))
+PACKAGES = os.environ.get("CROSSOVER_SITE_PACKAGES", "")
+sys.path[:0] = [path for path in (ROOT, *PACKAGES.split(os.pathsep)) if path and path not in sys.path]
+
+import triton_python_backend_utils as pb_utils  # noqa: E402 - the path comes first
+
+from engines.adapters import ADAPTERS, TokenEngine  # noqa: E402 - the path comes first
+from engines.reference import trtllm_contract as contract  # noqa: E402 - the path comes first
+from engines.reference.engine import TokenOutput  # noqa: E402 - the path comes first
+from engines.reference.runner import RunnerStats  # noqa: E402 - the path comes first
+from engines.reference.trtllm_answer import Answer  # noqa: E402 - the path comes first
+from engines.reference.trtllm_metrics import report  # noqa: E402 - the path comes first
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+DEFAULTS = {
+    "engine": "reference",
+    "model_dir": str(Path(ROOT) / "engines/reference/weights"),
+    "cancellation_check_period_ms": "100",  # TensorRT-LLM's default, and its parameter's name
+}
+# Triton's own classes; pb_utils publishes no types.
+Request = Any
+Sender = Any
+
+
+class TritonPythonModel:
+    """The name Triton looks for."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        parameters = read_parameters(json.loads(args["model_config"]))
+        self._engine = ADAPTERS[parameters["engine"]](parameters)
+        self._calls = Calls()
+        metrics = Metrics(args["model_name"], args["model_version"])
+        period_s = int(parameters["cancellation_check_period_ms"]) / 1000
+        self._watch = Watch(self._calls, lambda: metrics.update(self._engine.stats), period_s)
+
+    def execute(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                self._start(request, sender)
+            except contract.ContractError as exc:
+                fail(sender, str(exc))
+        self._watch.wake()
+
+    def finalize(self) -> None:
+        self._watch.close()
+        self._engine.close()
+
+    def _start(self, request: Request, sender: Sender) -> None:
+        inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        if contract.is_stop(inputs):
+            self._calls.stop(request.request_id())
+            sender.send(flags=FINAL)
+            return
+        decoded = contract.decode_request(inputs, self._engine.limits)
+        names = contract.output_names(request.requested_output_names(), decoded)
+        answering = Answering(sender, Answer(decoded), names)
+        Call(request.request_id(), answering, self._calls).start(self._engine)
+
+
+class Answering:
+    """An answer on its way out through Triton's response sender."""
+
+    def __init__(self, sender: Sender, answer: Answer, names: Collection[str]) -> None:
+        self.sender = sender
+        self.answer = answer
+        self._names = names
+
+    def send(self, tensors: Mapping[str, contract.Array]) -> None:
+        response = pb_utils.InferenceResponse([pb_utils.Tensor(name, tensors[name]) for name in self._names])
+        self.sender.send(response, flags=FINAL if self.answer.is_final else 0)
+
+
+class Call:
+    """One request in flight: a runner's Receiver.
+
+    Tokens, the watch and a stop request come on different threads; whoever ends it first, under the lock, has the last
+    word.
+    """
+
+    def __init__(self, request_id: str, answering: Answering, calls: "Calls") -> None:
+        self.request_id = request_id
+        self._out = answering
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._cancel: Callable[[], None] = lambda: None
+
+    def start(self, engine: TokenEngine) -> None:
+        with self._lock:
+            self._calls.add(self)
+            self._cancel = engine.start(self._out.answer.request, self)
+
+    def tokens(self, outputs: Sequence[TokenOutput]) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            try:
+                self._hand_on(outputs)
+            # Edge of the engine's thread: an answer that cannot be sent, shared memory being full, must cost no other.
+            except Exception:  # noqa: BLE001 - logged by Triton
+                log_error("an answer was given up")
+                self._fail("The answer could not be sent.")
+
+    def failed(self, message: str) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._fail(message)
+
+    def stop(self) -> None:
+        """Ends it with what there is."""
+        with self._lock:
+            if not self._is_over:
+                self._end()
+                self._out.send(self._out.answer.end())
+
+    def drop_if_cancelled(self) -> None:
+        """Nobody listens any more: the engine drops it, and Triton wants to hear the end all the same.
+
+        Asking is under the lock too: tritonserver dies of a question about a request whose final response is out.
+        """
+        with self._lock:
+            if not self._is_over and self._out.sender.is_cancelled():
+                self._end()
+                self._out.sender.send(flags=FINAL)
+
+    def _fail(self, message: str) -> None:
+        self._end()
+        try:
+            fail(self._out.sender, message)
+        # The same edge: an error needs shared memory too, and the other answers of this step come after it.
+        except Exception:  # noqa: BLE001 - logged by Triton
+            log_error("an error could not be sent")
+
+    def _hand_on(self, outputs: Sequence[TokenOutput]) -> None:
+        for output in outputs:
+            self._out.answer.feed(output.token_id, output.logprob, output.finish_reason)
+        tensors = self._out.answer.take()
+        if tensors is not None:
+            self._out.send(tensors)
+        if self._out.answer.is_final:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._cancel()
+        self._calls.remove(self)
+
+
+class Calls:
+    """The requests in flight, also by Triton request id: the last of equal ones, as in TensorRT-LLM."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: set[Call] = set()
+        self._by_id: dict[str, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def snapshot(self) -> list[Call]:
+        with self._lock:
+            return list(self._all)
+
+    def add(self, call: Call) -> None:
+        with self._lock:
+            self._all.add(call)
+            self._by_id[call.request_id] = call
+
+    def remove(self, call: Call) -> None:
+        with self._lock:
+            self._all.discard(call)
+            if self._by_id.get(call.request_id) is call:
+                del self._by_id[call.request_id]
+
+    def stop(self, request_id: str) -> None:
+        if not request_id:
+            raise contract.ContractError(contract.STOP_WITHOUT_ID)
+        call = self._by_id.get(request_id)
+        if call is not None:
+            call.stop()
+
+
+class Watch:
+    """A thread that, while requests are in flight, asks Triton which are cancelled and has the metrics updated."""
+
+    def __init__(self, calls: Calls, update_metrics: Callable[[], None], period_s: float) -> None:
+        self._calls = calls
+        self._update_metrics = update_metrics
+        self._period_s = period_s
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.clear()
+            for call in self._calls.snapshot():
+                self._try(call.drop_if_cancelled)
+            self._try(self._update_metrics)
+            self._closing.wait(self._period_s)
+            if not len(self._calls):
+                # Once more after the last has left, for the engine frees it a moment later; then sleep.
+                self._try(self._update_metrics)
+                self._wake.wait()
+
+    @staticmethod
+    def _try(step: Callable[[], None]) -> None:
+        try:
+            step()
+        # Edge of the thread: without it no cancellation would ever be seen again.
+        except Exception:  # noqa: BLE001 - logged by Triton
+            log_error("the watch stumbled")
+
+
+class Metrics:
+    """TensorRT-LLM's own metrics on Triton's metrics page."""
+
+    def __init__(self, model: str, version: str) -> None:
+        self._labels = {"model": model, "version": version}
+        self._families: dict[str, Any] = {}  # pb_utils' classes, as above
+        self._metrics: dict[tuple[str, str], Any] = {}
+
+    def update(self, stats: RunnerStats) -> None:
+        for gauges in report(stats):
+            for key, value in gauges.values.items():
+                self._metric(gauges.name, gauges.label, key).set(value)
+
+    def _metric(self, name: str, label: str, key: str) -> Any:
+        if (name, key) not in self._metrics:
+            self._metrics[name, key] = self._family(name).Metric(labels={label: key, **self._labels})
+        return self._metrics[name, key]
+
+    def _family(self, name: str) -> Any:
+        if name not in self._families:
+            self._families[name] = pb_utils.MetricFamily(
+                name=name, description="As TensorRT-LLM reports it.", kind=pb_utils.MetricFamily.GAUGE
+            )
+        return self._families[name]
+
+
+def fail(sender: Sender, message: str) -> None:
+    sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(message)), flags=FINAL)
+
+
+def log_error(what: str) -> None:
+    """With the exception being handled."""
+    pb_utils.Logger.log_error(f"{what}:\n{traceback.format_exc()}")
+
+
+def read_parameters(config: Mapping[str, Any]) -> dict[str, str]:  # JSON: any values
+    """The configuration's parameters over the defaults, an empty value being none; the environment's model_dir wins."""
+    given = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+    parameters = DEFAULTS | {key: value for key, value in given.items() if value}
+    parameters["model_dir"] = os.environ.get("CROSSOVER_MODEL_DIR", parameters["model_dir"])
+    if parameters["engine"] not in ADAPTERS:
+        raise pb_utils.TritonModelException(f"engine {parameters['engine']!r} is none of {', '.join(ADAPTERS)}")
+    return parameters

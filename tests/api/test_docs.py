@@ -1,0 +1,40 @@
+"""docs/api.md says of every field what the code does with it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.api.chat import ChatCompletionRequest
+from gateway.api.completions import CompletionRequest
+from gateway.api.fields import Only
+from gateway.api.generation import Generation
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+ENDPOINTS = [
+    pytest.param(ChatCompletionRequest, "chat", id="chat"),
+    pytest.param(CompletionRequest, "completions", id="text"),
+]
+
+
+def documented(section: str, endpoint: str) -> set[str]:
+    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \|", text, re.MULTILINE)
+    return {field for field, where in rows if where in {"both", endpoint}}
+
+
+def refused(body_type: type[Generation]) -> set[str]:
+    fields = body_type.model_fields.items()
+    return {name for name, field in fields if any(isinstance(note, Only) for note in field.metadata)}
+
+
+@pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
+def test_every_field_is_in_the_documentation(body_type: type[Generation], endpoint: str) -> None:
+    sections = [documented(section, endpoint) for section in ("Honoured", "No effect", "Refused")]
+    assert set.union(*sections) == set(body_type.model_fields)
+    assert sum(map(len, sections)) == len(body_type.model_fields)
+
+
+@pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
+def test_refused_fields_are_documented_as_such(body_type: type[Generation], endpoint: str) -> None:
+    assert documented("Refused", endpoint) == refused(body_type)

@@ -1,0 +1,192 @@
+"""How failures reach a client: a status before the first frame, an event after it. Bad input reaches no engine."""
+
+from typing import TypeAlias
+
+import orjson
+import pytest
+from openai import APIError, APIStatusError, AsyncOpenAI, NotFoundError
+
+from gateway.core import GenerateRequest
+from gateway.errors import BackendError, BackendProtocolError, BackendTimeout, GatewayError
+from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, raw_client
+from tests.fakes.backend import Script
+
+DIED = BackendError("the engine died")
+CHAT = "/v1/chat/completions"
+
+
+async def stream_text(client: AsyncOpenAI, texts: list[str]) -> None:
+    """Adds what comes to `texts`, so that a test sees what came before an error."""
+    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
+    async for chunk in answer:
+        texts += [chunk.choices[0].delta.content or ""]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+@pytest.mark.parametrize(
+    "error", [DIED, BackendTimeout("silent"), BackendProtocolError("nonsense")], ids=lambda error: error.code
+)
+async def test_an_error_before_the_first_token_is_a_status(
+    client: AsyncOpenAI, stack: Stack, error: GatewayError, stream: bool
+) -> None:
+    stack.low.script = [error]
+    with pytest.raises(APIStatusError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
+    assert (caught.value.status_code, caught.value.code, caught.value.type) == (error.status, error.code, error.type)
+    assert error.message in caught.value.message
+    assert caught.value.response.headers["x-crossover-backend"] == "low"
+    assert caught.value.response.headers["content-type"] == "application/json"
+    await stack.settle()
+    assert not stack.high.calls
+
+
+async def test_an_error_after_two_tokens_of_a_stream_is_an_event(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
+    stack.low.script = writer.says("Pa", DIED)
+    texts: list[str] = []
+    with pytest.raises(APIError, match="the engine died") as caught:
+        await stream_text(client, texts)
+    assert not isinstance(caught.value, APIStatusError)
+    assert caught.value.code == "backend_error"
+    assert "".join(texts) == "Pa"
+    await stack.settle()
+
+
+async def test_a_stream_that_failed_ends_after_the_event_without_done(stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.says("Pa", DIED)
+    async with raw_client(stack) as client:
+        client.ask(stream=True)
+        answer = await client.answer()  # the body is whole: its last chunk came
+        last = answer.body.split(b"\n\n")[-2]
+        client.ask(stream=True)  # and the connection is good for another request
+        assert (await client.answer()).status == 200
+    assert answer.status == 200
+    assert orjson.loads(last.removeprefix(b"data: ")) == {
+        "error": {"message": "the engine died", "type": "backend_error", "param": None, "code": "backend_error"}
+    }
+    assert b"[DONE]" not in answer.body
+
+
+async def test_an_error_after_two_tokens_of_a_folded_answer_is_a_status(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
+    """The regression: what decides is the first encoded frame, and a folded answer has none before its end."""
+    stack.low.script = writer.says("Pa", DIED)
+    with pytest.raises(APIStatusError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert caught.value.status_code == 502
+    assert caught.value.body == {
+        "message": "the engine died",
+        "type": "backend_error",
+        "param": None,
+        "code": "backend_error",
+    }
+
+
+async def test_a_fault_of_the_gateway_is_a_500_whose_cause_only_the_log_has(
+    client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(request: GenerateRequest) -> Script:
+        raise ZeroDivisionError("secret")
+
+    stack.low.script = fault
+    with pytest.raises(APIStatusError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert (caught.value.status_code, caught.value.code) == (500, "internal_error")
+    assert "secret" not in caught.value.message
+    assert caught.value.response.headers["x-request-id"] in caplog.text
+    assert "secret" in caplog.text
+    await stack.settle()
+
+
+Refusal: TypeAlias = tuple[int, str | None, str]
+BAD_BODIES: list[tuple[bytes | dict[str, object], Refusal]] = [
+    (b'{"model": "tiny", "messages": [}', (400, None, "invalid_value")),
+    (b"", (400, None, "invalid_value")),
+    ({}, (400, "model", "invalid_value")),
+    ({"model": "huge"}, (404, "model", "model_not_found")),
+    ({"messages": []}, (400, "messages", "invalid_value")),
+    ({"messages": [{"role": "user"}]}, (400, "messages.0.content", "invalid_value")),
+    ({"messages": [{"role": "tool", "content": "x"}]}, (400, "messages.0.role", "invalid_value")),
+    ({"max_tokens": -1}, (400, "max_tokens", "invalid_value")),
+    ({"max_tokens": 1024}, (400, "max_tokens", "context_length_exceeded")),
+    ({"messages": [{"role": "user", "content": "word " * 3000}]}, (400, "messages", "context_length_exceeded")),
+    ({"tools": [{"type": "function"}]}, (400, "tools", "invalid_value")),
+    ({"n": 2}, (400, "n", "invalid_value")),
+    ({"temprature": 1}, (400, "temprature", "invalid_value")),
+    ({"messages": [{"role": "user", "content": "x" * LIMITS.max_body_bytes}]}, (413, None, "request_too_large")),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+@pytest.mark.parametrize(("body", "refusal"), BAD_BODIES, ids=range(len(BAD_BODIES)))
+async def test_bad_input_is_named_and_reaches_no_engine(
+    stack: Stack, body: bytes | dict[str, object], refusal: Refusal, stream: bool
+) -> None:
+    good = {"model": MODEL, "messages": HELLO, "stream": stream}
+    raw = body if isinstance(body, bytes) else orjson.dumps(good | body if body else {"messages": HELLO})
+    async with raw_client(stack) as client:
+        client.send("POST", CHAT, raw)
+        answer = await client.answer()
+    error = orjson.loads(answer.body)["error"]
+    assert (answer.status, error["param"], error["code"]) == refusal
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    assert answer.headers["x-request-id"]
+    assert "x-crossover-backend" not in answer.headers
+    assert not stack.low.calls
+    assert not stack.high.calls
+    assert f'crossover_refused_total{{code="{refusal[2]}"}} 1.0' in stack.app.metrics.render().decode()
+
+
+async def test_a_body_that_grows_too_large_without_saying_so_is_refused(stack: Stack) -> None:
+    async with raw_client(stack) as client:
+        client.writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        piece = b"x" * 16_384
+        for _ in range(LIMITS.max_body_bytes // len(piece) + 1):
+            client.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        answer = await client.answer()
+    assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", CHAT, 405),
+        ("DELETE", "/v1/completions", 405),
+        ("POST", "/v1/models", 405),
+        ("PUT", "/v1/models/tiny", 405),
+        ("POST", "/v1/embeddings", 404),
+        ("GET", "/v1/", 404),
+        ("GET", "/v1/chat/completions/abc", 404),
+        ("GET", "/v2/models", 404),
+        ("GET", "/", 404),
+    ],
+)
+async def test_a_wrong_path_or_method_gets_openais_error_shape(
+    stack: Stack, method: str, path: str, status: int
+) -> None:
+    async with raw_client(stack) as client:
+        client.send(method, path)
+        answer = await client.answer()
+    assert answer.status == status
+    assert set(orjson.loads(answer.body)["error"]) == {"message", "type", "param", "code"}
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/x-www-form-urlencoded", None])
+async def test_the_content_type_of_a_request_does_not_matter(
+    stack: Stack, writer: Writer, content_type: str | None
+) -> None:
+    stack.low.script = writer.says("Paris")
+    body = orjson.dumps({"model": MODEL, "messages": HELLO})
+    async with raw_client(stack) as client:
+        client.send("POST", CHAT, body, **({"content_type": content_type} if content_type else {}))
+        assert (await client.answer()).status == 200
+
+
+async def test_unknown_models_raise_the_clients_own_class(client: AsyncOpenAI) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await client.chat.completions.create(model="huge", messages=HELLO)
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")

@@ -1,0 +1,106 @@
+"""What stands around the body: ids, the routing decision, and the gateway's own request headers."""
+
+import orjson
+import pytest
+from openai import AsyncOpenAI, AuthenticationError, BadRequestError
+
+from gateway.language import ModelLanguage
+from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
+from tests.fakes.backend import Pause
+
+KEY = "operator-secret"
+PIN_HIGH = {"x-crossover-pin": "high"}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+async def test_every_answer_says_where_it_came_from_and_why(stack: Stack, writer: Writer, stream: bool) -> None:
+    stack.low.script = writer.says("Paris")
+    async with raw_client(stack) as client:
+        client.ask(stream=stream)
+        headers = (await client.answer()).headers
+    assert headers["x-crossover-backend"] == "low"
+    assert headers["x-crossover-reason"].startswith("threshold in_flight=1 up=5")
+    assert headers["x-request-id"] == stack.low.calls[0].request.request_id
+    assert (headers["cache-control"], headers["x-accel-buffering"]) == ("no-cache", "no")
+    assert headers["content-type"].startswith("text/event-stream" if stream else "application/json")
+    assert ("content-length" in headers) == (not stream)
+
+
+async def test_request_ids_are_ours_and_differ(stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.says("Paris")
+    body = orjson.dumps({"model": MODEL, "messages": HELLO})
+    ids = set()
+    async with raw_client(stack) as client:
+        for _ in range(3):
+            client.send("POST", "/v1/chat/completions", body, x_request_id="mine")
+            answer = await client.answer()
+            ids.add(answer.headers["x-request-id"])
+            assert orjson.loads(answer.body)["id"] == f"chatcmpl-{answer.headers['x-request-id']}"
+    assert len(ids) == 3
+    assert "mine" not in ids
+
+
+async def test_load_moves_requests_to_the_other_backend(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.low.script = [writer.ids("Pa"), Pause()]
+    stack.high.script = writer.says("Paris")
+    streams = [await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True) for _ in range(4)]
+    raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO)
+    assert raw.headers["x-crossover-backend"] == "high"
+    assert stack.in_flight == {"low": 4, "high": 0}
+    for stream in streams:
+        await stream.close()
+    await stack.settle()
+
+
+async def test_a_pin_is_obeyed(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.high.script = writer.says("Paris")
+    raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO, extra_headers=PIN_HIGH)
+    assert (raw.headers["x-crossover-backend"], raw.headers["x-crossover-reason"]) == ("high", "pin")
+
+
+async def test_an_unknown_pin_is_named(client: AsyncOpenAI, stack: Stack) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-pin": "middle"})
+    assert caught.value.param == "x-crossover-pin"
+    assert not stack.low.calls
+
+
+@pytest.mark.parametrize(("api_key", "is_operator"), [(KEY, True), ("someone", False)])
+async def test_with_an_operator_key_only_operators_pin(
+    language: ModelLanguage, writer: Writer, api_key: str, is_operator: bool
+) -> None:
+    async with running(make_stack(language, operator_key=KEY)) as stack, connect(stack, api_key) as client:
+        stack.low.script = stack.high.script = writer.says("Paris")
+        await client.chat.completions.create(model=MODEL, messages=HELLO)  # without a pin everyone may ask
+        if is_operator:
+            await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=PIN_HIGH)
+        else:
+            with pytest.raises(AuthenticationError):
+                await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=PIN_HIGH)
+        assert len(stack.high.calls) == is_operator
+
+
+async def test_a_run_is_counted_apart_from_users(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.says("Paris")
+    await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-run": "run-1.a"})
+    assert stack.low.calls[0].request.run == "run-1.a"
+    await stack.settle()
+    metrics = stack.app.metrics.render().decode()
+    assert f'crossover_run_requests_total{{backend="low",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+    assert "crossover_requests_total{" not in metrics
+
+
+@pytest.mark.parametrize("run", ["", "a b", "x" * 129, 'a"b'])
+async def test_a_run_id_that_could_not_be_a_label_is_refused(client: AsyncOpenAI, stack: Stack, run: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-run": run})
+    assert caught.value.param == "x-crossover-run"
+    assert not stack.low.calls
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/huge", "/v1/nothing"])
+async def test_answers_without_an_engine_have_an_id_too(stack: Stack, path: str) -> None:
+    async with raw_client(stack) as client:
+        client.send("GET", path)
+        answer = await client.answer()
+    assert len(answer.headers["x-request-id"]) == 32

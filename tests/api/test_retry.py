@@ -1,0 +1,113 @@
+"""The one retry: BackendUnavailable before anything of the answer exists, once, on another backend."""
+
+import pytest
+from openai import APIError, APIStatusError, AsyncOpenAI, InternalServerError
+
+from gateway.core import GenerateRequest
+from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable
+from tests.api.conftest import HELLO, MODEL, Stack, Writer, eventually, raw_client
+from tests.fakes.backend import Script
+
+GONE = BackendUnavailable("connection refused")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+async def test_a_request_that_has_not_begun_is_answered_by_the_other_backend(
+    stack: Stack, writer: Writer, stream: bool
+) -> None:
+    stack.low.script, stack.high.script = [GONE], writer.says("Paris is")
+    async with raw_client(stack) as client:
+        client.ask(stream=stream, stop=["is is"])
+        answer = await client.answer()
+    assert (answer.status, answer.headers["x-crossover-backend"]) == (200, "high")
+    assert (answer.body.count(b'"assistant"'), answer.body.count(b'"stop"')) == (1, 1)
+    assert b"is is" not in answer.body
+    assert b"error" not in answer.body
+    await stack.settle()
+    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 1)
+    metrics = stack.app.metrics.render().decode()
+    assert f'crossover_requests_total{{backend="low",model="{MODEL}",outcome="backend_unavailable"}} 1.0' in metrics
+    assert f'crossover_requests_total{{backend="high",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+
+
+async def test_the_backend_that_could_not_be_reached_is_not_chosen_until_it_passes_a_probe(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
+
+    def die(_request: GenerateRequest) -> Script:
+        stack.low.ready = False
+        return [GONE]
+
+    stack.low.script, stack.high.script = die, writer.says("Paris")
+    for _ in range(3):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 3)
+    stack.low.ready, stack.low.script = True, writer.says("Paris")
+    await eventually(lambda: stack.app.router.model_state(MODEL).backends["low"].is_ready)
+    await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert len(stack.low.calls) == 2
+
+
+async def test_a_full_backend_is_not_taken_for_a_dead_one(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack.low.script, stack.high.script = [BackendFull("low is full")], writer.says("Paris")
+    answer = await client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO)
+    assert answer.headers["x-crossover-backend"] == "high"
+    assert "is down" not in caplog.text
+    stack.low.script = [GONE]
+    await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert "is down" in caplog.text
+
+
+async def test_a_backend_lost_in_the_middle_is_marked_at_once(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack.low.script = writer.says("Pa", BackendLost("cut"))
+    with pytest.raises(APIError, match="cut"):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert "is down" in caplog.text
+
+
+async def test_it_is_tried_once_only(client: AsyncOpenAI, stack: Stack) -> None:
+    stack.low.script = stack.high.script = [GONE]
+    with pytest.raises(InternalServerError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert caught.value.status_code == 503
+    assert caught.value.response.headers["x-crossover-backend"] == "high"
+    assert caught.value.response.headers["retry-after"] == "1"
+    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 1)
+
+
+async def test_without_another_backend_the_client_hears_why(client: AsyncOpenAI, stack: Stack) -> None:
+    stack.high.ready = False
+    await eventually(lambda: not stack.app.router.model_state(MODEL).backends["high"].is_ready)
+    stack.low.script = [GONE]
+    with pytest.raises(InternalServerError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert (caught.value.status_code, caught.value.code) == (503, "backend_unavailable")
+
+
+async def test_a_pinned_request_stays_where_it_was_sent(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.low.script, stack.high.script = [GONE], writer.says("Paris")
+    with pytest.raises(APIStatusError, match="connection refused"):
+        await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-pin": "low"})
+    assert not stack.high.calls
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+async def test_other_errors_are_not_tried_elsewhere(client: AsyncOpenAI, stack: Stack, stream: bool) -> None:
+    stack.low.script = [BackendError("out of memory")]
+    with pytest.raises(APIStatusError):
+        await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
+    assert not stack.high.calls
+
+
+async def test_nothing_is_tried_elsewhere_once_a_frame_has_gone_out(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
+    stack.low.script, stack.high.script = writer.says("Pa", BackendError("cut")), writer.says("Paris")
+    with pytest.raises(APIError, match="cut"):
+        async for _ in await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True):
+            pass
+    assert not stack.high.calls

@@ -1,0 +1,102 @@
+"""Both adapters, each joined by a real socket that can be cut to a scripted server that speaks its wire."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from gateway.backends.triton import TritonBackend
+from gateway.backends.vllm import VLLMBackend
+from gateway.core import GenerateRequest, Prompt, SamplingParams
+from gateway.settings import TritonSettings, VLLMSettings
+from tests.fakes.script import FakeEngine
+from tests.fakes.sink import RecordingSink, settled
+from tests.fakes.triton import FakeTriton
+from tests.fakes.vllm import FakeVLLM
+from tests.fakes.wire import Wire
+
+END_ID, OTHER_END_ID = 2, 3
+
+REQUEST = GenerateRequest(
+    request_id="req-1",
+    model="m",
+    prompt=Prompt((11, 12, 13)),
+    params=SamplingParams(max_tokens=32),
+    eos_token_ids=(END_ID, OTHER_END_ID),
+)
+
+
+@pytest.fixture(scope="session", params=[True, False], ids=["uvloop", "asyncio"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Adapters live on the event loop's own ways with sockets: on uvloop, which serves, and on asyncio's."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def one_loop(anyio_backend: object) -> AsyncIterator[None]:
+    """One loop for all tests: grpc.aio's poller, which the whole process shares, would still talk to those closed."""
+    yield  # noqa: PT022 - being an async generator it is what keeps the loop open
+
+
+class Lane:
+    """An adapter, its engine and the wire between them; `ask` starts a call."""
+
+    def __init__(self, backend: TritonBackend | VLLMBackend, engine: FakeEngine, wire: Wire) -> None:
+        self.backend = backend
+        self.engine = engine
+        self.wire = wire
+        self.sinks: list[RecordingSink] = []
+
+    def ask(
+        self,
+        request: GenerateRequest = REQUEST,
+        *,
+        reaction: Callable[[RecordingSink], None] | None = None,
+        **params: object,
+    ) -> RecordingSink:
+        sink = RecordingSink(reaction)
+        self.sinks.append(sink)
+        changed = replace(request, params=replace(request.params, **params))  # type: ignore[arg-type]  # by name
+        sink.call = None
+        sink.call = self.backend.start(changed, sink)
+        return sink
+
+    async def idle(self) -> None:
+        """Nothing is held for any call any more, on either side."""
+        await settled(lambda: self.engine.running == 0, f"{self.engine.running} answers still running")
+        await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
+
+
+@pytest.fixture(params=["triton", "vllm", "vllm without generate"])
+async def lane(request: pytest.FixtureRequest) -> AsyncIterator[Lane]:
+    """Checks after every test that the contract was kept, and that closing leaves no task and no connection."""
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context((FakeTriton if request.param == "triton" else FakeVLLM)().serving())
+        wire = await stack.enter_async_context(Wire(engine.port).laid())
+        backend = make_backend(request.param, wire.port)
+        if isinstance(engine, FakeVLLM):
+            engine.has_generate = request.param == "vllm"
+        lane = Lane(backend, engine, wire)
+        yield lane
+        await backend.aclose()
+        assert [sink.breaches for sink in lane.sinks if sink.breaches] == []
+        await settled(lambda: wire.connections == 0, f"{wire.connections} connections left open")
+        await settled(lambda: not client_tasks(), f"tasks left: {client_tasks()}")
+
+
+def client_tasks() -> list[str]:
+    """Tasks under way that belong neither to the test runner nor to a fake server."""
+    names = [str(getattr(task.get_coro(), "__qualname__", task)) for task in asyncio.all_tasks()]
+    return [name for name in names if not name.startswith(("TestRunner.", "AioServer.", "_Connection._play"))]
+
+
+def make_backend(kind: str, port: int, idle_timeout_s: float = 60.0) -> TritonBackend | VLLMBackend:
+    if kind == "triton":
+        return TritonBackend(
+            TritonSettings("triton", f"grpc://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
+        )
+    return VLLMBackend(
+        VLLMSettings("vllm", f"http://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
+    )

@@ -1,0 +1,93 @@
+"""The part of the contract that every adapter gets from LiveCall, without a wire: as one calls it."""
+
+import asyncio
+import time
+
+from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.core import FinishReason
+from gateway.errors import BackendError, BackendLost, BackendProtocolError, BackendTimeout, BackendUnavailable
+from tests.fakes.sink import RecordingSink, settled
+
+
+class BareCall(LiveCall):
+    """A call to nowhere that counts how often it hung up."""
+
+    hang_ups = 0
+
+    def hang_up(self) -> None:
+        self.hang_ups += 1
+
+
+def begin(calls: LiveCalls, max_tokens: int = 8) -> tuple[BareCall, RecordingSink]:
+    sink = RecordingSink()
+    sink.call = call = BareCall(calls, sink, max_tokens)
+    return call, sink
+
+
+async def test_ids_and_end_of_one_read_arrive_in_that_order() -> None:
+    call, sink = begin(LiveCalls("e", 60))
+    call.feed([1, 2])
+    call.feed([3], FinishReason.STOP)
+    call.feed([4], FinishReason.LENGTH)
+    call.fail(BackendError("late"))
+    assert (sink.token_ids, sink.end, sink.breaches) == ([1, 2, 3], FinishReason.STOP, [])
+
+
+async def test_an_empty_read_is_not_passed_on() -> None:
+    call, sink = begin(LiveCalls("e", 60))
+    call.feed([])
+    assert sink.breaches == []
+
+
+async def test_unavailable_becomes_an_error_once_tokens_went_out() -> None:
+    call, sink = begin(LiveCalls("e", 60))
+    call.feed([1], BackendUnavailable("gone"))
+    assert type(sink.end) is BackendLost
+    assert call.hang_ups == 1
+
+
+async def test_a_normal_end_does_not_hang_up_and_a_cancel_after_it_neither() -> None:
+    calls = LiveCalls("e", 60)
+    call, _ = begin(calls)
+    call.feed([1], FinishReason.STOP)
+    call.cancel()
+    assert (call.hang_ups, len(calls)) == (0, 1)
+    call.release()
+    assert len(calls) == 0
+
+
+async def test_tokens_beyond_max_tokens_are_not_passed_on() -> None:
+    call, sink = begin(LiveCalls("e", 60), max_tokens=2)
+    call.feed([1, 2])
+    call.feed([3])
+    assert sink.token_ids == [1, 2]
+    assert type(sink.end) is BackendProtocolError
+
+
+async def test_an_exchange_that_does_not_end_after_the_answer_is_hung_up_on() -> None:
+    calls = LiveCalls("e", 0.08)
+    call, sink = begin(calls)
+    call.feed([1], FinishReason.STOP)
+    await settled(lambda: call.hang_ups == 1, "hung up")
+    assert sink.end is FinishReason.STOP
+    assert len(calls) == 0
+
+
+async def test_being_held_up_ourselves_is_not_taken_for_an_engines_silence() -> None:
+    call, sink = begin(LiveCalls("e", 0.2))
+    await asyncio.sleep(0)
+    time.sleep(0.6)  # noqa: ASYNC251 - the event loop is to stand still
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sink.end is None
+    call.feed([1])
+    assert type(await sink.ended()) is BackendTimeout
+
+
+async def test_closing_ends_all_and_leaves_no_timer() -> None:
+    calls = LiveCalls("e", 0.08)
+    sinks = [begin(calls)[1] for _ in range(3)]
+    calls.close(BackendUnavailable("closed"))
+    assert all(type(sink.end) is BackendUnavailable for sink in sinks)
+    assert calls._next_sweep is not None
+    assert calls._next_sweep.cancelled()

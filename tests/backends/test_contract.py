@@ -1,0 +1,354 @@
+"""What core.Backend promises, asked of every adapter over real sockets."""
+
+import asyncio
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from gateway.core import FinishReason
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendLost,
+    BackendTimeout,
+    BackendUnavailable,
+    ContextLengthExceeded,
+)
+from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST, Lane
+from tests.fakes.script import EndToken, Fault, Full, Hush, Pause, Say, Stall, StopWord
+from tests.fakes.sink import RecordingSink, settled
+
+
+async def test_ids_arrive_complete_and_in_order(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Say((6, 7)), Pause(0.02), Say((8,)), Say((2**31 - 1,)), EndToken())
+    sink = lane.ask()
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.token_ids == [5, 6, 7, 8, 2**31 - 1, END_ID]
+    assert lane.engine.asked[0].prompt == REQUEST.prompt.token_ids
+
+
+async def test_end_token_is_the_last_id_even_when_it_is_the_only_one(lane: Lane) -> None:
+    lane.engine.play(EndToken())
+    sink = lane.ask()
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.token_ids == [END_ID]
+
+
+async def test_reaching_max_tokens_is_length(lane: Lane) -> None:
+    lane.engine.play(Say((5, 6)), Say((7,)), Full())
+    sink = lane.ask(max_tokens=3)
+    assert await sink.ended() is FinishReason.LENGTH
+    assert sink.token_ids == [5, 6, 7]
+
+
+async def test_end_token_at_the_limit_is_stop(lane: Lane) -> None:
+    lane.engine.play(Say((5, 6)), EndToken())
+    sink = lane.ask(max_tokens=3)
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.token_ids == [5, 6, END_ID]
+
+
+@pytest.mark.parametrize("max_tokens", [2, 32])
+async def test_second_end_token_and_stop_ids_stop_and_are_delivered_once(lane: Lane, max_tokens: int) -> None:
+    for last in (OTHER_END_ID, 77):
+        lane.engine.play(Say((5,)), Say((last,)), StopWord())
+        sink = lane.ask(max_tokens=max_tokens, stop_token_ids=(77,))
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.token_ids == [5, last]
+
+
+async def test_ignoring_the_end_token_runs_to_the_limit(lane: Lane) -> None:
+    lane.engine.play(Say((5, END_ID, OTHER_END_ID)), Full())
+    sink = lane.ask(max_tokens=3, ignore_eos=True)
+    assert await sink.ended() is FinishReason.LENGTH
+    assert sink.token_ids == [5, END_ID, OTHER_END_ID]
+    assert lane.engine.asked[0].end_id is None
+
+
+async def test_a_slow_first_token_is_waited_for(lane: Lane) -> None:
+    lane.engine.play(Pause(0.3), Say((5,)), EndToken())
+    sink = lane.ask()
+    assert sink.end is None
+    assert await sink.ended() is FinishReason.STOP
+
+
+async def test_one_connection_serves_one_request_after_another(lane: Lane) -> None:
+    for _ in range(5):
+        sink = lane.ask()
+        await sink.ended()
+        await lane.idle()
+    assert lane.wire.connections == 1
+
+
+async def test_a_hundred_at_once_each_get_their_own_answer(lane: Lane) -> None:
+    lane.engine.script = lambda asked: [
+        *(step for i in range(10) for step in (Say((asked.prompt[-1], i)), Pause(0.005))),
+        EndToken(),
+    ]
+    prompts = [replace(REQUEST.prompt, token_ids=(1, 1000 + n)) for n in range(100)]
+    sinks = [lane.ask(replace(REQUEST, request_id=f"req-{n}", prompt=prompt)) for n, prompt in enumerate(prompts)]
+    for n, sink in enumerate(sinks):
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.token_ids == [*(token_id for i in range(10) for token_id in (1000 + n, i)), END_ID]
+    await lane.idle()
+
+
+# Cancelling.
+
+
+async def test_cancel_at_once_reaches_no_sink_and_leaves_nothing(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Stall())
+    sink = lane.ask()
+    sink.cancel()
+    await asyncio.sleep(0.1)
+    await lane.idle()
+    assert sink.token_ids == []
+
+
+async def test_cancel_before_the_first_token_frees_the_engine(lane: Lane) -> None:
+    lane.engine.play(Stall())
+    sink = lane.ask()
+    await settled(lambda: lane.engine.running == 1, "request running")
+    sink.cancel()
+    await settled(lambda: lane.engine.left == 1, "the engine seeing its caller leave")
+    await lane.idle()
+
+
+async def test_cancel_in_mid_answer_frees_the_engine_and_harms_no_neighbour(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Pause(0.3), Say((6,)), EndToken())
+    neighbour, sink = lane.ask(), lane.ask()
+    await sink.heard(1)
+    sink.cancel()
+    sink.cancel()
+    await settled(lambda: lane.engine.left == 1, "the engine seeing its caller leave")
+    assert await neighbour.ended() is FinishReason.STOP
+    assert neighbour.token_ids == [5, 6, END_ID]
+    assert sink.token_ids == [5]
+    await lane.idle()
+
+
+async def test_a_sink_may_cancel_from_inside_tokens(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Say((6,)), Say((7,)), EndToken())
+    sink = lane.ask(reaction=RecordingSink.cancel)
+    await sink.heard(1)
+    await asyncio.sleep(0.1)
+    await lane.idle()
+
+
+async def test_cancel_after_the_end_keeps_the_connection(lane: Lane) -> None:
+    sink = lane.ask()
+    await sink.ended()
+    sink.cancel()
+    await lane.idle()
+    assert lane.wire.connections == 1
+
+
+@pytest.mark.parametrize("end", ["finished", "cancelled", "failed"])
+async def test_a_call_that_is_over_is_freed_without_waiting_for_the_collector(lane: Lane, end: str) -> None:
+    lane.engine.play(Say((5,)), *([EndToken()] if end == "finished" else [Stall()]))
+    sink = lane.ask()
+    await sink.heard(1)
+    call = weakref.ref(sink.call)
+    gc.disable()
+    try:
+        if end == "cancelled":
+            sink.cancel()
+        elif end == "failed":
+            lane.wire.cut()
+        await lane.idle()
+        sink.call = None
+        await settled(lambda: call() is None, "the call freed")
+    finally:
+        gc.enable()
+
+
+# Failing.
+
+
+async def test_refused_is_unavailable(lane: Lane) -> None:
+    await lane.wire.refuse()
+    sink = lane.ask()
+    assert type(await sink.ended()) is BackendUnavailable
+
+
+async def test_a_server_that_does_not_speak_ends_a_call_in_bounded_time(lane: Lane) -> None:
+    lane.wire.freeze()
+    started = asyncio.get_running_loop().time()
+    lane.backend.calls._idle_timeout_s = 0.5
+    sink = lane.ask()
+    # Over HTTP a connection that stays silent looks like a slow engine; gRPC shakes hands first.
+    assert type(await sink.ended()) in {BackendUnavailable, BackendTimeout}
+    assert asyncio.get_running_loop().time() - started < 10
+    await settled(lambda: len(lane.backend.calls) == 0, repr(lane.backend))
+
+
+async def test_cut_before_the_first_token_is_unavailable(lane: Lane) -> None:
+    lane.engine.play(Stall())
+    sink = lane.ask()
+    await settled(lambda: lane.engine.running == 1, "request running")
+    lane.wire.cut()
+    assert type(await sink.ended()) is BackendUnavailable
+    assert len(lane.engine.asked) == 1
+    await lane.idle()
+
+
+async def test_asking_in_the_moment_in_which_the_connection_breaks_is_answered_or_unavailable(lane: Lane) -> None:
+    for yields in range(30):
+        await lane.ask().ended()
+        lane.wire.cut()
+        for _ in range(yields % 5):
+            await asyncio.sleep(0)
+        assert type(await lane.ask().ended()) in {FinishReason, BackendUnavailable}
+        await settled_ready(lane)
+
+
+async def test_cut_after_the_first_token_is_an_error(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Stall())
+    sink = lane.ask()
+    await sink.heard(1)
+    lane.wire.cut()
+    assert type(await sink.ended()) is BackendLost
+    assert sink.token_ids == [5]
+    await lane.idle()
+
+
+async def test_what_has_not_begun_is_given_up_when_the_engine_answers_no_probe_any_more(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
+    lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
+    waiting = lane.ask()
+    answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
+    await answered.heard(1)
+    await settled(lambda: lane.engine.running == 2, "both running")
+    lane.wire.freeze()
+    assert not await lane.backend.is_ready()
+    assert type(await waiting.ended()) is BackendUnavailable
+    assert answered.end is None
+
+
+async def test_a_stop_token_after_min_tokens_ends_the_answer_and_frees_the_engine(lane: Lane) -> None:
+    lane.engine.play(Say((9,)), Say((5, 6)), Say((9,)), StopWord())
+    sink = lane.ask(min_tokens=3, stop_token_ids=(9,))
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.token_ids == [9, 5, 6, 9]
+    await lane.idle()
+
+
+async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(lane: Lane) -> None:
+    lane.engine.play(Hush())
+    assert type(await lane.ask().ended()) is BackendUnavailable
+    lane.engine.play(Say((5,)), Hush())
+    assert type(await lane.ask().ended()) is BackendLost
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "later"),
+    [
+        ("busy", BackendFull, BackendError),
+        ("too long", ContextLengthExceeded, ContextLengthExceeded),
+        ("broken", BackendError, BackendError),
+    ],
+)
+async def test_the_engines_own_errors_are_told_apart(
+    lane: Lane, kind: str, first: type[Exception], later: type[Exception]
+) -> None:
+    lane.engine.play(Fault(kind))
+    assert type(await lane.ask().ended()) is first
+    lane.engine.play(Say((5,)), Fault(kind))
+    assert type(await lane.ask().ended()) is later
+    await lane.idle()
+
+
+async def test_no_error_shows_the_client_an_engines_own_words(lane: Lane) -> None:
+    lane.engine.play(Fault("broken"))
+    end = await lane.ask().ended()
+    assert isinstance(end, BackendError)
+    assert "CUDA" not in end.message
+    assert "Internal server error" not in end.message
+    assert lane.backend.name in end.message
+
+
+async def test_more_tokens_than_asked_for_end_the_call(lane: Lane) -> None:
+    lane.engine.play(Say((5,)), Say((6,)), Say((7,)), Stall())
+    sink = lane.ask(max_tokens=2)
+    assert isinstance(await sink.ended(), BackendError)
+    assert len(sink.token_ids) <= 2
+    await lane.idle()
+
+
+@pytest.mark.parametrize("said", [(), (5,)])
+async def test_silence_beyond_the_limit_is_a_timeout_and_frees_the_engine(lane: Lane, said: tuple[int, ...]) -> None:
+    lane.engine.play(*([Say(said)] if said else []), Stall())
+    lane.backend.calls._idle_timeout_s = 0.4
+    sink = lane.ask()
+    assert type(await sink.ended()) is BackendTimeout
+    assert sink.token_ids == list(said)
+    await settled(lambda: lane.engine.left == 1, "the engine seeing its caller leave")
+    await lane.idle()
+
+
+async def test_tokens_hold_the_timeout_off(lane: Lane) -> None:
+    lane.engine.play(*(step for n in range(12) for step in (Pause(0.15), Say((n,)))), EndToken())
+    lane.backend.calls._idle_timeout_s = 1.2  # less than the answer takes, far more than one pause
+    sink = lane.ask()
+    assert await sink.ended() is FinishReason.STOP
+
+
+# Readiness, death and return.
+
+
+async def test_is_ready_follows_the_server(lane: Lane) -> None:
+    assert await lane.backend.is_ready()
+    await lane.wire.refuse()
+    assert not await lane.backend.is_ready()
+    await lane.wire.mend()
+    await settled_ready(lane)
+
+
+async def test_is_ready_is_bounded_when_the_server_is_mute(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
+    lane.wire.freeze()
+    assert not await lane.backend.is_ready()
+
+
+async def test_a_server_that_comes_back_is_used_again(lane: Lane) -> None:
+    await lane.ask().ended()
+    await lane.wire.refuse()
+    assert type(await lane.ask().ended()) is BackendUnavailable
+    await lane.wire.mend()
+    await settled_ready(lane)
+    assert await lane.ask().ended() is FinishReason.STOP
+
+
+async def settled_ready(lane: Lane) -> None:
+    async with asyncio.timeout(20):
+        while not await lane.backend.is_ready():  # noqa: ASYNC110 - readiness is polled, as routing does
+            await asyncio.sleep(0.05)
+
+
+# Closing.
+
+
+async def test_closing_ends_every_call_and_frees_the_engine(lane: Lane) -> None:
+    lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
+    waiting = lane.ask()
+    answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
+    await answered.heard(1)
+    await settled(lambda: lane.engine.running == 2, "both running")
+    fresh = lane.ask()
+    await lane.backend.aclose()
+    assert type(await waiting.ended()) is BackendUnavailable
+    assert type(await answered.ended()) is BackendLost
+    assert type(await fresh.ended()) is BackendUnavailable
+    await settled(lambda: lane.engine.running == 0, "nothing running")
+
+
+async def test_a_closed_backend_is_unavailable_and_not_ready(lane: Lane) -> None:
+    await lane.ask().ended()
+    await lane.backend.aclose()
+    sink = lane.ask()
+    assert type(await sink.ended()) is BackendUnavailable
+    assert not await lane.backend.is_ready()

@@ -1,0 +1,335 @@
+"""What is peculiar to Triton: TensorRT-LLM's tensors, ends that must be inferred, errors that carry only a text."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from tritonclient.grpc import service_pb2
+
+from gateway.backends.calls import End
+from gateway.backends.triton import TritonBackend, status_error
+from gateway.backends.triton_tensors import Answer, encode, inband_error, word_list
+from gateway.core import FinishReason
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    ContextLengthExceeded,
+    GatewayError,
+)
+from gateway.settings import TritonSettings
+from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
+from tests.fakes.sink import RecordingSink
+from tests.fakes.triton import FakeTriton, Message, decode_inputs, error_response, tokens_response
+
+# Requests.
+
+
+def message(**params: Any) -> Message:  # Any: by name
+    return encode(replace(REQUEST, params=replace(REQUEST.params, **params)), "tensorrt_llm", "call-1")
+
+
+def tensors(**params: Any) -> dict[str, tuple[tuple[int, ...], list[Any]]]:  # Any: by name, and as the datatype says
+    return decode_inputs(message(**params))
+
+
+def test_a_plain_request_is_sampled_with_a_top_p_of_one_and_a_drawn_seed() -> None:
+    sent = tensors()
+    (shape, (seed,)) = sent.pop("seed")
+    assert (shape, 0 <= seed < 2**63) == ((1, 1), True)
+    assert sent == {
+        "input_ids": ((1, 3), [11, 12, 13]),
+        "input_lengths": ((1, 1), [3]),
+        "request_output_len": ((1, 1), [32]),
+        "streaming": ((1, 1), [True]),
+        "temperature": ((1, 1), [1.0]),
+        "runtime_top_p": ((1, 1), [1.0]),
+        "end_id": ((1, 1), [END_ID]),
+        "stop_words_list": ((1, 2, 1), [OTHER_END_ID, 1]),
+    }
+
+
+def test_the_message_names_model_outputs_and_asks_for_an_empty_last_response() -> None:
+    sent = message()
+    assert (sent.model_name, sent.id) == ("tensorrt_llm", "call-1")
+    assert [output.name for output in sent.outputs] == ["output_ids", "sequence_length"]
+    assert sent.parameters["triton_enable_empty_final_response"].bool_param is True
+
+
+def test_unseeded_requests_do_not_share_a_seed() -> None:
+    assert tensors()["seed"] != tensors()["seed"]
+
+
+def test_given_seeds_are_sent_and_negative_ones_wrapped() -> None:
+    assert tensors(seed=0)["seed"] == ((1, 1), [0])
+    assert tensors(seed=-1)["seed"] == ((1, 1), [2**64 - 1])
+
+
+def test_greedy_is_a_top_k_of_one_without_temperature_top_p_or_seed() -> None:
+    sent = tensors(temperature=0.0, top_p=0.5, top_k=40, seed=7)
+    assert sent["runtime_top_k"] == ((1, 1), [1])
+    assert not {"temperature", "runtime_top_p", "seed"} & sent.keys()
+
+
+def test_given_sampling_values_are_sent() -> None:
+    sent = tensors(
+        temperature=0.5,
+        top_p=0.25,
+        top_k=40,
+        repetition_penalty=1.5,
+        presence_penalty=0.75,
+        frequency_penalty=-0.5,
+    )
+    assert {name: value for name, (_, (value, *_)) in sent.items() if name not in {"seed", "input_ids"}} == {
+        "input_lengths": 3,
+        "request_output_len": 32,
+        "streaming": True,
+        "temperature": 0.5,
+        "runtime_top_p": 0.25,
+        "runtime_top_k": 40,
+        "repetition_penalty": 1.5,
+        "presence_penalty": 0.75,
+        "frequency_penalty": -0.5,
+        "end_id": END_ID,
+        "stop_words_list": OTHER_END_ID,
+    }
+
+
+def test_with_min_tokens_no_stop_word_is_sent_for_the_engine_would_obey_it_too_early() -> None:
+    sent = tensors(min_tokens=4, stop_token_ids=(9,))
+    assert sent["min_tokens"] == ((1, 1), [4])
+    assert "stop_words_list" not in sent
+
+
+def test_with_min_tokens_a_stop_token_ends_the_answer_once_they_are_out() -> None:
+    asked = replace(REQUEST, params=replace(REQUEST.params, min_tokens=4, stop_token_ids=(9,)))
+    answer = Answer("triton", asked)
+    assert answer.feed(tokens_response("call-1", [5, 9], is_final=False)) == ((5, 9), None)
+    assert not answer.is_cut
+    assert answer.feed(tokens_response("call-1", [6, 7, 9, 8], is_final=False)) == ((6, 7, 9), FinishReason.STOP)
+    assert answer.is_cut
+
+
+def test_ignoring_the_end_sends_no_end_id_and_no_end_as_stop_word() -> None:
+    sent = tensors(ignore_eos=True)
+    assert not {"end_id", "stop_words_list"} & sent.keys()
+    assert tensors(ignore_eos=True, stop_token_ids=(77,))["stop_words_list"] == ((1, 2, 1), [77, 1])
+
+
+def test_stop_ids_are_one_token_words_each_once_and_never_the_end_id() -> None:
+    sent = tensors(stop_token_ids=(77, END_ID, OTHER_END_ID, 78))
+    assert sent["stop_words_list"] == ((1, 2, 3), [OTHER_END_ID, 77, 78, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ([(7,)], [7, 1]),
+        ([(7,), (8,)], [7, 8, 1, 2]),
+        ([(7, 8), (9,)], [7, 8, 9, 2, 3, -1]),
+        ([(7, 8, 9)], [7, 8, 9, 3, -1, -1]),
+    ],
+)
+def test_word_lists_end_in_cumulative_offsets_padded_with_minus_one(
+    words: list[tuple[int, ...]], rows: list[int]
+) -> None:
+    encoded = word_list(words)
+    assert [int.from_bytes(encoded[at : at + 4], "little", signed=True) for at in range(0, len(encoded), 4)] == rows
+
+
+# Answers.
+
+
+def read(*responses: Message, **params: Any) -> tuple[list[int], End | None]:  # Any: by name
+    answer = Answer("triton", replace(REQUEST, params=replace(REQUEST.params, **params)))
+    token_ids: list[int] = []
+    for response in responses:
+        new_ids, end = answer.feed(response)
+        token_ids += new_ids
+        if end is not None:
+            return token_ids, end
+    return token_ids, None
+
+
+def ids(*token_ids: int, is_final: bool = False) -> Message:
+    return tokens_response("1", token_ids, is_final=is_final)
+
+
+def empty_final() -> Message:
+    response = service_pb2.ModelStreamInferResponse()
+    response.infer_response.parameters["triton_final_response"].bool_param = True
+    return response
+
+
+STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("responses", "params", "expected"),
+    [
+        ([ids(5), ids(6, 7), ids(is_final=True)], {}, ([5, 6, 7, END_ID], STOP)),
+        ([ids(5), empty_final()], {}, ([5, END_ID], STOP)),
+        ([empty_final()], {}, ([END_ID], STOP)),
+        ([ids(5, 6, is_final=True)], {}, ([5, 6, END_ID], STOP)),
+        ([ids(5), ids(6, is_final=True)], {"max_tokens": 2}, ([5, 6], LENGTH)),
+        ([ids(5), ids(6), empty_final()], {"max_tokens": 2}, ([5, 6], LENGTH)),
+        ([ids(5), empty_final()], {"max_tokens": 2}, ([5, END_ID], STOP)),
+        ([ids(5), ids(OTHER_END_ID, is_final=True)], {"max_tokens": 2}, ([5, OTHER_END_ID], STOP)),
+        ([ids(5), ids(OTHER_END_ID), empty_final()], {}, ([5, OTHER_END_ID], STOP)),
+        ([ids(OTHER_END_ID, is_final=True)], {"ignore_eos": True, "max_tokens": 1}, ([OTHER_END_ID], LENGTH)),
+        # The engine's own limit lies below ours: ended early, and not by an end token, which it was told to ignore.
+        ([ids(5), empty_final()], {"ignore_eos": True}, ([5], LENGTH)),
+        ([ids(5)], {}, ([5], None)),
+    ],
+)
+def test_ends_are_inferred(responses: list[Message], params: dict[str, Any], expected: object) -> None:
+    assert read(*responses, **params) == expected
+
+
+def test_ids_beyond_the_sequence_length_are_padding() -> None:
+    response = ids(5, 6, -1, -1)
+    response.infer_response.raw_output_contents[1] = (2).to_bytes(4, "little")
+    assert read(response) == ([5, 6], None)
+
+
+def test_large_and_many_ids_are_decoded() -> None:
+    assert read(ids(2**31 - 1)) == ([2**31 - 1], None)
+    assert read(ids(*range(100_000, 101_000)), max_tokens=2000) == (list(range(100_000, 101_000)), None)
+
+
+def without(response: Message, field: str) -> Message:
+    del getattr(response.infer_response, field)[1]
+    return response
+
+
+UNREADABLE = {
+    "an output without content": without(ids(5), "raw_output_contents"),
+    "no sequence_length": without(without(ids(5), "raw_output_contents"), "outputs"),
+    "no output_ids": type(ids(5)).FromString(ids(5).SerializeToString().replace(b"output_ids", b"other_name")),
+}
+
+
+@pytest.mark.parametrize("response", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_response_that_cannot_be_read_is_a_protocol_error(response: Message) -> None:
+    assert type(read(response)[1]) is BackendProtocolError
+
+
+def test_a_length_beyond_what_was_sent_is_a_protocol_error() -> None:
+    response = ids(5)
+    response.infer_response.raw_output_contents[1] = (2).to_bytes(4, "little")
+    assert type(read(response)[1]) is BackendProtocolError
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Request for unknown model: 'tensorrt_llm' is not found", BackendUnavailable),
+        ("Request for unknown model: 'tensorrt_llm' has no available versions", BackendUnavailable),
+        ("GRPC server is shutting down and has stopped accepting new requests.", BackendUnavailable),
+        ("[request id: tf4] Exceeds maximum queue size", BackendFull),
+        ("Maximum queue size of 128 has been reached, please try again later", BackendFull),
+        ("Request timeout expired", BackendFull),
+        ("Prompt length (9000) exceeds maximum input length (8192). Set log level", ContextLengthExceeded),
+        ("Executor failed process requestId 7 due to the following error: Encountered an error", BackendError),
+        ("unexpected inference input 'bogus' for model 'tensorrt_llm'", BackendError),
+        ("boom", BackendError),
+    ],
+)
+def test_inband_errors_end_the_answer_by_their_text(text: str, error: type[GatewayError]) -> None:
+    found = inband_error("triton", text)
+    assert type(found) is error
+    assert text not in found.message
+    assert type(read(ids(5), error_response("1", text))[1]) is error
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, BackendUnavailable),
+        (grpc.StatusCode.CANCELLED, BackendUnavailable),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, BackendUnavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, BackendTimeout),
+        (grpc.StatusCode.UNIMPLEMENTED, BackendProtocolError),
+        (grpc.StatusCode.INTERNAL, BackendError),
+        (grpc.StatusCode.UNKNOWN, BackendError),
+    ],
+)
+def test_statuses(code: grpc.StatusCode, error: type[GatewayError]) -> None:
+    status = grpc.aio.AioRpcError(
+        code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="secret", debug_error_string=None
+    )
+    found = status_error("triton", status, is_sent=True)
+    assert type(found) is error
+    assert "secret" not in found.message
+
+
+def test_a_request_that_could_not_be_sent_is_unavailable() -> None:
+    made_up = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "", None)
+    assert type(status_error("triton", made_up, is_sent=False)) is BackendUnavailable
+
+
+# On a socket.
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[FakeTriton, TritonBackend]]:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(FakeTriton().serving())
+        backend = TritonBackend(TritonSettings("triton", f"grpc://127.0.0.1:{engine.port}"))
+        stack.push_async_callback(backend.aclose)
+        yield engine, backend
+
+
+async def test_ready_needs_the_server_and_the_model(served: tuple[FakeTriton, TritonBackend]) -> None:
+    engine, backend = served
+    assert await backend.is_ready()
+    engine.is_model_ready = False
+    assert not await backend.is_ready()
+    engine.is_model_ready, engine.is_server_ready = True, False
+    assert not await backend.is_ready()
+
+
+async def test_connecting_is_bounded_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never shakes hands
+        url = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
+        backend = TritonBackend(TritonSettings("triton", url, connect_timeout_s=0.3))
+        sink = RecordingSink()
+        sink.call = backend.start(REQUEST, sink)
+        assert type(await sink.ended()) is BackendUnavailable
+        await backend.aclose()
+
+
+async def test_another_model_is_not_ready(served: tuple[FakeTriton, TritonBackend]) -> None:
+    engine, _ = served
+    other = TritonBackend(TritonSettings("triton", f"grpc://127.0.0.1:{engine.port}", model="other"))
+    assert not await other.is_ready()
+    await other.aclose()
+
+
+async def test_closing_while_readiness_is_asked_for_answers_no(served: tuple[FakeTriton, TritonBackend]) -> None:
+    _, backend = served
+    assert await backend.is_ready()
+    async with asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(backend.is_ready())
+        await asyncio.sleep(0)
+        await backend.aclose()
+    assert asked.result() is False
+
+
+async def test_the_same_request_never_meets_itself_on_the_server(served: tuple[FakeTriton, TritonBackend]) -> None:
+    engine, backend = served
+    for _ in range(2):
+        sink = RecordingSink()
+        sink.call = backend.start(REQUEST, sink)
+        await sink.ended()
+    ids_sent = [str(asked.raw["id"]) for asked in engine.asked]
+    assert len(set(ids_sent)) == 2
+    assert all(call_id.startswith(REQUEST.request_id) for call_id in ids_sent)

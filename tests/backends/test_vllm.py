@@ -1,0 +1,280 @@
+"""What is peculiar to vLLM: its two routes, its JSON, and the ways in which it says no."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.backends.calls import End
+from gateway.backends.vllm import VLLMBackend
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
+from gateway.core import FinishReason, SamplingParams
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendProtocolError,
+    BackendUnavailable,
+    ContextLengthExceeded,
+    GatewayError,
+)
+from gateway.settings import VLLMSettings
+from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
+from tests.fakes.script import Fault, Say, Stall
+from tests.fakes.sink import RecordingSink, settled
+from tests.fakes.vllm import FakeVLLM
+
+# Requests.
+
+
+def body(route: str, **params: Any) -> dict[str, Any]:  # Any: by name, and decoded JSON
+    request = replace(REQUEST, params=replace(REQUEST.params, **params))
+    decoded: dict[str, Any] = orjson.loads(encode(route, request, "call-1"))
+    return decoded
+
+
+def sampling(**params: Any) -> dict[str, Any]:  # Any: by name, and decoded JSON
+    sent: dict[str, Any] = body(GENERATE, **params)["sampling_params"]
+    return sent
+
+
+def test_generate_body_asks_for_ids_and_no_text() -> None:
+    sent = body(GENERATE)
+    assert sent["token_ids"] == [11, 12, 13]
+    assert sent["stream"] is True
+    assert sent["request_id"] == "call-1"
+    assert sent["sampling_params"]["detokenize"] is False
+
+
+def test_completions_body_asks_for_the_same_and_for_ids_back() -> None:
+    sent = body(COMPLETIONS)
+    assert sent["prompt"] == [11, 12, 13]
+    assert sent["return_token_ids"] is True
+    assert {key: sent[key] for key in sampling() if key != "detokenize"} == {
+        key: value for key, value in sampling().items() if key != "detokenize"
+    }
+
+
+def test_every_value_that_a_generation_config_could_change_is_written_out() -> None:
+    assert sampling() == {
+        "max_tokens": 32,
+        "min_tokens": 0,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "ignore_eos": False,
+        "stop_token_ids": [END_ID, OTHER_END_ID],
+        "detokenize": False,
+    }
+
+
+def test_given_values_are_sent_as_they_are() -> None:
+    given = SamplingParams(
+        max_tokens=5,
+        min_tokens=4,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=7,
+        seed=-3,
+        repetition_penalty=1.5,
+        presence_penalty=0.75,
+        frequency_penalty=-0.5,
+    )
+    sent = orjson.loads(encode(GENERATE, replace(REQUEST, params=given), "c"))["sampling_params"]
+    for name in ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed"):
+        assert sent[name] == getattr(given, name)
+    for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
+        assert sent[name] == getattr(given, name)
+
+
+def test_no_seed_is_no_field() -> None:
+    assert "seed" not in sampling(seed=None)
+    assert sampling(seed=0)["seed"] == 0
+
+
+def test_stop_ids_hold_every_end_id_once_and_none_when_the_end_is_ignored() -> None:
+    assert sampling(stop_token_ids=(77, END_ID))["stop_token_ids"] == [END_ID, OTHER_END_ID, 77]
+    assert sampling(stop_token_ids=(77,), ignore_eos=True)["stop_token_ids"] == [77]
+    assert sampling(ignore_eos=True)["ignore_eos"] is True
+
+
+def test_a_top_p_of_zero_becomes_one_that_vllm_accepts() -> None:
+    assert 0 < sampling(top_p=0.0)["top_p"] <= 1e-6
+
+
+# Answers.
+
+
+def event(token_ids: object, finish_reason: object = None) -> bytes:
+    choice = {"index": 0, "token_ids": token_ids, "finish_reason": finish_reason}
+    return b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
+
+
+def error_event(code: object, message: str = "m") -> bytes:
+    return b"data: " + orjson.dumps({"error": {"message": message, "type": "t", "param": None, "code": code}}) + b"\n\n"
+
+
+def read(*pieces: bytes) -> tuple[list[int], End | None]:
+    answer = Answer("vllm")
+    token_ids: list[int] = []
+    for piece in pieces:
+        new_ids, end = answer.feed(piece)
+        token_ids += new_ids
+        if end is not None:
+            return token_ids, end
+    return token_ids, None
+
+
+def test_an_answer_is_the_same_cut_at_any_byte() -> None:
+    answer = event([5]) + event([6, 7]) + b'data: {"choices": [], "usage": {}}\n\n' + event([8, 2], "stop")
+    for at in range(len(answer) + 1):
+        assert read(answer[:at], answer[at:]) == ([5, 6, 7, 8, 2], FinishReason.STOP)
+
+
+def test_several_events_in_one_read_come_as_one_lot() -> None:
+    assert Answer("vllm").feed(event([5]) + event([6]) + event([7], "length")) == ([5, 6, 7], FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        (event([], "abort"), BackendUnavailable),
+        (event(None, "abort"), BackendUnavailable),
+        (event([], "error"), BackendError),
+        (event([], "repetition"), BackendError),
+        (b"data: [DONE]\n\n", BackendUnavailable),
+        (error_event(503), BackendFull),
+        (error_event(500), BackendError),
+        (error_event(500, "EngineCore encountered an issue. See stack trace"), BackendUnavailable),
+        (error_event(None), BackendError),
+        (error_event("500"), BackendError),
+        (error_event("often"), BackendProtocolError),
+        (b"data: not json\n\n", BackendProtocolError),
+        (b"data: [1, 2]\n\n", BackendProtocolError),
+        (b'data: {"choices": 1}\n\n', BackendProtocolError),
+        (b'data: {"other": 1}\n\n', BackendProtocolError),
+        (event(None), BackendProtocolError),
+        (event(None, "stop"), BackendProtocolError),
+    ],
+)
+def test_bad_ends(last: bytes, error: type[GatewayError]) -> None:
+    assert type(read(last)[1]) is error
+    token_ids, end = read(event([5]) + last)
+    assert token_ids == [5]
+    assert type(end) is error
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error"),
+    [
+        (400, "This model's maximum context length is 2048 tokens. However, your prompt", ContextLengthExceeded),
+        (400, "temperature must be non-negative", BackendProtocolError),
+        (422, "anything", BackendProtocolError),
+        (401, "Unauthorized", BackendUnavailable),
+        (404, "The model `x` does not exist.", BackendUnavailable),
+        (429, "slow down", BackendFull),
+        (503, "The server is overloaded", BackendFull),
+        (500, "EngineDeadError()", BackendUnavailable),
+        (500, "oops", BackendError),
+        (501, "no", BackendError),
+        (302, "", BackendProtocolError),
+    ],
+)
+def test_refusals(status: int, message: str, error: type[GatewayError]) -> None:
+    refused = refusal("vllm", status, message.encode())
+    assert type(refused) is error
+    assert not message or message not in refused.message
+
+
+# Routes, on a socket.
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[FakeVLLM, VLLMBackend]]:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(FakeVLLM().serving())
+        backend = VLLMBackend(VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}"))
+        stack.push_async_callback(backend.aclose)
+        yield engine, backend
+
+
+def ask(backend: VLLMBackend) -> RecordingSink:
+    sink = RecordingSink()
+    sink.call = backend.start(REQUEST, sink)
+    return sink
+
+
+async def test_the_probe_finds_generate_without_asking_the_engine(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    assert await backend.is_ready()
+    assert await backend.is_ready()
+    assert engine.paths == ["/health", GENERATE, "/health"]
+    assert engine.asked == []
+    await ask(backend).ended()
+    assert engine.paths[3:] == [GENERATE]
+
+
+async def test_without_generate_the_probe_chooses_completions(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    engine.has_generate = False
+    assert await backend.is_ready()
+    await ask(backend).ended()
+    assert engine.paths == ["/health", GENERATE, COMPLETIONS]
+
+
+async def test_without_a_probe_the_first_call_falls_back_and_the_next_knows(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    engine.has_generate = False
+    for _ in range(2):
+        sink = ask(backend)
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.token_ids == [1, END_ID]
+    assert engine.paths == [GENERATE, COMPLETIONS, COMPLETIONS]
+
+
+async def test_a_server_that_was_not_ready_is_asked_for_its_routes_again(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    engine.has_generate = False
+    assert await backend.is_ready()
+    engine.is_healthy = False
+    assert not await backend.is_ready()
+    engine.is_healthy = engine.has_generate = True
+    assert await backend.is_ready()
+    await ask(backend).ended()
+    assert engine.paths[-1] == GENERATE
+
+
+async def test_a_server_that_ignores_return_token_ids_is_named(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    engine.has_generate = engine.returns_ids = False
+    engine.play(Say((5,)), Stall())
+    end = await ask(backend).ended()
+    assert type(end) is BackendProtocolError
+    assert "return_token_ids" in end.message
+    await settled(lambda: engine.left == 1, "the engine seeing its caller leave")
+
+
+async def test_an_error_that_follows_a_200_is_still_unavailable(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    engine.late_errors = True
+    engine.play(Fault("busy"))
+    assert type(await ask(backend).ended()) is BackendFull
+
+
+async def test_the_same_request_never_meets_itself_on_the_server(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    for _ in range(2):
+        await ask(backend).ended()
+    ids = [asked.raw["request_id"] for asked in engine.asked]
+    assert len(set(ids)) == 2
+    assert all(str(call_id).startswith(REQUEST.request_id) for call_id in ids)

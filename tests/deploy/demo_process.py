@@ -1,0 +1,66 @@
+"""A `crossover demo` in a process of its own, as a user runs it, and an eye on the processes it starts."""
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from deploy.stacks import crossover_script
+
+
+class Demo:
+    """A running `crossover demo`, its output collected as it comes."""
+
+    def __init__(self, *options: str, run_dir: Path) -> None:
+        command = [crossover_script(), "demo", *options, "--run-dir", str(run_dir)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.output = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def wait_for(self, line: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not re.search(rf"(?m)^{line}$", self.output):
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.05)
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Send a signal, wait for the end, return the exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(30)
+        self._reader.join()
+        return status
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+
+
+def find_children(parent: int) -> dict[int, str]:
+    """Every descendant of a process, with its command line."""
+    found: dict[int, str] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            ppid = int(stat.read_text().rpartition(")")[2].split()[1])
+            command = stat.with_name("cmdline").read_text().replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if ppid == parent:
+            pid = int(stat.parent.name)
+            found |= {pid: command} | find_children(pid)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -1,0 +1,60 @@
+"""What a stack renders, and what it says when it is not installed."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.cpu import StackMissing, cpu
+from deploy.embedded import Pace, embedded
+from deploy.stacks import MODEL, WEIGHTS, Stack
+from gateway.settings import TritonSettings, VLLMSettings, load_settings
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that looks like .stacks/ after `make stacks`."""
+    for name in ("triton", "vllm"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".installed").touch()
+    return tmp_path
+
+
+def read_port(stack: Stack, engine: str, option: str) -> str:
+    [command] = [process.command for process in stack.engines if process.name == engine]
+    return command[command.index(option) + 1]
+
+
+@pytest.mark.parametrize("name", ["embedded", "cpu"])
+def test_rendered_configuration_is_what_the_gateway_reads(name: str, installed: Path, tmp_path: Path) -> None:
+    stack = embedded() if name == "embedded" else cpu(tmp_path, installed)
+    path = tmp_path / "crossover.yaml"
+    path.write_text(stack.configuration(18080))
+    settings = load_settings(path, environ={})
+    [model] = settings.models
+    triton, vllm = model.backends["triton"], model.backends["vllm"]
+    assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 18080)
+    assert (model.id, model.tokenizer) == (MODEL, WEIGHTS)
+    assert isinstance(triton, TritonSettings)
+    assert isinstance(vllm, VLLMSettings)
+    assert triton.url.endswith(":" + read_port(stack, "triton", "--grpc-port"))
+    assert vllm.url.endswith(":" + read_port(stack, "vllm", "--port"))
+    assert model.policy is not None
+    assert (model.policy.low, model.policy.high) == ("triton", "vllm")
+
+
+def test_pace_reaches_both_engines_with_its_own_curve() -> None:
+    stack = embedded(Pace(time_scale=12.5, answer_tokens=32))
+    for engine, curve in (("triton", "trtllm"), ("vllm", "vllm")):
+        assert read_port(stack, engine, "--curve") == curve
+        assert read_port(stack, engine, "--time-scale") == "12.5"
+        assert read_port(stack, engine, "--answer-tokens") == "32"
+
+
+@pytest.mark.parametrize("tokens", [32, 256])
+def test_paced_pair_truly_crosses_between_32_and_64_in_flight(tokens: int) -> None:
+    assert 32 < Pace(time_scale=10.0, answer_tokens=tokens).crossing < 64
+
+
+def test_missing_engines_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:
+    with pytest.raises(StackMissing, match=r"triton is not installed: run `make stacks`"):
+        cpu(tmp_path, tmp_path)

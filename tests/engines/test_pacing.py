@@ -1,0 +1,175 @@
+"""The pacing model as tables and in virtual time; no engine, no clock, no event loop."""
+
+import heapq
+import math
+from itertools import count
+
+import pytest
+
+from engines.reference.curve import Curve, Level, load_curve, true_crossing
+from engines.reference.pacing import Pacer
+
+FLAT = Curve("flat", (Level(1, 1.0, 0.1), Level(4, 1.0, 0.1)))
+RISING = Curve("rising", (Level(1, 1.0, 0.1), Level(4, 3.0, 0.3), Level(16, 4.0, 0.4)))
+
+
+@pytest.mark.parametrize(
+    ("requests", "ttft_s", "itl_s"),
+    [(1, 1.0, 0.1), (2, 2.0, 0.2), (4, 3.0, 0.3), (8, 3.5, 0.35), (16, 4.0, 0.4), (64, 5.0, 0.5)],
+)
+def test_curve_is_linear_in_log2_of_requests_and_goes_on_beyond_the_data(
+    requests: int, ttft_s: float, itl_s: float
+) -> None:
+    assert RISING.ttft_s(requests) == pytest.approx(ttft_s)
+    assert RISING.itl_s(requests) == pytest.approx(itl_s)
+
+
+def test_scaling_keeps_the_share_of_ttft_in_an_answer() -> None:
+    measured = load_curve("trtllm")
+    scaled = measured.scaled(10, 32)
+    assert scaled.itl_s(20) == pytest.approx(10 * measured.itl_s(20))
+    assert scaled.ttft_s(20) == pytest.approx(10 * measured.ttft_s(20) * 32 / 256)
+
+
+def test_the_project_curves_are_the_measured_points() -> None:
+    trtllm, vllm = load_curve("trtllm"), load_curve("vllm")
+    assert (trtllm.ttft_s(64), trtllm.itl_s(64)) == pytest.approx((0.1527, 0.00359))
+    assert (vllm.ttft_s(1), vllm.itl_s(128)) == pytest.approx((0.0151, 0.00467))
+
+
+@pytest.mark.parametrize("tokens", [16, 32, 48, 64, 128, 256])
+def test_the_pair_crosses_once_between_32_and_64_in_flight(tokens: int) -> None:
+    low, high = load_curve("trtllm").scaled(1, tokens), load_curve("vllm").scaled(1, tokens)
+    crossing = true_crossing(load_curve("trtllm"), load_curve("vllm"), tokens)
+    assert 32 < crossing < 64
+    assert low.throughput(crossing, tokens) == pytest.approx(high.throughput(crossing, tokens), rel=1e-9)
+    assert low.throughput(crossing - 4, tokens) > high.throughput(crossing - 4, tokens)
+    assert low.throughput(crossing + 4, tokens) < high.throughput(crossing + 4, tokens)
+
+
+def test_curves_that_do_not_cross_have_no_crossing() -> None:
+    with pytest.raises(ValueError, match="cross 0 times"):
+        true_crossing(load_curve("vllm"), load_curve("vllm").scaled(2, 256), 256)
+
+
+def test_due_times_follow_from_due_times_however_late_one_looks() -> None:
+    pacer = Pacer(FLAT, capacity=4)
+    pacer.arrive("a", 0.0)
+    feed(pacer, "a", 5)
+    assert pacer.next_due() == pytest.approx(1.0)
+    assert list(pacer.advance(0.999)) == []
+    assert list(pacer.advance(1.07)) == ["a"]
+    assert pacer.next_due() == pytest.approx(1.1)
+    assert list(pacer.advance(1.35)) == ["a"] * 3
+    assert pacer.next_due() == pytest.approx(1.4)
+    assert pacer.late == 0
+
+
+def test_a_request_is_in_the_engine_until_its_last_token_is_released() -> None:
+    pacer = Pacer(FLAT, capacity=4)
+    pacer.arrive("a", 0.0)
+    feed(pacer, "a", 2)
+    list(pacer.advance(1.05))
+    assert pacer.running == 1
+    assert list(pacer.advance(1.15)) == ["a"]
+    assert pacer.running == 0
+    assert pacer.next_due() == math.inf
+
+
+def test_others_speed_up_when_a_request_leaves() -> None:
+    pacer = Pacer(RISING, capacity=4)
+    pacer.arrive("a", 0.0)  # alone: due at 1
+    pacer.arrive("b", 0.5)  # second: due at 0.5 + 2
+    feed(pacer, "a", 9, is_complete=False)
+    feed(pacer, "b", 9, is_complete=False)
+    assert list(pacer.advance(1.0)) == ["a"]
+    assert pacer.next_due() == pytest.approx(1.2)
+    pacer.leave("b", 1.1)
+    assert list(pacer.advance(1.2)) == ["a"]
+    assert pacer.next_due() == pytest.approx(1.3)
+
+
+def test_a_token_computed_late_leaves_at_once_and_delays_no_later_one() -> None:
+    pacer = Pacer(FLAT, capacity=4)
+    pacer.arrive("a", 0.0)
+    assert list(pacer.advance(1.25)) == []
+    assert pacer.late == 1
+    feed(pacer, "a", 4)
+    assert list(pacer.advance(1.25)) == ["a"] * 3  # due at 1.0, 1.1 and 1.2
+    assert pacer.next_due() == pytest.approx(1.3)
+
+
+def test_beyond_capacity_requests_wait_in_order_and_start_when_one_leaves() -> None:
+    pacer = Pacer(FLAT, capacity=1)
+    for name in "abc":
+        pacer.arrive(name, 0.0)
+    feed(pacer, "a", 1)
+    assert (pacer.running, pacer.waiting) == (1, 2)
+    assert pacer.short_of(1) == []
+    assert list(pacer.advance(1.5)) == ["a"]
+    assert pacer.short_of(1) == ["b"]
+    assert pacer.next_due() == pytest.approx(2.0)  # admitted when a's last token was due, not when somebody looked
+    pacer.leave("c", 1.5)
+    assert (pacer.running, pacer.waiting) == (1, 0)
+
+
+def test_a_cancelled_request_is_released_no_more() -> None:
+    pacer = Pacer(FLAT, capacity=2)
+    pacer.arrive("a", 0.0)
+    feed(pacer, "a", 3)
+    pacer.leave("a", 0.5)
+    pacer.leave("a", 0.5)
+    assert list(pacer.advance(9.0)) == []
+    assert repr(pacer) == "<Pacer flat running=0 waiting=0 late=0>"
+
+
+@pytest.mark.parametrize("tokens", [16, 64])
+def test_a_closed_loop_of_the_pacer_itself_crosses_where_the_model_says(tokens: int) -> None:
+    low, high = load_curve("trtllm"), load_curve("vllm")
+    crossing = true_crossing(low, high, tokens)
+    for clients in (round(crossing * 0.7), round(crossing), round(crossing * 1.4)):
+        ratio = closed_loop(low, clients, tokens) / closed_loop(high, clients, tokens)
+        expected = low.scaled(1, tokens).throughput(clients, tokens) / high.scaled(1, tokens).throughput(
+            clients, tokens
+        )
+        assert ratio == pytest.approx(expected, rel=0.01)
+    assert simulated_crossing(low, high, tokens) == pytest.approx(crossing, rel=0.01)
+
+
+def simulated_crossing(low: Curve, high: Curve, tokens: int) -> float:
+    """By log2 interpolation between the two whole numbers of clients beside the sign change."""
+    gains = {}
+    for clients in range(46, 53):
+        gains[clients] = math.log(closed_loop(low, clients, tokens) / closed_loop(high, clients, tokens))
+    above = min(clients for clients, gain in gains.items() if gain < 0)
+    share = gains[above - 1] / (gains[above - 1] - gains[above])
+    return 2 ** (math.log2(above - 1) + share * math.log2(above / (above - 1)))
+
+
+def closed_loop(curve: Curve, clients: int, tokens: int) -> float:
+    """Tokens per virtual second of `clients` that each send the next request when an answer's last token is out."""
+    curve = curve.scaled(1, tokens)
+    pacer, ids = Pacer(curve, capacity=512), count()
+    left: dict[str, int] = {}
+    answer_s = curve.answer_s(clients, tokens)
+    arrivals = [answer_s * client / clients for client in range(clients)]
+    heapq.heapify(arrivals)
+    window, released, now = (3 * answer_s, 7 * answer_s), 0, 0.0
+    while now < window[1]:
+        now = min(pacer.next_due(), arrivals[0] if arrivals else math.inf)
+        for name in pacer.advance(now):
+            left[name] -= 1
+            released += window[0] <= now < window[1]
+            if not left[name]:
+                heapq.heappush(arrivals, now)
+        while arrivals and arrivals[0] <= now:
+            name = str(next(ids))
+            pacer.arrive(name, heapq.heappop(arrivals))
+            left[name] = tokens
+            feed(pacer, name, tokens)
+    return released / (window[1] - window[0])
+
+
+def feed(pacer: Pacer, name: str, tokens: int, *, is_complete: bool = True) -> None:
+    for position in range(1, tokens + 1):
+        pacer.computed(name, is_last=is_complete and position == tokens)

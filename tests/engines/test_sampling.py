@@ -1,0 +1,234 @@
+"""The vectorised sampler against the rules written out for one row."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engines.reference.drawing import quantile, uniforms
+from engines.reference.sampling import SampleState, SamplingParams, log_probabilities, sample
+
+VOCABULARY = 200
+Floats = NDArray[np.float32]
+
+
+def random_logits(rows: int, seed: int = 0) -> Floats:
+    return 3 * np.random.default_rng(seed).standard_normal((rows, VOCABULARY), np.float32)
+
+
+def state_of(prompt: tuple[int, ...] = (1, 2), answer: tuple[int, ...] = (), **params: Any) -> SampleState:  # any field
+    state = SampleState(SamplingParams(**{"max_tokens": 100, "seed": 5} | params), prompt, VOCABULARY)
+    for token in answer:
+        state.record(token)
+    return state
+
+
+def kept_tokens(row: Floats, temperature: float, top_k: int, top_p: float) -> dict[int, float]:
+    """Token to probability after temperature, top_k, then top_p over what top_k left."""
+    order = np.argsort(-row)[: top_k if top_k > 0 else None]
+    chances = np.exp(row[order].astype(float) / temperature)
+    chances /= chances.sum()
+    before = np.cumsum(chances) - chances
+    kept = order[before < top_p]
+    return dict(zip(kept.tolist(), (chances[before < top_p] / chances[before < top_p].sum()).tolist(), strict=True))
+
+
+def test_temperature_zero_takes_the_likeliest_whatever_the_filters() -> None:
+    logits = random_logits(4)
+    states = [state_of(temperature=0), state_of(temperature=0, top_k=5), state_of(temperature=1e-6), state_of(top_k=1)]
+    assert sample(logits, states).tolist() == logits.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 7}, {"top_p": 0.6}, {"top_k": 12, "top_p": 0.8}, {"top_p": 1e-9}])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+def test_draws_follow_the_filtered_distribution(filters: dict[str, float], temperature: float) -> None:
+    draws = 4000
+    row = random_logits(1)
+    params: dict[str, Any] = {"temperature": temperature, **filters}  # any field
+    states = [state_of(**params, seed=seed) for seed in range(draws)]
+    counts = Counter(sample(np.repeat(row, draws, axis=0), states).tolist())
+    expected = kept_tokens(row[0], temperature, int(filters.get("top_k", 0)), filters.get("top_p", 1.0))
+    assert counts.keys() <= expected.keys()
+    for token, chance in expected.items():
+        deviation = (draws * chance * (1 - chance)) ** 0.5
+        assert abs(counts[token] - draws * chance) < 5 * deviation + 1
+
+
+def test_equal_logits_survive_top_k_together() -> None:
+    row = np.zeros((1, VOCABULARY), np.float32)
+    row[0, :4] = [9, 8, 8, 8]
+    states = [state_of(top_k=2, temperature=5.0, seed=seed) for seed in range(500)]
+    assert set(sample(np.repeat(row, 500, axis=0), states).tolist()) == {0, 1, 2, 3}
+
+
+def test_top_k_beyond_the_vocabulary_is_off() -> None:
+    logits = random_logits(30)
+    plain = sample(logits, [state_of(seed=seed) for seed in range(30)])
+    for off in (-1, 0, VOCABULARY, 10 * VOCABULARY):
+        assert (sample(logits, [state_of(seed=seed, top_k=off) for seed in range(30)]) == plain).all()
+
+
+def penalised(row: Floats, state: SampleState, prompt: tuple[int, ...], answer: tuple[int, ...]) -> list[float]:
+    """vLLM's apply_penalties, a token at a time."""
+    params, counts, values = state.params, Counter(answer), []
+    for token, raw in enumerate(row.tolist()):
+        value = raw
+        if token in prompt or token in answer:
+            value = value / params.repetition_penalty if value > 0 else value * params.repetition_penalty
+        value -= params.frequency_penalty * counts[token]
+        value -= params.presence_penalty * (counts[token] > 0)
+        values.append(value)
+    return values
+
+
+@pytest.mark.parametrize(
+    "penalties",
+    [
+        {"repetition_penalty": 1.3},
+        {"repetition_penalty": 0.7},
+        {"presence_penalty": 1.5},
+        {"frequency_penalty": -0.8},
+        {"repetition_penalty": 1.2, "presence_penalty": -0.5, "frequency_penalty": 0.9},
+    ],
+)
+def test_penalties_match_the_direct_formula(penalties: dict[str, float]) -> None:
+    prompt, answer = (3, 4, 4, 150), (4, 9, 9, 9, 60)
+    state = state_of(prompt, answer, **penalties)
+    row = random_logits(1)[0]
+    expected = penalised(row, state, prompt, answer)
+    state.constrain(row)
+    np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_penalties_come_before_temperature() -> None:
+    """With presence 2 and temperature 0.5 the gap of 1.5 closes by 2 before it is doubled: 0.5 * 2 in favour of 7."""
+    row = np.full((1, VOCABULARY), -50, np.float32)
+    row[0, [6, 7]] = 1.5, 0
+    draws = 4000
+    states = [state_of(answer=(6,), presence_penalty=2.0, temperature=0.5, seed=seed) for seed in range(draws)]
+    share = (sample(np.repeat(row, draws, axis=0), states) == 7).mean()
+    assert abs(share - 1 / (1 + np.exp(-1))) < 0.04
+
+
+def test_min_tokens_holds_back_end_and_stop_ids_even_when_end_ids_are_ignored() -> None:
+    row = random_logits(1)
+    row[0, [10, 11]] = 50, 60
+    for ignore_eos in (False, True):
+        params: dict[str, Any] = {"end_ids": (11,), "stop_ids": (10,), "min_tokens": 2, "ignore_eos": ignore_eos}
+        early, ripe = (state_of(answer=answer, temperature=0, **params) for answer in ((5,), (5, 5)))
+        assert sample(row, [early])[0] not in {10, 11}
+        assert sample(row, [ripe])[0] == 11
+
+
+def test_ids_outside_the_vocabulary_hold_nothing_back() -> None:
+    state = state_of(temperature=0, end_ids=(-1, VOCABULARY), min_tokens=5)
+    logits = random_logits(1)
+    assert sample(logits, [state])[0] == logits.argmax()
+
+
+MIXED: list[dict[str, Any]] = [  # any fields
+    {"temperature": 0},
+    {"temperature": 0.8},
+    {"temperature": 1.2, "top_p": 0.9},
+    {"top_k": 20},
+    {"temperature": 0, "repetition_penalty": 1.4},
+    {"top_p": 0.5, "top_k": 50, "frequency_penalty": 0.6},
+    {"min_tokens": 3, "end_ids": (0, 1)},
+]
+
+
+def test_a_row_is_sampled_the_same_alone_and_in_company() -> None:
+    rows = 70
+    logits = random_logits(rows)
+    states = [state_of(answer=(7,) * (row % 5), **MIXED[row % len(MIXED)] | {"seed": row}) for row in range(rows)]
+    together = sample(logits, states)
+    assert together.tolist() == [sample(logits[row : row + 1], [states[row]])[0] for row in range(rows)]
+    assert (logits == random_logits(rows)).all(), "the raw logits must stay as they were"
+
+
+def test_logprobs_are_of_the_raw_distribution_and_only_where_wanted() -> None:
+    logits = random_logits(3)
+    states = [
+        state_of(logprobs=True, temperature=0.3, top_k=2, frequency_penalty=2.0),
+        state_of(),
+        state_of(logprobs=True, temperature=0),
+    ]
+    tokens = sample(logits, states)
+    values = log_probabilities(logits, tokens, states)
+    chances = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
+    assert values[1] is None
+    for row in (0, 2):
+        assert isinstance(values[row], float)
+        assert values[row] == pytest.approx(np.log(chances[row, tokens[row]]), abs=1e-5)
+
+
+def test_uniforms_depend_on_seed_and_position_alone() -> None:
+    drawn = uniforms([1, 1, 2, 2**64 - 1], [0, 1, 0, 7])
+    assert len(set(drawn.tolist())) == 4
+    assert uniforms([2], [0])[0] == drawn[2]
+
+
+def test_every_position_of_an_answer_has_a_draw_of_its_own() -> None:
+    flat = np.zeros((1, VOCABULARY), np.float32)
+    tokens = [sample(flat, [state_of(answer=(7,) * position)])[0] for position in range(50)]
+    assert tokens == [int(fraction * VOCABULARY) for fraction in uniforms([5] * 50, list(range(50)))]
+
+
+@pytest.mark.parametrize("axis", ["seeds", "positions"])
+def test_uniforms_are_uniform_and_uncorrelated(axis: str) -> None:
+    count = 50_000
+    run, still = list(range(count)), [3] * count
+    drawn = uniforms(run, still) if axis == "seeds" else uniforms(still, run)
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    histogram = np.histogram(drawn, bins=50, range=(0, 1))[0]
+    assert ((histogram - count / 50) ** 2 / (count / 50)).sum() < 49 + 5 * (2 * 49) ** 0.5
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 5 / count**0.5
+
+
+def test_any_integer_is_a_seed_and_none_draws_one() -> None:
+    assert state_of(seed=-1).seed == 2**64 - 1
+    assert state_of(seed=2**70 + 5).seed == 5
+    assert state_of(seed=None).seed != state_of(seed=None).seed
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 1000])
+def test_quantile_finds_the_first_index_past_a_fraction_and_never_an_empty_one(size: int) -> None:
+    rng = np.random.default_rng(size)
+    weights = (rng.random((200, size)) * (rng.random((200, size)) < 0.3)).astype(np.float32)
+    weights[:, rng.integers(size)] += 0.01
+    fractions = rng.random(200)
+    fractions[:4] = 0, 1, 1 - 2.0**-53, 2.0**-60
+    found = quantile(weights, fractions)
+    assert (weights[np.arange(200), found] > 0).all()
+    running = weights.cumsum(axis=1, dtype=np.float64)
+    direct = np.array([
+        np.searchsorted(row, f * row[-1], side="right") for row, f in zip(running, fractions, strict=True)
+    ])
+    assert (found[2:] != direct[2:].clip(max=size - 1)).mean() < 0.02  # rounding at a border may fall either way
+    assert found[0] == (weights[0] > 0).argmax()
+    assert found[1] == np.flatnonzero(weights[1])[-1]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"max_tokens": 0},
+        {"min_tokens": -1},
+        {"min_tokens": 101},
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"top_k": -2},
+        {"repetition_penalty": 0},
+        {"presence_penalty": 2.1},
+        {"frequency_penalty": float("nan")},
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(bad: dict[str, Any]) -> None:  # any field
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        SamplingParams(**{"max_tokens": 100} | bad)

@@ -1,0 +1,201 @@
+"""The tensor contract as tables: arrays in, requests and answers out; no server."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
+
+from engines.reference.kserve.messages import model_config
+from engines.reference.trtllm_answer import Answer
+from engines.reference.trtllm_contract import (
+    NUMPY_TYPES,
+    ContractError,
+    Limits,
+    TokenRequest,
+    decode_request,
+    decode_words,
+    is_stop,
+    output_names,
+)
+
+CONFIG = Path(__file__).parents[2] / "model_repo/python/tensorrt_llm/config.pbtxt"
+LIMITS = Limits(vocab_size=128, context_length=64)
+
+
+def decode(**tensors: Any) -> TokenRequest:
+    """Of a minimal request and these scalars, each with its own NumPy type; None leaves one out."""
+    inputs = {
+        "input_ids": np.array([[5, 6, 7]], np.int32),
+        "input_lengths": np.int32(3),
+        "request_output_len": np.int32(8),
+        **tensors,
+    }
+    return decode_request({name: np.atleast_2d(value) for name, value in inputs.items() if value is not None}, LIMITS)
+
+
+def test_model_configuration_file_declares_the_tensors_of_the_contract() -> None:
+    declared = text_format.Parse(CONFIG.read_text(), model_config_pb2.ModelConfig())
+    served = model_config("tensorrt_llm").config
+    assert list(declared.input) == list(served.input)
+    assert list(declared.output) == list(served.output)
+    assert declared.max_batch_size == served.max_batch_size
+    assert declared.model_transaction_policy.decoupled
+
+
+@pytest.mark.parametrize(
+    ("words", "decoded"),
+    [
+        ([[7], [1]], ((7,),)),
+        ([[7, 8], [1, 2]], ((7,), (8,))),
+        ([[1, 2, 3], [2, 3, -1]], ((1, 2), (3,))),
+        ([[0, 0], [-1, -1]], ()),
+    ],
+)
+def test_word_lists_are_ids_over_cumulative_ends(words: list[list[int]], decoded: tuple[tuple[int, ...], ...]) -> None:
+    assert decode_words(np.array([words], np.int32)) == decoded
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([[1, 2], [-1, 2]], "Sparse list must not have additional -1s: 1 2 -1 2 "),
+        ([[1, 2], [3, -1]], "Sparse list must not have out-of-bound offsets: 1 2 3 -1 "),
+        ([[1, 2], [2, 2]], "Sparse list must not have non-increasing offsets: 1 2 2 2 "),
+        ([[1, 2], [0, 2]], "Sparse list must not have non-increasing offsets: 1 2 0 2 "),
+    ],
+)
+def test_bad_word_lists_are_refused_in_tensorrt_llms_words(words: list[list[int]], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        decode_words(np.array([words], np.int32))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sampling"),
+    [
+        ({}, (0.0, 0, 1.0)),
+        ({"temperature": np.float32(0.5)}, (0.0, 0, 1.0)),
+        ({"runtime_top_k": np.int32(1), "runtime_top_p": np.float32(0.9)}, (0.0, 0, 1.0)),
+        ({"runtime_top_p": np.float32(1.0)}, (1.0, 0, 1.0)),
+        ({"runtime_top_p": np.float32(0.5), "temperature": np.float32(0.5)}, (0.5, 0, 0.5)),
+        ({"runtime_top_k": np.int32(9)}, (1.0, 9, 1.0)),
+        ({"runtime_top_p": np.float32(1.0), "temperature": np.float32(0.0)}, (0.0, 0, 1.0)),
+    ],
+)
+def test_sampling_follows_tensorrt_llms_defaults(tensors: dict[str, Any], sampling: tuple[float, int, float]) -> None:
+    params = decode(**tensors).params
+    assert (params.temperature, params.top_k, params.top_p) == sampling
+
+
+def test_omitted_tensors_mean_a_fixed_seed_and_no_end_token() -> None:
+    request = decode()
+    assert (request.params.seed, request.params.end_ids, request.params.min_tokens) == (0, (), 0)
+    assert (request.is_streaming, request.includes_prompt, request.returns_logprobs) == (False, True, False)
+
+
+def test_lengths_are_clamped_to_what_there_is() -> None:
+    assert decode(request_output_len=np.int32(500)).params.max_tokens == 61
+    assert decode(min_tokens=np.int32(500)).params.min_tokens == 8
+    assert decode(input_lengths=np.int32(2)).prompt == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"input_ids": None}, "input_ids or encoder_input_features is not present in the request."),
+        ({"request_output_len": None}, "request_output_len is not present in the request"),
+        ({"request_output_len": np.int32(0)}, "request_output_len must be at least 1, got 0"),
+        ({"input_lengths": np.int32(4)}, "input_lengths is 4, but input_ids holds 3 tokens"),
+        ({"input_ids": np.array([[5, 128, 7]])}, r"input_ids must lie in \[0, 128\)"),
+        ({"end_id": np.int32(128)}, r"EndId \(128\) is not within acceptable range \[-1, 128\)."),
+        ({"temperature": np.float32(-1), "runtime_top_p": np.float32(1)}, "temperature must be finite and at least 0"),
+        ({"repetition_penalty": np.float32(0)}, "repetition_penalty must be above 0"),
+        ({"beam_width": np.int32(2)}, "beam_width must be 1 on this model"),
+        ({"input_ids": np.array([[5, 6, 7]] * 2)}, "input_ids: a batch of 2 is not supported"),
+    ],
+)
+def test_bad_requests_are_refused(tensors: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        decode(**tensors)
+
+
+def test_stop_is_a_tensor_of_its_own() -> None:
+    assert is_stop({"stop": np.array([[True]])})
+    assert not is_stop({"stop": np.array([[False]])})
+    assert not is_stop({})
+
+
+def test_listed_outputs_have_to_include_ids_and_length() -> None:
+    plain, logprobs = decode(), decode(return_log_probs=np.bool_(True))
+    assert output_names((), plain) == ("output_ids", "sequence_length")
+    assert output_names({"output_ids", "sequence_length", "cum_log_probs"}, logprobs) == (
+        "output_ids",
+        "sequence_length",
+        "cum_log_probs",
+    )
+    with pytest.raises(ContractError, match="output_ids tensor must be present in list of output tensors"):
+        output_names({"sequence_length"}, plain)
+
+
+def taken(answer: Answer) -> list[int] | None:
+    tensors = answer.take()
+    if tensors is None:
+        return None
+    assert {name: array.dtype.type for name, array in tensors.items()} == {
+        "output_ids": NUMPY_TYPES["INT32"],
+        "sequence_length": NUMPY_TYPES["INT32"],
+        "cum_log_probs": NUMPY_TYPES["FP32"],
+        "output_log_probs": NUMPY_TYPES["FP32"],
+    }
+    ids = tensors["output_ids"]
+    assert tensors["sequence_length"].tolist() == [[ids.shape[2]]]
+    return [int(token_id) for token_id in ids[0, 0]]
+
+
+def test_streamed_answer_holds_what_is_new_and_ends_empty_at_the_end_token() -> None:
+    answer = Answer(decode(streaming=np.bool_(True)))
+    answer.feed(11, None, None)
+    answer.feed(12, None, None)
+    assert (taken(answer), answer.is_final) == ([11, 12], False)
+    assert taken(answer) is None
+    answer.feed(2, None, "stop")
+    assert (taken(answer), answer.is_final) == ([], True)
+
+
+def test_whole_answer_waits_for_the_end_and_begins_with_the_prompt() -> None:
+    answer = Answer(decode())
+    answer.feed(11, None, None)
+    assert taken(answer) is None
+    answer.feed(12, None, "length")
+    assert (taken(answer), answer.is_final) == ([5, 6, 7, 11, 12], True)
+
+
+def test_stop_word_across_responses_ends_the_answer_and_what_follows_is_dropped() -> None:
+    words = np.array([[[11, 12, 9], [2, 3, -1]]], np.int32)
+    answer = Answer(decode(streaming=np.bool_(True), stop_words_list=words))
+    answer.feed(12, None, None)
+    answer.feed(11, None, None)
+    assert (taken(answer), answer.is_final) == ([12, 11], False)
+    answer.feed(12, None, None)
+    answer.feed(13, None, None)
+    assert (taken(answer), answer.is_final) == ([12], True)
+
+
+def test_an_answer_cut_short_ends_with_what_there_is() -> None:
+    answer = Answer(decode())
+    answer.feed(11, None, None)
+    assert answer.end()["output_ids"].tolist() == [[[5, 6, 7, 11]]]
+    assert answer.is_final
+
+
+def test_log_probabilities_add_up_over_responses() -> None:
+    answer = Answer(decode(streaming=np.bool_(True), return_log_probs=np.bool_(True)))
+    answer.feed(11, -0.5, None)
+    answer.take()
+    answer.feed(12, -0.25, "length")
+    tensors = answer.take()
+    assert tensors is not None
+    assert tensors["output_log_probs"].tolist() == [[[-0.25]]]
+    assert tensors["cum_log_probs"].tolist() == [[-0.75]]

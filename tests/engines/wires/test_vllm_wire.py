@@ -1,0 +1,506 @@
+"""vLLM's HTTP wire, the same tests on the reference engine's server and on a real vLLM with the same weights."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tokenizers import Tokenizer
+
+from deploy import cpu
+from deploy.processes import Child
+from tests.engines.wires.servers import (
+    STACKS,
+    STARTUP_S,
+    WEIGHTS,
+    free_ports,
+    is_positive,
+    is_zero,
+    metric_becomes,
+    read_metric,
+    serving,
+)
+
+Complete = Callable[..., list[int]]
+Json = dict[str, Any]  # any JSON object
+MODEL = "crossover-mini"
+PROMPT = list(range(10, 20))
+EOS = 2
+COMPLETIONS, GENERATE, ABORT = "/v1/completions", "/inference/v1/generate", "/inference/v1/abort_requests"
+RUNNING = {"name": "vllm:num_requests_running", "engine": "0", "model_name": MODEL}
+
+
+@pytest.fixture(
+    scope="module", params=["embedded", pytest.param("vllm", marks=[pytest.mark.stack, pytest.mark.timeout(400)])]
+)
+def vllm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address."""
+    if request.param == "embedded":
+        with serving("engines.reference.vllm_http", "--port", "0") as server:
+            yield server.addresses[0]
+    else:
+        with real_vllm(tmp_path_factory.mktemp("vllm") / "log") as address:
+            yield address
+
+
+@contextmanager
+def real_vllm(log: Path) -> Iterator[str]:
+    (port,) = free_ports(1)
+    process = cpu.vllm(STACKS / "vllm", int(port))
+    child = Child(process, log)
+    try:
+        deadline = time.monotonic() + STARTUP_S
+        while not process.is_ready():
+            assert child.status is None, child.tail()
+            assert time.monotonic() < deadline, child.tail()
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.let_go()
+        child.wait()
+
+
+@pytest.fixture
+async def http(vllm: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(vllm, timeout=aiohttp.ClientTimeout(60)) as session:
+        yield session
+
+
+async def post(http: aiohttp.ClientSession, path: str, body: object, **headers: str) -> tuple[int, Any]:
+    async with http.post(path, json=body, headers=headers) as response:
+        text = await response.text()
+        return response.status, json.loads(text) if text else None
+
+
+async def events(http: aiohttp.ClientSession, path: str, body: Json, **headers: str) -> list[Json]:
+    """The stream's events without [DONE], which has to be the last."""
+    async with http.post(path, json=body | {"stream": True}, headers=headers) as response:
+        assert response.status == 200
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        *data, done, end = (await response.text()).split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in data]
+
+
+def completion(max_tokens: int = 8, prompt: object = PROMPT, **fields: object) -> Json:
+    return {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, **fields}
+
+
+def generate(max_tokens: int = 8, prompt: object = PROMPT, **sampling: object) -> Json:
+    return {
+        "model": MODEL,
+        "token_ids": prompt,
+        "sampling_params": {"max_tokens": max_tokens, "temperature": 0, **sampling},
+    }
+
+
+async def answer(http: aiohttp.ClientSession, *arguments: object, **sampling: object) -> Json:
+    """The choice of a generate call."""
+    status, body = await post(http, GENERATE, generate(*arguments, **sampling))  # type: ignore[arg-type] # handed on
+    assert status == 200, body
+    choice: Json = body["choices"][0]
+    return choice
+
+
+async def test_completion_has_vllms_shape(
+    http: aiohttp.ClientSession, complete: Complete, tokenizer: Tokenizer
+) -> None:
+    expected = complete(PROMPT, 8)
+    body = completion(return_token_ids=True, ignore_eos=True)
+    status, got = await post(http, COMPLETIONS, body, **{"x-request-id": "abc"})
+    assert status == 200
+    assert isinstance(got.pop("created"), int)
+    assert isinstance(got.pop("system_fingerprint"), str)
+    assert got == {
+        "id": "cmpl-abc",
+        "object": "text_completion",
+        "model": MODEL,
+        "choices": [
+            {
+                "index": 0,
+                "text": tokenizer.decode(expected),
+                "logprobs": None,
+                "finish_reason": "length",
+                "stop_reason": None,
+                "token_ids": expected,
+                "prompt_logprobs": None,
+                "prompt_token_ids": PROMPT,
+                "routed_experts": None,
+            }
+        ],
+        "service_tier": None,
+        "usage": {
+            "prompt_tokens": 10,
+            "total_tokens": 18,
+            "completion_tokens": 8,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        },
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "metrics": None,
+    }
+
+
+async def test_completion_streams_text_ids_and_usage(
+    http: aiohttp.ClientSession, complete: Complete, tokenizer: Tokenizer
+) -> None:
+    expected = complete(PROMPT, 8)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, last = await events(
+        http, COMPLETIONS, completion(return_token_ids=True, stream_options=options), **{"x-request-id": "abc"}
+    )
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [token_id for choice in choices for token_id in choice["token_ids"]] == expected
+    assert "".join(choice["text"] for choice in choices) == tokenizer.decode(expected)
+    assert [choice["prompt_token_ids"] for choice in choices] == [PROMPT] + [None] * (len(choices) - 1)
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["length"]
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
+    assert (last["id"], last["choices"]) == ("cmpl-abc", [])
+    assert last["usage"] == {"prompt_tokens": 10, "total_tokens": 18, "completion_tokens": 8}
+
+
+async def test_without_return_token_ids_a_completion_holds_none(http: aiohttp.ClientSession) -> None:
+    _, body = await post(http, COMPLETIONS, completion(4))
+    assert (body["choices"][0]["token_ids"], body["choices"][0]["prompt_token_ids"]) == (None, None)
+    chunk, *_ = await events(http, COMPLETIONS, completion(4))
+    assert (chunk["choices"][0]["token_ids"], chunk["choices"][0]["prompt_token_ids"]) == (None, None)
+    assert "usage" not in chunk
+
+
+@pytest.mark.parametrize("wrap", [lambda prompt: prompt, lambda prompt: [prompt]], ids=["bare", "list of one"])
+async def test_prompts_are_text_or_ids_bare_or_in_a_list_of_one(
+    http: aiohttp.ClientSession, complete: Complete, tokenizer: Tokenizer, wrap: Callable[[object], object]
+) -> None:
+    ids = tokenizer.encode("The capital of France is").ids
+    expected = complete(ids, 3)
+    for prompt in ("The capital of France is", ids):
+        _, body = await post(http, COMPLETIONS, completion(3, wrap(prompt), return_token_ids=True))
+        assert body["choices"][0]["token_ids"] == expected
+
+
+async def test_generate_has_the_shape(http: aiohttp.ClientSession, complete: Complete) -> None:
+    status, got = await post(http, GENERATE, generate(), **{"x-request-id": "abc"})
+    assert status == 200
+    assert isinstance(got.pop("created"), int)
+    assert got == {
+        "request_id": "generate-tokens-abc",
+        "model": MODEL,
+        "usage": {
+            "prompt_tokens": 10,
+            "total_tokens": 18,
+            "completion_tokens": 8,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        },
+        "prompt_logprobs": None,
+        "prompt_token_id_logprobs": None,
+        "prompt_token_ids": None,
+        "mm_placeholders": None,
+        "metrics": None,
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+        "output_mode": "tokens",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "length",
+                "stop_reason": None,
+                "token_ids": complete(PROMPT, 8),
+                "routed_experts": None,
+                "sampling_mask": None,
+                "weight_versions": [{"version": "default", "start": 0, "end": 8}],
+                "logprobs": None,
+            }
+        ],
+    }
+
+
+async def test_generate_streams_deltas_of_ids(http: aiohttp.ClientSession, complete: Complete) -> None:
+    body = generate() | {"stream_options": {"include_usage": True}, "return_token_ids": True}
+    *chunks, last = await events(http, GENERATE, body, **{"x-request-id": "abc"})
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert [token_id for choice in choices for token_id in choice["token_ids"]] == complete(PROMPT, 8)
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(choices) - 1) + ["length"]
+    assert chunks[0]["prompt_token_ids"] == PROMPT
+    assert all("prompt_token_ids" not in chunk for chunk in chunks[1:])
+    assert last == {
+        "request_id": "generate-tokens-abc",
+        "usage": {"prompt_tokens": 10, "total_tokens": 18, "completion_tokens": 8},
+        "output_mode": "tokens",
+        "choices": [],
+    }
+
+
+async def test_end_token_is_among_the_ids_is_counted_and_has_no_text(
+    http: aiohttp.ClientSession, complete: Complete, question: list[int], tokenizer: Tokenizer
+) -> None:
+    expected = complete(question, 64, end_ids=(EOS,))
+    _, body = await post(http, COMPLETIONS, completion(64, question, return_token_ids=True))
+    (choice,) = body["choices"]
+    assert (choice["token_ids"], choice["finish_reason"], choice["stop_reason"]) == (expected, "stop", None)
+    assert body["usage"]["completion_tokens"] == len(expected)
+    assert choice["text"] == tokenizer.decode(expected[:-1])
+
+
+async def test_ignore_eos_and_min_tokens_go_past_the_end_token(
+    http: aiohttp.ClientSession, complete: Complete, question: list[int]
+) -> None:
+    ignoring = await answer(http, 32, question, ignore_eos=True)
+    assert ignoring["token_ids"] == complete(question, 32, ignore_eos=True)
+    holding = await answer(http, 32, question, min_tokens=32)
+    assert holding["token_ids"] == complete(question, 32, min_tokens=32, end_ids=(EOS, 0))
+    assert ignoring["finish_reason"] == holding["finish_reason"] == "length"
+    assert EOS in ignoring["token_ids"]
+    assert EOS not in holding["token_ids"]
+
+
+async def test_stop_token_is_named_as_stop_reason(http: aiohttp.ClientSession, complete: Complete) -> None:
+    expected = complete(PROMPT, 12, ignore_eos=True)
+    word = expected[4]
+    choice = await answer(http, 12, stop_token_ids=[word], ignore_eos=True)
+    assert choice["token_ids"] == expected[: expected.index(word) + 1]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", word)
+
+
+async def test_a_seed_repeats_an_answer_and_none_does_not(http: aiohttp.ClientSession) -> None:
+    def hot(seed: int | None) -> Json:
+        return {"temperature": 1.5, "ignore_eos": True, "seed": seed}
+
+    first, again = [(await answer(http, 24, **hot(7)))["token_ids"] for _ in range(2)]
+    assert first == again
+    unseeded = [(await answer(http, 24, **hot(None)))["token_ids"] for _ in range(3)]
+    assert len(set(map(tuple, unseeded))) > 1
+
+
+async def test_top_k_1_is_greedy_and_penalties_count(http: aiohttp.ClientSession, complete: Complete) -> None:
+    greedy = await answer(http, 12, temperature=2, top_k=1, ignore_eos=True)
+    assert greedy["token_ids"] == complete(PROMPT, 12, ignore_eos=True)
+    penalised = await answer(http, 24, repetition_penalty=1.8, ignore_eos=True)
+    assert penalised["token_ids"] == complete(PROMPT, 24, repetition_penalty=1.8, ignore_eos=True)
+
+
+async def test_logprobs_of_sampled_tokens(http: aiohttp.ClientSession, tokenizer: Tokenizer) -> None:
+    _, body = await post(http, COMPLETIONS, completion(4, logprobs=0, return_token_ids=True))
+    (choice,) = body["choices"]
+    logprobs, texts = choice["logprobs"], [tokenizer.decode([token_id]) for token_id in choice["token_ids"]]
+    assert logprobs["tokens"] == texts
+    assert logprobs["text_offset"] == [sum(map(len, texts[:index])) for index in range(4)]
+    assert all(value <= 0 for value in logprobs["token_logprobs"])
+    content = (await answer(http, 4, logprobs=0))["logprobs"]["content"]
+    assert [entry["token_id"] for entry in content] == choice["token_ids"]
+    assert [entry["logprob"] for entry in content] == pytest.approx(logprobs["token_logprobs"], abs=1e-4)
+
+
+async def test_unset_max_tokens_is_16_for_completions_and_the_context_for_generate(http: aiohttp.ClientSession) -> None:
+    _, body = await post(http, COMPLETIONS, {"model": MODEL, "prompt": PROMPT, "ignore_eos": True})
+    assert body["usage"]["completion_tokens"] == 16
+    fill = {"token_ids": [5] * 1000, "sampling_params": {"ignore_eos": True}}
+    _, body = await post(http, GENERATE, fill)
+    assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (24, "length")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request, and the error that answers it."""
+
+    path: str
+    body: Json
+    message: str
+    param: str | None = None
+    type: str = "BadRequestError"
+    status: int = 400
+
+
+NO_MODEL = f"The model `x` does not exist. Valid aliases: {MODEL}."
+TOO_FEW = "min_tokens must be less than or equal to max_tokens=4, got 5."
+ERRORS = {
+    "model": Refused(COMPLETIONS, completion(model="x"), NO_MODEL, "model", "NotFoundError", 404),
+    "model, generate": Refused(GENERATE, generate() | {"model": "x"}, NO_MODEL, "model", "NotFoundError", 404),
+    "min over max": Refused(COMPLETIONS, completion(4, min_tokens=5), TOO_FEW),
+    "min over max, generate": Refused(GENERATE, generate(4, min_tokens=5), TOO_FEW),
+    "context": Refused(
+        COMPLETIONS,
+        completion(prompt=[5] * 1100),
+        "This model's maximum context length is 1024 tokens. However, your prompt contains 1100 input tokens, which "
+        "exceeds this limit even without any output tokens. Please reduce the length of the input prompt. "
+        "(parameter=input_tokens, value=1100)",
+        "input_tokens",
+    ),
+    "full context": Refused(
+        COMPLETIONS,
+        completion(prompt=[5] * 1024),
+        "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
+        "max_tokens",
+    ),
+    "context, generate": Refused(
+        GENERATE,
+        generate(prompt=[5] * 1100),
+        "The decoder prompt (length 1100) is longer than the maximum model length of 1024. Make sure that "
+        "`max_model_len` is no smaller than the number of text tokens.",
+    ),
+    "output": Refused(
+        COMPLETIONS,
+        completion(2000),
+        "max_tokens=2000 cannot be greater than max_model_len=1024. Please request fewer output tokens. "
+        "(parameter=max_tokens, value=2000)",
+        "max_tokens",
+    ),
+    "temperature": Refused(
+        COMPLETIONS,
+        completion(temperature=-1),
+        "temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)",
+        "temperature",
+    ),
+    "top_k": Refused(GENERATE, generate(top_k=-5, temperature=1), "top_k must be 0 (disable), or at least 1, got -5."),
+    "vocabulary": Refused(GENERATE, generate(prompt=[5000]), "Token id 5000 is out of vocabulary"),
+    "no prompt": Refused(
+        COMPLETIONS,
+        {"model": MODEL},
+        "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)",
+        "prompt",
+    ),
+    "empty list": Refused(COMPLETIONS, completion(prompt=[]), "You must pass at least one prompt"),
+    "stream options": Refused(
+        COMPLETIONS,
+        completion(stream_options={"include_usage": True}),
+        "Stream options can only be defined when `stream=True`. (parameter=stream_options)",
+        "stream_options",
+    ),
+    "type": Refused(
+        COMPLETIONS,
+        completion(temperature="hot"),
+        "1 validation error:\n  {'type': 'float_parsing', 'loc': 'body.temperature', 'msg': 'Input should be a valid "
+        "number, unable to parse string as a number', 'input': 'hot'}",
+        "body.temperature",
+        "Bad Request",
+    ),
+    "missing": Refused(
+        GENERATE,
+        {"token_ids": [1]},
+        "1 validation error:\n  {'type': 'missing', 'loc': 'body.sampling_params', 'msg': 'Field required', "
+        "'input': '<dict of 1 items>'}",
+        "body.sampling_params",
+        "Bad Request",
+    ),
+    "abort": Refused(ABORT, {}, "Missing 'request_ids' in request body", type="Bad Request"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+async def test_errors_have_vllms_shape_and_text(http: aiohttp.ClientSession, case: str) -> None:
+    refused = ERRORS[case]
+    error = {"message": refused.message, "type": refused.type, "param": refused.param, "code": refused.status}
+    assert await post(http, refused.path, refused.body) == (refused.status, {"error": error})
+
+
+async def test_a_stream_that_is_refused_is_a_status_too(http: aiohttp.ClientSession) -> None:
+    for case in ("model, generate", "context", "min over max"):
+        status, body = await post(http, ERRORS[case].path, ERRORS[case].body | {"stream": True})
+        assert (status, body["error"]["message"]) == (ERRORS[case].status, ERRORS[case].message)
+
+
+async def test_malformed_json_is_a_bad_request(http: aiohttp.ClientSession) -> None:
+    async with http.post(COMPLETIONS, data=b'{"model":', headers={"content-type": "application/json"}) as response:
+        error = (await response.json())["error"]
+    assert (response.status, error["type"], error["code"]) == (400, "Bad Request", 400)
+    async with http.post(COMPLETIONS, data=b"{}", headers={"content-type": "text/plain"}) as response:
+        error = (await response.json())["error"]
+    assert (response.status, error["type"]) == (400, "Bad Request")
+
+
+async def test_unknown_fields_are_ignored(http: aiohttp.ClientSession) -> None:
+    assert (await post(http, COMPLETIONS, completion(bogus=1)))[0] == 200
+
+
+async def test_unknown_paths_and_methods_have_a_detail(http: aiohttp.ClientSession) -> None:
+    async with http.get("/nope") as response:
+        assert (response.status, await response.json()) == (404, {"detail": "Not Found"})
+    async with http.get(COMPLETIONS) as response:
+        assert (response.status, await response.json()) == (405, {"detail": "Method Not Allowed"})
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+async def test_clients_that_leave_free_the_engine(http: aiohttp.ClientSession, vllm: str, is_streaming: bool) -> None:
+    body = generate(1000, ignore_eos=True) | {"stream": is_streaming}
+
+    async def ask() -> None:
+        async with http.post(GENERATE, json=body) as response:
+            await response.read()
+
+    async with asyncio.TaskGroup() as group:
+        calls = [group.create_task(ask()) for _ in range(32)]
+        await metric_becomes(is_positive, f"{vllm}/metrics", **RUNNING)
+        assert [call.cancel() for call in calls] == [True] * 32  # none has ended by itself
+    await metric_becomes(is_zero, f"{vllm}/metrics", **RUNNING)
+
+
+async def test_abort_ends_the_stream_with_its_reason(http: aiohttp.ClientSession, vllm: str) -> None:
+    async with http.post(
+        GENERATE, json=generate(1000, ignore_eos=True) | {"stream": True}, headers={"x-request-id": "abc"}
+    ) as response:
+        await response.content.readuntil(b"\n\n")
+        status, _ = await post(http, ABORT, {"request_ids": ["generate-tokens-abc", "unknown"]})
+        assert status == 200
+        *_, last, done, _ = (await response.text()).split("\n\n")
+    assert json.loads(last.removeprefix("data: "))["choices"][0]["finish_reason"] == "abort"
+    assert done == "data: [DONE]"
+    await metric_becomes(is_zero, f"{vllm}/metrics", **RUNNING)
+
+
+async def test_many_at_once_get_what_each_would_get_alone(http: aiohttp.ClientSession, complete: Complete) -> None:
+    prompts = [list(range(start, start + 5 + start % 7)) for start in range(100, 148)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(answer(http, 16, prompt, ignore_eos=True)) for prompt in prompts]
+    # Batches round otherwise than single rows, and the two best tokens may be that close: once in a while is allowed.
+    answers = zip(tasks, prompts, strict=True)
+    wrong = [prompt for task, prompt in answers if task.result()["token_ids"] != complete(prompt, 16, ignore_eos=True)]
+    assert len(wrong) <= 1
+
+
+async def test_models_names_the_context_length(http: aiohttp.ClientSession) -> None:
+    async with http.get("/v1/models") as response:
+        (card,) = (await response.json())["data"]
+    assert (card["id"], card["object"], card["root"], card["max_model_len"]) == (MODEL, "model", str(WEIGHTS), 1024)
+
+
+async def test_tokenizer_routes(http: aiohttp.ClientSession) -> None:
+    status, body = await post(http, "/tokenize", {"model": MODEL, "prompt": "Hello é", "return_token_strs": True})
+    strings = ["Hello", "Ġ", "Ã", "©"]
+    assert (status, body["count"], body["max_model_len"], body["token_strs"]) == (200, 4, 1024, strings)
+    assert await post(http, "/detokenize", {"model": MODEL, "tokens": body["tokens"]}) == (200, {"prompt": "Hello é"})
+    assert (await post(http, "/tokenize", {"model": "x", "prompt": "Hello"}))[0] == 404
+
+
+async def test_health_version_and_load_answer(http: aiohttp.ClientSession) -> None:
+    async with http.get("/health") as response:
+        assert (response.status, await response.read()) == (200, b"")
+    async with http.get("/version") as response:
+        assert (await response.json())["version"].startswith("0.32.0")
+    async with http.get("/load") as response:
+        assert await response.json() == {"server_load": 0}
+
+
+async def test_metrics_count_tokens_and_finished_requests(http: aiohttp.ClientSession, vllm: str) -> None:
+    def read() -> tuple[float, ...]:
+        labels = {"engine": "0", "model_name": MODEL}
+        return (
+            read_metric(f"{vllm}/metrics", "vllm:prompt_tokens_total", **labels),
+            read_metric(f"{vllm}/metrics", "vllm:generation_tokens_total", **labels),
+            read_metric(f"{vllm}/metrics", "vllm:request_success_total", finished_reason="length", **labels),
+        )
+
+    before = read()
+    # A prompt of its own, for vLLM's prefix cache counts a known one too, but let nothing depend on it.
+    await answer(http, 5, [901, 902, 903], ignore_eos=True)
+    assert [after - was for was, after in zip(before, read(), strict=True)] == [3, 5, 1]
+    assert read_metric(f"{vllm}/metrics", "vllm:num_requests_waiting", model_name=MODEL) == 0
+    assert read_metric(f"{vllm}/metrics", "vllm:kv_cache_usage_perc", model_name=MODEL) == 0

@@ -1,0 +1,86 @@
+"""What a fake engine does with a request: steps that mean the same on Triton's wire and on vLLM's."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Say:
+    """Emit these ids, in one message."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pause:
+    seconds: float
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Say nothing more until the caller leaves."""
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+@dataclass(frozen=True)
+class EndToken:
+    """The model emits its end token: vLLM returns it, Triton does not."""
+
+
+@dataclass(frozen=True)
+class StopWord:
+    """The id said last was a stop word."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """max_tokens are reached."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An engine's own error; `kind` is one of "busy", "too long", "broken"."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Hush:
+    """End the stream properly, without having said how generation ended."""
+
+
+Step: TypeAlias = Say | Pause | Stall | EndToken | StopWord | Full | Fault | Hush
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the engine got it: its prompt, its end token if any, and the wire's own form of everything."""
+
+    prompt: tuple[int, ...]
+    end_id: int | None
+    raw: Mapping[str, object]
+
+
+Script: TypeAlias = Callable[[Asked], Sequence[Step]]
+
+
+class FakeEngine:
+    """What the tests see of either fake: what was asked, how many answers are under way, whose callers left."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.script: Script = lambda _: [Say((1,)), EndToken()]
+        self.asked: list[Asked] = []
+        self.running = 0
+        self.left = 0
+
+    def play(self, *steps: Step) -> None:
+        """Answer every request with these steps."""
+        self.script = lambda _: steps

@@ -1,0 +1,172 @@
+"""A scripted vLLM on a real socket: /health, both token routes, SSE in HTTP chunks, and vLLM's own forms of errors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import httptools
+import orjson
+
+from tests.fakes.script import (
+    Asked,
+    EndToken,
+    FakeEngine,
+    Fault,
+    Full,
+    Hush,
+    Pause,
+    Say,
+    Stall,
+    Step,
+    StopWord,
+)
+
+GENERATE = "/inference/v1/generate"
+COMPLETIONS = "/v1/completions"
+
+FAULTS = {
+    "busy": (503, "Service Unavailable", "The server is overloaded, try again later"),
+    "too long": (400, "BadRequestError", "This model's maximum context length is 2048 tokens. However, your prompt"),
+    "broken": (500, "InternalServerError", "Internal server error"),
+}
+
+
+def error_body(code: int, kind: str, message: str) -> bytes:
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+class FakeVLLM(FakeEngine):
+    """`has_generate` off answers 403 there; `returns_ids` off ignores return_token_ids, as old releases do.
+
+    `late_errors` sends an error that comes first as an event after a 200, as --max-num-queued-reqs does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_generate = True
+        self.returns_ids = True
+        self.late_errors = False
+        self.is_healthy = True
+        self.paths: list[str] = []
+        self.connections: set[_Connection] = set()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["FakeVLLM"]:
+        server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for connection in tuple(self.connections):
+                connection.abort()
+            await server.wait_closed()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, engine: FakeVLLM) -> None:
+        self._engine = engine
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._body = b""
+        self._transport: asyncio.Transport
+        self._playing: asyncio.Task[None] | None = None
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._engine.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._engine.connections.discard(self)
+        if self._playing is not None and not self._playing.done():
+            self._engine.left += 1
+            self._playing.cancel()
+
+    def on_url(self, url: bytes) -> None:
+        self._url, self._body = url, b""
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        path = self._url.decode()
+        self._engine.paths.append(path)
+        if path == "/health":
+            self._answer(200 if self._engine.is_healthy else 503, b"")
+        elif path == GENERATE and not self._engine.has_generate:
+            self._answer(403, error_body(403, "PermissionDeniedError", "Scale-out endpoints are disabled"))
+        elif path in {GENERATE, COMPLETIONS}:
+            self._begin(path, orjson.loads(self._body))
+        else:
+            self._answer(404, b'{"detail":"Not Found"}')
+
+    def _begin(self, path: str, body: dict[str, Any]) -> None:  # Any: decoded JSON
+        prompt = body.get("token_ids" if path == GENERATE else "prompt")
+        if not prompt:
+            self._answer(400, error_body(400, "Bad Request", "token_ids: Field required"))
+            return
+        stop_ids = (body["sampling_params"] if path == GENERATE else body)["stop_token_ids"]
+        asked = Asked(tuple(prompt), stop_ids[0] if stop_ids else None, body)
+        self._engine.asked.append(asked)
+        self._playing = asyncio.get_running_loop().create_task(self._play(asked, self._engine.script(asked)))
+
+    async def _play(self, asked: Asked, steps: Sequence[Step]) -> None:
+        self._engine.running += 1
+        try:
+            if not self._refuses(steps):
+                await self._stream(asked, steps)
+        finally:
+            self._engine.running -= 1
+
+    def _refuses(self, steps: Sequence[Step]) -> bool:
+        if not isinstance(steps[0], Fault) or self._engine.late_errors:
+            return False
+        self._answer(FAULTS[steps[0].kind][0], error_body(*FAULTS[steps[0].kind]))
+        return True
+
+    async def _stream(self, asked: Asked, steps: Sequence[Step]) -> None:
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        async for event in self._events(asked, steps):
+            self._chunk(b"data: " + event + b"\n\n")
+        self._chunk(b"")
+
+    async def _events(self, asked: Asked, steps: Sequence[Step]) -> AsyncIterator[bytes]:
+        end_ids = () if asked.end_id is None else (asked.end_id,)
+        for step, following in zip(steps, (*steps[1:], None), strict=True):
+            match step:
+                case Pause() | Stall():
+                    await step.wait()
+                case Say(token_ids):  # what ends an answer comes with the last ids, never alone
+                    reason = {Full: "length", StopWord: "stop"}.get(type(following))
+                    yield self._event(token_ids, reason)
+                case EndToken():
+                    yield self._event(end_ids, "stop")
+                case Fault(kind):
+                    yield error_body(*FAULTS[kind])
+                case Hush():
+                    return
+        yield b"[DONE]"
+
+    def _event(self, token_ids: Sequence[int], finish_reason: str | None) -> bytes:
+        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
+        if self._engine.returns_ids:
+            choice["token_ids"] = token_ids
+        else:
+            choice["text"] = "some text"
+        return orjson.dumps({"request_id": "generate-tokens-1", "choices": [choice]})
+
+    def _chunk(self, data: bytes) -> None:
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _answer(self, status: int, body: bytes) -> None:
+        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._transport.write(head.encode() + body)

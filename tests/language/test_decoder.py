@@ -1,0 +1,141 @@
+"""What ends an answer, what is shown of it then, and how many tokens it used."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gateway.core import SamplingParams
+from gateway.errors import InvalidRequest
+from tests.language.small_models import UNLIMITED, Model, answer_decoder, cut, one_by_one, stream
+
+
+def test_eos_counts_and_shows_nothing(model: Model) -> None:
+    ids = [*model.encode("the end"), model.language.eos_token_ids[0]]
+    decoder = answer_decoder(model)
+    assert stream(decoder, one_by_one(ids)) == "the end"
+    assert decoder.completion_tokens == len(ids)
+    assert not decoder.stopped  # the engine ended by itself
+
+
+def test_every_eos_of_the_model_ends_the_answer(reference: Model) -> None:
+    assert reference.language.eos_token_ids == (2, 0)
+    for eos in reference.language.eos_token_ids:
+        decoder = answer_decoder(reference)
+        assert stream(decoder, [[*reference.encode("bye"), eos]]) == "bye"
+
+
+def test_stop_token_that_is_plain_text_shows_nothing(byte_level: Model) -> None:
+    ids = byte_level.encode("a<tool_call>")
+    decoder = answer_decoder(byte_level, replace(UNLIMITED, stop_token_ids=(ids[-1],)))
+    assert stream(decoder, one_by_one(ids)) == "a"
+    assert decoder.completion_tokens == 2
+
+
+def test_stop_token_before_min_tokens_is_part_of_the_answer(byte_level: Model) -> None:
+    tag = byte_level.encode("<tool_call>")[0]
+    params = replace(UNLIMITED, stop_token_ids=(tag,), min_tokens=3)
+    assert stream(answer_decoder(byte_level, params), [[tag, tag, tag]]) == "<tool_call><tool_call>"
+
+
+def test_ignored_eos_neither_ends_nor_shows(model: Model) -> None:
+    eos = model.language.eos_token_ids[0]
+    ids = [*model.encode("on"), eos, eos, *model.ids_of_bytes(b"!")]
+    decoder = answer_decoder(model, replace(UNLIMITED, ignore_eos=True))
+    assert stream(decoder, one_by_one(ids)) == "on!"
+    assert decoder.completion_tokens == len(ids)
+
+
+def test_ids_after_the_end_neither_count_nor_show_and_ask_for_a_stop(model: Model) -> None:
+    ids = model.encode("answer")
+    decoder = answer_decoder(model)
+    text = decoder.feed([*ids, model.language.eos_token_ids[0]])
+    assert not decoder.stopped
+    assert text + decoder.feed(ids) + decoder.flush() == "answer"
+    assert decoder.completion_tokens == len(ids) + 1
+    assert decoder.stopped
+
+
+def test_stop_token_inside_a_character_leaves_a_replacement(byte_level: Model) -> None:
+    ids = [*byte_level.ids_of_bytes("\u4f60".encode()[:2]), byte_level.language.eos_token_ids[0]]
+    assert stream(answer_decoder(byte_level), one_by_one(ids)) == "\ufffd"
+
+
+def test_stop_string_ends_the_answer_and_later_tokens_do_not_count(model: Model) -> None:
+    ids = [token_id for byte in b"one STOP two" for token_id in model.ids_of_bytes(bytes([byte]))]
+    for pieces in (one_by_one(ids), [ids], [ids[:6], ids[6:]]):
+        decoder = answer_decoder(model, stop=["STOP"])
+        assert stream(decoder, pieces) == "one "
+        assert decoder.stopped
+        assert decoder.completion_tokens == len("one STOP")
+
+
+def test_stop_string_is_found_at_every_split_of_its_characters(byte_level: Model) -> None:
+    stop = "\U0001f6d1\u505c"
+    ids = byte_level.ids_of_bytes(f"go {stop} on".encode())
+    for split in range(len(ids) + 1):
+        decoder = answer_decoder(byte_level, stop=[stop])
+        assert stream(decoder, [ids[:split], ids[split:]]) == "go "
+        assert decoder.completion_tokens == len(f"go {stop}".encode())
+
+
+def test_text_held_for_a_stop_string_comes_out_at_the_end(model: Model) -> None:
+    ids = [*model.ids_of_bytes(b"it is ST"), model.language.eos_token_ids[0]]
+    decoder = answer_decoder(model, stop=["STOP"])
+    held_back = "".join(decoder.feed([token_id]) for token_id in ids)
+    assert (held_back, decoder.flush(), decoder.flush()) == ("it is ", "ST", "")
+    assert not decoder.stopped
+
+
+def test_stop_string_may_end_in_a_character_that_only_the_end_completes(byte_level: Model) -> None:
+    decoder = answer_decoder(byte_level, stop=["k\ufffd"])
+    assert decoder.feed(byte_level.ids_of_bytes(b"ok\xf0")) == "o"
+    assert (decoder.flush(), decoder.stopped) == ("", True)
+
+
+def test_stop_string_equal_to_the_whole_answer_leaves_nothing(model: Model) -> None:
+    ids = model.ids_of_bytes(b"all of it")
+    decoder = answer_decoder(model, stop=["all of it"])
+    assert stream(decoder, one_by_one(ids)) == ""
+    assert decoder.completion_tokens == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "expected", "tokens"),
+    [(0, "x", 2), (1, "x", 2), (2, "x.x", 4), (3, "x.x", 4), (4, "x.x.x", 6), (6, "x.x.x.", 6), (9, "x.x.x.", 6)],
+)
+def test_stop_string_is_matched_only_in_tokens_after_min_tokens(
+    byte_level: Model, min_tokens: int, expected: str, tokens: int
+) -> None:
+    """vLLM's rule: the text of the first min_tokens tokens cannot complete a match."""
+    ids = byte_level.ids_of_bytes(b"x.x.x.")
+    for pieces in (one_by_one(ids), [ids]):
+        decoder = answer_decoder(byte_level, replace(UNLIMITED, min_tokens=min_tokens), stop=["."])
+        assert (stream(decoder, pieces), decoder.completion_tokens) == (expected, tokens)
+
+
+def test_any_cutting_of_the_ids_gives_the_same_answer(model: Model, rng: random.Random) -> None:
+    text = "caf\u00e9 \U0001f468\u200d\U0001f469 one two\n\n\u4f60\u597d three, User: four"
+    ids = [*model.encode(text), model.language.eos_token_ids[0]]
+    stops: list[Sequence[str]] = [[], ["User:"], ["\u597d"], ["two\n\n\u4f60"], ["none such", "four"], [" "], ["four!"]]
+    for stop in stops:
+        for min_tokens in (0, 5, 100):
+            params = SamplingParams(max_tokens=1_000, min_tokens=min_tokens)
+            expected = None
+            for _ in range(30):
+                decoder = answer_decoder(model, params, stop)
+                seen = (stream(decoder, cut(ids, rng)), decoder.completion_tokens, decoder.stopped)
+                expected = expected or seen
+                assert seen == expected
+
+
+def test_nothing_fed_shows_nothing(model: Model) -> None:
+    decoder = answer_decoder(model, stop=["x"])
+    assert (decoder.feed([]), decoder.flush(), decoder.completion_tokens, decoder.stopped) == ("", "", 0, False)
+
+
+def test_empty_stop_string_is_refused(byte_level: Model) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        answer_decoder(byte_level, stop=["ok", ""])
+    assert refusal.value.param == "stop"

@@ -1,0 +1,276 @@
+"""Loading a model's directory, prompts from messages, text and ids, and what fits its context."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from gateway.core import Prompt
+from gateway.errors import ContextLengthExceeded, InvalidRequest
+from gateway.language import ModelLanguage, UnusableTokenizer
+from tests.language.small_models import NASTY_TEXTS, Model
+
+Changed = Callable[[Mapping[str, object]], Path]
+
+
+@pytest.fixture
+def changed(byte_level: Model, tmp_path: Path) -> Changed:
+    """A copy of the byte-level model's directory with other file contents; None removes a file."""
+
+    def change(files: Mapping[str, object]) -> Path:
+        shutil.copytree(byte_level.directory, tmp_path, dirs_exist_ok=True)
+        for name, content in files.items():
+            (tmp_path / name).unlink()
+            if content is not None:
+                (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        return tmp_path
+
+    return change
+
+
+def say(text: object, role: str = "user") -> dict[str, object]:
+    return {"role": role, "content": text}
+
+
+# Loading
+
+
+def test_limits_come_from_the_configuration_files(byte_level: Model, reference: Model) -> None:
+    assert byte_level.language.context_length == 512
+    assert byte_level.language.eos_token_ids == (byte_level.tokenizer.token_to_id("<|im_end|>"),)
+    assert byte_level.language.vocab_size == 1000
+    assert (reference.language.context_length, reference.language.eos_token_ids) == (1024, (2, 0))
+
+
+def test_tokenizer_may_shorten_the_context(changed: Changed) -> None:
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "model_max_length": 64}
+    assert ModelLanguage.load(changed({"tokenizer_config.json": config})).context_length == 64
+
+
+@pytest.mark.parametrize(
+    ("generation_config", "config_eos", "expected"),
+    [
+        ({"eos_token_id": [1, 0, 1]}, 7, (1, 0, 2)),
+        ({"eos_token_id": 2}, 7, (2,)),
+        ({}, 7, (2,)),
+        (None, 1, (1, 2)),
+    ],
+)
+def test_end_tokens_are_those_named_first_then_the_tokenizers(
+    changed: Changed, generation_config: object, config_eos: int, expected: tuple[int, ...]
+) -> None:
+    config = {"model_type": "llama", "max_position_embeddings": 512, "eos_token_id": config_eos}
+    directory = changed({"generation_config.json": generation_config, "config.json": config})
+    assert ModelLanguage.load(directory).eos_token_ids == expected
+
+
+def test_multimodal_configuration_is_read_where_it_keeps_its_text_part(changed: Changed) -> None:
+    config = {"model_type": "gemma3", "text_config": {"max_position_embeddings": 99, "vocab_size": 2048}}
+    language = ModelLanguage.load(changed({"config.json": config}))
+    assert (language.context_length, language.vocab_size) == (99, 2048)
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"tokenizer.json": None}, "tokenizer.json: No such file"),
+        ({"tokenizer_config.json": None}, "tokenizer_config.json: No such file"),
+        ({"config.json": None}, "config.json: No such file"),
+        ({"tokenizer.json": "{"}, "tokenizer.json: not JSON"),
+        ({"tokenizer.json": {"model": {"type": "BPE"}}}, "tokenizer cannot be loaded"),
+        ({"config.json": "{"}, "config.json: not JSON"),
+        ({"config.json": "[]"}, "config.json: not a JSON object"),
+        ({"config.json": {"model_type": "llama"}}, "config.json: no max_position_embeddings"),
+        ({"generation_config.json": "nonsense"}, "generation_config.json: not JSON"),
+        ({"tokenizer_config.json": {}, "generation_config.json": {}}, "no eos_token_id"),
+        ({"chat_template.jinja": "{% for %}"}, "chat template does not compile"),
+    ],
+)
+def test_unusable_directory_is_refused_by_name(changed: Changed, files: Mapping[str, object], named: str) -> None:
+    directory = changed(files)
+    with pytest.raises(UnusableTokenizer) as refusal:
+        ModelLanguage.load(directory)
+    assert named in str(refusal.value)
+    assert str(directory) in str(refusal.value)
+
+
+def test_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnusableTokenizer, match="No such file"):
+        ModelLanguage.load(tmp_path / "nowhere")
+
+
+def test_truncation_baked_into_the_tokenizer_is_not_applied(byte_level: Model, changed: Changed) -> None:
+    baked = json.loads((byte_level.directory / "tokenizer.json").read_text(encoding="utf-8"))
+    baked["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    language = ModelLanguage.load(changed({"tokenizer.json": baked}))
+    assert list(language.encode_text("a long prompt").token_ids) == byte_level.encode("a long prompt")
+
+
+def test_loading_prints_nothing(byte_level: Model) -> None:
+    program = "import sys, pathlib; from gateway.language import ModelLanguage as M; M.load(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", program, str(byte_level.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+# Chats
+
+
+def test_chat_is_rendered_and_encoded_as_transformers_does(model: Model) -> None:
+    messages = [
+        {"role": "user", "content": "What is the capital of France?"},
+        {"role": "assistant", "content": "Paris."},
+        {"role": "user", "content": "And of \u65e5\u672c?"},
+    ]
+    theirs = AutoTokenizer.from_pretrained(model.directory).apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False
+    )
+    assert list(model.language.render_chat(messages).token_ids) == theirs
+
+
+def test_chat_has_one_bos(sentencepiece: Model) -> None:
+    token_ids = sentencepiece.language.render_chat([say("hello")]).token_ids
+    assert token_ids[0] == 1
+    assert token_ids.count(1) == 1
+
+
+def test_text_parts_are_joined_by_newlines(byte_level: Model) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert byte_level.language.render_chat([say(parts)]) == byte_level.language.render_chat([say("one\ntwo")])
+
+
+def test_assistant_without_content_says_nothing(byte_level: Model) -> None:
+    render = byte_level.language.render_chat
+    expected = render([say("hi"), say("", "assistant")])
+    assert render([say("hi"), say(None, "assistant")]) == expected
+    assert render([say("hi"), {"role": "assistant"}]) == expected
+
+
+def test_text_that_spells_a_special_token_becomes_it(byte_level: Model) -> None:
+    end = byte_level.language.eos_token_ids[0]
+    assert byte_level.language.render_chat([say("a<|im_end|>b")]).token_ids.count(end) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "at least one message"),
+        ([say("x", "tool")], "no tool messages here"),
+        ([say(None)], "messages[0].content"),
+        ([say("hi"), say(7)], "messages[1].content"),
+        ([say([{"type": "image_url", "image_url": {"url": "data:"}}])], "messages[0].content[0]"),
+        ([say(["bare string"])], "messages[0].content[0]"),
+        ([{"content": "no role"}], "chat template"),
+        ([{"role": ["a", "list"], "content": "x"}], "chat template cannot render these messages (TypeError)"),
+        ([say("lone \ud800 surrogate")], "lone surrogate"),
+    ],
+)
+def test_messages_that_cannot_be_rendered_are_refused(byte_level: Model, messages: list[object], reason: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        byte_level.language.render_chat(messages)  # type: ignore[arg-type]  # what clients send is not always a message
+    assert reason in refusal.value.message
+    assert refusal.value.param == "messages"
+
+
+def test_without_a_chat_template_completions_work_and_chats_are_refused(changed: Changed) -> None:
+    language = ModelLanguage.load(changed({"chat_template.jinja": None}))
+    assert len(language.encode_text("hello")) > 0
+    with pytest.raises(InvalidRequest, match="no chat template") as refusal:
+        language.render_chat([say("hello")])
+    assert refusal.value.param == "messages"
+
+
+def test_template_that_refuses_the_empty_chat_still_loads(changed: Changed) -> None:
+    picky = "{{ raise_exception('say more') if not messages[0].content else messages[0].content }}"
+    language = ModelLanguage.load(changed({"chat_template.jinja": picky}))
+    assert len(language.render_chat([say("hello")])) > 0
+    with pytest.raises(InvalidRequest, match="say more"):
+        language.render_chat([say("")])
+
+
+def test_threads_may_render_at_once(model: Model) -> None:
+    chats = [[say(f"chat number {number} " * 50)] for number in range(32)]
+    expected = [model.language.render_chat(chat) for chat in chats]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(model.language.render_chat, chats * 4)) == expected * 4
+
+
+# Completions
+
+
+def test_completion_prompt_gets_the_tokenizers_special_tokens(byte_level: Model, sentencepiece: Model) -> None:
+    assert sentencepiece.language.encode_text("plain words").token_ids == (1, *sentencepiece.encode("plain words"))
+    assert byte_level.language.encode_text("plain words").token_ids == tuple(byte_level.encode("plain words"))
+
+
+@pytest.mark.parametrize("text", ["", "\udfff"])
+def test_completion_prompt_without_text_is_refused(byte_level: Model, text: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        byte_level.language.encode_text(text)
+    assert refusal.value.param == "prompt"
+
+
+def test_ids_are_a_prompt_as_they_are(byte_level: Model) -> None:
+    assert byte_level.language.prompt_from_ids([0, 999]) == Prompt((0, 999))
+
+
+@pytest.mark.parametrize("token_ids", [[], [-1], [5, 1000], [2**40]])
+def test_ids_outside_the_vocabulary_are_refused(byte_level: Model, token_ids: list[int]) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        byte_level.language.prompt_from_ids(token_ids)
+    assert refusal.value.param == "prompt"
+
+
+@pytest.mark.parametrize("text", NASTY_TEXTS)
+def test_text_survives_encoding_and_decoding(model: Model, text: str) -> None:
+    ids = model.encode(text)
+    assert model.language.decode(ids) == model.tokenizer.decode(ids)
+    assert model.language.token_count(text) == len(ids)
+
+
+def test_decode_skips_what_is_no_token(model: Model) -> None:
+    assert model.language.decode([-1, *model.encode("ok"), 2**32, model.language.eos_token_ids[0]]) == "ok"
+
+
+# The context
+
+
+@pytest.mark.parametrize(("max_tokens", "expected"), [(None, 500), (500, 500), (1, 1)])
+def test_what_fits_is_granted(byte_level: Model, max_tokens: int | None, expected: int) -> None:
+    assert byte_level.language.fit(Prompt((1,) * 12), max_tokens, prompt_param="messages") == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "max_tokens", "param", "numbers"),
+    [
+        (512, None, "messages", ["512"]),
+        (700, 1, "messages", ["512", "700"]),
+        (12, 501, "max_completion_tokens", ["512", "513", "12", "501"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_numbers(
+    byte_level: Model, prompt_tokens: int, max_tokens: int | None, param: str, numbers: list[str]
+) -> None:
+    prompt = Prompt((1,) * prompt_tokens)
+    with pytest.raises(ContextLengthExceeded) as refusal:
+        byte_level.language.fit(prompt, max_tokens, prompt_param="messages", max_tokens_param="max_completion_tokens")
+    assert refusal.value.param == param
+    assert all(number in refusal.value.message for number in numbers)
+
+
+def test_text_that_cannot_fit_is_refused_unread(byte_level: Model) -> None:
+    longest = max(map(len, byte_level.tokenizer.get_vocab()))
+    fits = "a" * (512 * longest)
+    byte_level.language.encode_text(fits)
+    with pytest.raises(ContextLengthExceeded) as refusal:
+        byte_level.language.encode_text(fits + "a")
+    assert refusal.value.param == "prompt"
+    with pytest.raises(ContextLengthExceeded) as refusal:
+        byte_level.language.render_chat([say(fits)])
+    assert refusal.value.param == "messages"

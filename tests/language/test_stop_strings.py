@@ -1,0 +1,126 @@
+"""The stop matcher against a search of the whole text that knows nothing of pieces."""
+
+import random
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.language.stop_strings import StopMatcher
+
+
+def shown(stop: Sequence[str], pieces: Sequence[str]) -> tuple[str, str | None]:
+    matcher = StopMatcher(stop)
+    text = "".join(matcher.feed(piece) for piece in pieces) + matcher.flush()
+    return text, matcher.matched
+
+
+def first_match(stop: Sequence[str], text: str) -> tuple[str, str | None]:
+    for end in range(1, len(text) + 1):
+        for string in stop:
+            if text[:end].endswith(string):
+                return text[: end - len(string)], string
+    return text, None
+
+
+def longest_promise(stop: Sequence[str], text: str) -> int:
+    """How many characters at the end of `text` may still become a stop string."""
+    return max(
+        length for string in stop for length in range(len(string)) if not length or text.endswith(string[:length])
+    )
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "expected"),
+    [
+        (["END"], "some text END more", "some text "),
+        (["END"], "no such thing", "no such thing"),
+        (["END"], "almost EN", "almost EN"),
+        (["END"], "END", ""),
+        (["aab"], "aaab", "a"),
+        (["aab"], "aaaaaaaab!", "aaaaaa"),
+        (["abab"], "abaababx", "aba"),
+        (["ab", "b"], "xab", "x"),
+        (["b", "ab"], "xab", "xa"),
+        (["abcd", "bc"], "xabcd", "xa"),
+        (["abcd", "bd"], "abcabd", "abca"),
+        (["\n\n", "\nUser:"], "hi\nUser\n\nUser:", "hi\nUser"),
+        (["\U0001f6d1"], "go \U0001f6d1 on", "go "),
+        (["."], "one. two.", "one"),
+    ],
+)
+def test_text_is_cut_before_the_stop_string_wherever_it_is_split(stop: list[str], text: str, expected: str) -> None:
+    assert first_match(stop, text)[0] == expected
+    for split in range(len(text) + 1):
+        assert shown(stop, [text[:split], text[split:]])[0] == expected
+    assert shown(stop, list(text))[0] == expected
+
+
+def test_any_cutting_of_any_text_gives_the_first_match(rng: random.Random) -> None:
+    for _ in range(3_000):
+        stop = ["".join(rng.choices("ab", k=rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]
+        text = "".join(rng.choices("abc", weights=[5, 5, 1], k=rng.randint(0, 25)))
+        pieces, start = [], 0
+        while start < len(text):
+            pieces.append(text[start : (start := start + rng.randint(0, 4))])
+        assert shown(stop, pieces) == first_match(stop, text)
+
+
+def test_no_more_is_held_back_than_may_become_a_stop_string(rng: random.Random) -> None:
+    for _ in range(1_000):
+        stop = ["".join(rng.choices("ab", k=rng.randint(2, 6))) for _ in range(rng.randint(1, 3))]
+        matcher, text, seen = StopMatcher(stop), "", ""
+        for character in rng.choices("abc", k=20):
+            text += character
+            seen += matcher.feed(character)
+            if matcher.matched is not None:
+                break
+            assert seen == text[: len(text) - longest_promise(stop, text)]
+
+
+def test_passed_matches_are_shown_and_hold_nothing_back() -> None:
+    matcher = StopMatcher(["ab", "bcd"])
+    assert matcher.feed("xab", may_match=False) == "xa"  # "b" may still become "bcd"
+    assert matcher.feed("ca", may_match=False) == "bc"
+    assert matcher.feed("b!") == ""
+    assert matcher.matched == "ab"
+
+
+def test_passed_match_may_hold_the_beginning_of_the_next() -> None:
+    matcher = StopMatcher(["aba"])
+    assert matcher.feed("xaba", may_match=False) == "xab"
+    assert matcher.feed("ba") == ""
+    assert matcher.matched == "aba"
+
+
+def test_match_may_begin_in_passed_text_and_end_after_it() -> None:
+    matcher = StopMatcher(["abc"])
+    assert matcher.feed("xab", may_match=False) == "x"
+    assert matcher.feed("c") == ""
+    assert matcher.matched == "abc"
+
+
+def test_nothing_is_shown_after_a_match() -> None:
+    matcher = StopMatcher(["b", "cd"])
+    assert matcher.feed("abc") == "a"
+    assert (matcher.feed("more"), matcher.flush()) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("stop", "unit"),
+    [
+        (["a" * 2_000 + "b"], "a"),
+        (["ab" * 1_000 + "c", "b" + "ab" * 1_000 + "d"], "ab"),
+        (["a" * 2_000 + "b"], "a" * 50),
+    ],
+)
+def test_time_is_linear_in_the_text_for_stop_strings_that_almost_match(stop: list[str], unit: str) -> None:
+    def seconds(pieces: int) -> float:
+        matcher = StopMatcher(stop)
+        start = time.process_time()
+        for _ in range(pieces):
+            matcher.feed(unit)
+        return time.process_time() - start
+
+    short, long = (min(seconds(pieces) for _ in range(3)) for pieces in (1_000, 16_000))
+    assert long < 16 * 5 * short

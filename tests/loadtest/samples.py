@@ -1,0 +1,82 @@
+"""Answers, cells and results as tests need them: everything usual unless a test says otherwise."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loadtest.answer import Answer
+from loadtest.cell import Cell
+from loadtest.checks import Judge, review
+from loadtest.plan import QUICK
+from loadtest.result import Result, find_crossovers, find_threshold
+from loadtest.stats import Percentiles
+from loadtest.subject import Subject
+
+SUBJECT = Subject("toy", "triton", "vllm", {"kind": "threshold", "up": 48, "down": 40}, {"version": "1.2.3"})
+
+CELL = Cell(
+    backend="triton",
+    level=1,
+    pair=0,
+    window_s=10.0,
+    throughput=100.0,
+    requests=50,
+    ttft_s=Percentiles(50, 0.02, 0.03),
+    tpot_s=Percentiles(50, 0.01, 0.02),
+    e2e_s=Percentiles(50, 0.34, 0.4),
+    prompt_tokens=20.0,
+    in_flight=1.0,
+    fill=1.0,
+    evenness=0.95,
+    phase_order=0.1,
+    tokens_per_chunk=1.0,
+    counted_by="usage",
+    client_cpu=0.05,
+    loop_lag_p99_s=0.001,
+    loop_lag_max_s=0.002,
+    machine_load=0.3,
+)
+
+
+def make_answer(started_at: float, times: Sequence[float], prompt_tokens: int = 7) -> Answer:
+    """A whole answer of one token per time, counted by the server."""
+    return Answer(
+        started_at=started_at,
+        finished_at=times[-1],
+        is_complete=True,
+        status=200,
+        backend="triton",
+        times=list(times),
+        counts=list(range(1, len(times) + 1)),
+        finish_reason="length",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=len(times),
+    )
+
+
+def make_pair(level: int, ratio: float, number: int) -> list[Cell]:
+    """Both cells of a pair in which triton has `ratio` times vllm's throughput."""
+    usual = replace(CELL, level=level, pair=number, in_flight=float(level))
+    rate = 100.0 * level
+    low = replace(
+        usual, throughput=ratio * rate, e2e_s=Percentiles(50, 0.34 / ratio), tpot_s=Percentiles(50, 0.01 / ratio)
+    )
+    return [low, replace(usual, backend="vllm", throughput=rate)]
+
+
+def make_result(ratios: dict[int, float]) -> Result:
+    """A finished run that measured these throughput ratios, one pair per level."""
+    cells = [cell for number, (level, ratio) in enumerate(ratios.items()) for cell in make_pair(level, ratio, number)]
+    crossovers = find_crossovers(cells, SUBJECT, QUICK)
+    return Result(
+        run="20260101T000000Z-abcd",
+        status="complete",
+        started_at="2026-01-01T00:00:00+00:00",
+        duration_s=100.0,
+        client={"crossover": "0.1.0"},
+        subject=SUBJECT,
+        plan=replace(QUICK, levels=tuple(ratios) or QUICK.levels),
+        cells=cells,
+        checks=review(cells, Judge(answers=100), SUBJECT.low),
+        crossovers=crossovers,
+        threshold=find_threshold(crossovers["throughput"], QUICK),
+    )

@@ -1,0 +1,148 @@
+"""The command, as its users run it: a process of its own against a gateway on a socket."""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
+
+LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)
+FILES = ("cells.jsonl", "result.json", "report.md", "report.html")
+SHORT = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "2,4,8,16")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+async def start(gateway: FakeGateway | None, out: Path, *options: str) -> asyncio.subprocess.Process:
+    url = gateway.url if gateway else "http://127.0.0.1:9"
+    command = (sys.executable, "-m", "loadtest", "--url", url, "--out", str(out), *options)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+
+
+async def calibrate(gateway: FakeGateway | None, out: Path, *options: str) -> Outcome:
+    process = await start(gateway, out, *options)
+    stdout, stderr = await process.communicate()
+    assert process.returncode is not None
+    return Outcome(process.returncode, stdout.decode(), stderr.decode())
+
+
+def read_result(out: Path) -> Any:  # Any: JSON, read key by key
+    (path,) = out.glob("*/result.json")
+    return json.loads(path.read_bytes())
+
+
+def list_files(out: Path) -> set[str]:
+    return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+
+
+async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHORT, "--apply")
+        assert outcome.exit_code == 0, outcome
+        assert gateway.policy["version"] == 2
+    result = read_result(tmp_path)
+    assert list_files(tmp_path) == {f"{result['run']}/{name}" for name in FILES}
+    assert result["status"] == "complete"
+    assert result["crossover"]["throughput"]["point"] == pytest.approx(crossing(LOW, HIGH), rel=0.2)
+    assert (gateway.policy["up"], gateway.policy["down"]) == (result["threshold"]["up"], result["threshold"]["down"])
+    assert (result["applied"]["version"], gateway.policy["calibration"]) == (2, result["run"])
+    assert gateway.runs == {result["run"]}
+    rows = re.findall(r"^ +\d+  (?:triton|vllm) +[\d.,]+ .*$", outcome.stdout, re.MULTILINE)
+    assert len(rows) >= len(result["cells"])
+    assert "applied as policy version 2" in outcome.stdout
+
+
+async def test_one_winner_is_an_answer_and_applies_nothing(tmp_path: Path) -> None:
+    async with FakeGateway(Speed(0.01, 0.0), Speed(0.02, 0.0), continuous_usage="counted") as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHORT[:-1], "1,2", "--apply", "--json")
+        assert outcome.exit_code == 0, outcome
+        assert gateway.policy["version"] == 1
+    printed = json.loads(outcome.stdout)
+    assert printed == read_result(tmp_path)
+    assert printed["crossover"]["throughput"]["verdict"] == "always low"
+    assert printed["threshold"] is None
+    assert {cell["counted_by"] for cell in printed["cells"]} == {"usage"}
+    assert "the policy stays as it is" in outcome.stderr
+
+
+async def test_the_wrong_way_round_is_unresolved(tmp_path: Path) -> None:
+    async with FakeGateway(HIGH, LOW) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHORT[:-1], "2,16", "--budget", "0", "--apply")
+        assert gateway.policy["version"] == 1
+    assert outcome.exit_code == 4, outcome
+    assert "swap its low (triton) and high (vllm)" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        (Faults(short_answer=12), "UNEQUAL WORK"),
+        (Faults(misrouted_answer=12), "MISROUTED"),
+        (Faults(longer_prompts_on="vllm"), "UNEQUAL WORK: the same prompt was"),
+    ],
+)
+async def test_one_wrong_answer_refuses_the_run(tmp_path: Path, faults: Faults, message: str) -> None:
+    async with FakeGateway(LOW, HIGH, faults) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHORT, "--apply")
+        assert gateway.policy["version"] == 1
+    assert outcome.exit_code == 3, outcome
+    assert message in outcome.stdout
+    result = read_result(tmp_path)
+    assert (result["status"], result["threshold"], result["crossover"]) == ("untrusted", None, {})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_interrupt_keeps_finished_cells_and_closes_every_connection(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        process = await start(gateway, tmp_path, *SHORT)
+        assert process.stdout is not None
+        while not re.match(rb" +\d+  triton", await process.stdout.readline()):
+            pass
+        process.send_signal(number)
+        stdout, _ = await process.communicate()
+        async with asyncio.timeout(2):
+            await gateway.empty.wait()
+        assert gateway.in_flight == 0
+    assert process.returncode == 130
+    assert b"kept" in stdout
+    result = read_result(tmp_path)
+    assert (result["status"], result["threshold"]) == ("interrupted", None)
+    assert f"{result['run']}/cells.jsonl" in list_files(tmp_path)
+
+
+@pytest.mark.parametrize("options", [("--levels", "one"), ("--levels", "0,1"), ("--tokens", "1"), ("--url", "nowhere")])
+async def test_bad_arguments_are_usage_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
+    outcome = await calibrate(None, tmp_path, *options)
+    assert outcome.exit_code == 2
+    assert "Error" in outcome.stderr
+    assert not list_files(tmp_path)
+
+
+async def test_no_gateway_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    outcome = await calibrate(None, tmp_path, *SHORT)
+    assert outcome.exit_code == 2
+    assert "cannot connect to http://127.0.0.1:9" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+async def test_a_folder_that_cannot_be_written_is_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path / "file" / "runs", *SHORT)
+    assert outcome.exit_code == 2
+    assert "cannot write to" in outcome.stderr

@@ -1,0 +1,86 @@
+"""A whole calibration in this process: what it measures again, and when it stops."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from rich.console import Console
+
+from loadtest.calibration import Calibration
+from loadtest.folder import RunFolder
+from loadtest.plan import QUICK, Plan
+from loadtest.result import Result
+from loadtest.screen import PlainScreen
+from loadtest.subject import find_subject
+from loadtest.target import Target
+from tests.loadtest.fake_gateway import FakeGateway, Speed
+
+STEADY = Speed(base_s=0.02, per_request_s=0.0)
+SLOWER = Speed(base_s=0.03, per_request_s=0.0)
+LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)  # cross at 6
+PLAN = replace(QUICK, levels=(2,), tokens=8, window_s=0.1, window_requests=6)
+BRIEF = replace(PLAN, window_requests=2, retries=0)
+IN_THE_WINDOW = 2 * 8 + 8 + 20  # steps: two probes, the warm-up, then well inside
+
+
+async def run_calibration(gateway: FakeGateway, plan: Plan, out: Path) -> tuple[Result, list[dict[str, object]], str]:
+    """The result, the lines of cells.jsonl, and what was shown."""
+    target, shown = Target.parse(gateway.url), io.StringIO()
+    folder = RunFolder.create(out)
+    subject = await find_subject(target, None)
+    result = await Calibration(target, subject, plan, folder, PlainScreen(Console(file=shown))).run()
+    lines = (folder.path / "cells.jsonl").read_bytes().splitlines()
+    return result, [orjson.loads(line) for line in lines], shown.getvalue()
+
+
+async def test_a_pair_with_a_pause_is_measured_again_with_other_prompts(tmp_path: Path) -> None:
+    async with FakeGateway(STEADY, SLOWER) as gateway:
+        gateway.backends["triton"].pause_at, gateway.backends["triton"].pause_s = IN_THE_WINDOW, 1.0
+        result, lines, shown = await run_calibration(gateway, PLAN, tmp_path)
+        prompts = gateway.prompts["triton"]
+    assert "measuring again: NOT STEADY: triton c=2" in shown
+    assert "NOT STEADY: triton c=2" in str(lines[0]["void"])
+    assert [line["void"] for line in lines[-2:]] == [None, None]
+    assert {cell.pair for cell in result.cells} == {lines[-1]["pair"]}
+    assert len(result.cells) == 2
+    assert len(set(prompts)) == len(prompts)
+
+
+async def test_without_retries_a_cell_with_a_pause_is_kept_with_a_warning(tmp_path: Path) -> None:
+    async with FakeGateway(STEADY, SLOWER) as gateway:
+        gateway.backends["triton"].pause_at, gateway.backends["triton"].pause_s = IN_THE_WINDOW, 1.0
+        result, lines, _ = await run_calibration(gateway, replace(PLAN, retries=0), tmp_path)
+    assert len(lines) == 2
+    steady = next(check for check in result.checks if check.name == "steady load")
+    assert steady.status == "warning"
+    assert "NOT STEADY: triton c=2" in steady.message
+
+
+async def test_further_pairs_lie_at_the_crossing_and_count(tmp_path: Path) -> None:
+    plan = replace(BRIEF, levels=(2, 8), refine_pairs=2)
+    async with FakeGateway(LOW, HIGH) as gateway:
+        result, lines, _ = await run_calibration(gateway, plan, tmp_path)
+    levels = [cell.level for cell in result.cells]
+    assert levels[:6] == [2, 2, 8, 8, 4, 4]
+    assert all(4 <= level <= 8 for level in levels[6:])
+    assert len(lines) == len(levels) == 8
+
+
+async def test_no_pair_is_added_beyond_the_budget(tmp_path: Path) -> None:
+    plan = replace(BRIEF, levels=(2, 16), budget_s=0.5)
+    async with FakeGateway(LOW, HIGH) as gateway:
+        result, _, _ = await run_calibration(gateway, plan, tmp_path)
+    assert len(result.cells) == 4
+    assert result.threshold is not None
+
+
+@pytest.mark.parametrize(("style", "counted_by"), [("counted", "usage"), ("ignored", "chunks"), ("refused", "chunks")])
+async def test_the_servers_count_of_every_event_is_used_where_it_is_offered(
+    tmp_path: Path, style: str, counted_by: str
+) -> None:
+    async with FakeGateway(STEADY, SLOWER, continuous_usage=style) as gateway:
+        result, _, _ = await run_calibration(gateway, BRIEF, tmp_path)
+    assert {cell.counted_by for cell in result.cells} == {counted_by}
+    assert result.cells[0].throughput == pytest.approx(2 / STEADY.base_s, rel=0.2)

@@ -1,0 +1,126 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from loadtest.answer import Answer
+from loadtest.cell import Cell
+from loadtest.checks import Judge, find_flaw, review
+from loadtest.errors import Misrouted, RequestFailed, UnequalWork, Untrusted
+from loadtest.work import Asked, Place
+from tests.loadtest.samples import CELL, make_answer, make_pair
+
+PLACE = Place(0, 0, 0)
+ASKED = Asked("triton", PLACE, 4)
+
+
+def whole_answer() -> Answer:
+    return make_answer(0.0, [1.0, 2.0, 3.0, 4.0])
+
+
+def test_the_work_asked_for_is_accepted_and_counted() -> None:
+    judge = Judge()
+    judge.accept(whole_answer(), ASKED)
+    assert (judge.answers, judge.tokens) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "message"),
+    [
+        ("completion_tokens", 3, UnequalWork, "UNEQUAL WORK: triton returned 3 of 4 tokens"),
+        ("completion_tokens", 5, UnequalWork, "UNEQUAL WORK: triton returned 5 of 4 tokens"),
+        ("finish_reason", "stop", UnequalWork, "finish=stop"),
+        ("backend", "vllm", Misrouted, "pinned to triton was served by vllm"),
+        ("backend", None, Misrouted, "no x-crossover-backend header"),
+        ("error", "engine died", RequestFailed, "triton answered an error: engine died"),
+        ("finish_reason", None, RequestFailed, "without a finish_reason"),
+        ("completion_tokens", None, RequestFailed, "NO USAGE"),
+        ("prompt_tokens", None, RequestFailed, "NO USAGE"),
+    ],
+)
+def test_anything_else_is_refused(field: str, value: object, error: type[Untrusted], message: str) -> None:
+    answer = whole_answer()
+    setattr(answer, field, value)
+    with pytest.raises(error, match=message) as refused:
+        Judge().accept(answer, ASKED)
+    assert refused.value.exit_code == 3
+
+
+def test_the_same_prompt_must_be_as_many_tokens_on_both_backends() -> None:
+    judge = Judge()
+    judge.accept(make_answer(0.0, [1.0], prompt_tokens=7), Asked("triton", PLACE, 1))
+    other = make_answer(0.0, [1.0], prompt_tokens=8)
+    other.backend = "vllm"
+    with pytest.raises(UnequalWork, match="was 8 tokens on vllm and 7 on triton"):
+        judge.accept(other, Asked("vllm", PLACE, 1))
+
+
+@pytest.mark.parametrize(
+    ("flawed", "message"),
+    [
+        (replace(CELL, level=8, in_flight=7.0), "held only 7.0 in flight"),
+        (replace(CELL, fill=0.6), "generated 40% less"),
+        (replace(CELL, fill=1.2), "generated 20% more"),
+        (replace(CELL, level=8, in_flight=8.0, evenness=0.3), "only 30% of the usual in one fifth"),
+        (replace(CELL, loop_lag_max_s=1.2), "held up for 1.20 s"),
+    ],
+)
+def test_a_cell_with_a_pause_is_not_steady(flawed: Cell, message: str) -> None:
+    assert find_flaw(CELL) is None
+    assert message in (find_flaw(flawed) or "")
+
+
+def bunch(cell: Cell) -> Cell:
+    return replace(cell, phase_order=0.9)
+
+
+def burden(cell: Cell) -> Cell:
+    return replace(cell, client_cpu=0.9)
+
+
+def crowd(cell: Cell) -> Cell:
+    return replace(cell, machine_load=4.5)
+
+
+def pause(cell: Cell) -> Cell:
+    return replace(cell, fill=0.5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "message"),
+    [
+        (bunch, "no lockstep", "LOCKSTEP R=0.90"),
+        (burden, "client headroom", "CLIENT-BOUND at c=16"),
+        (pause, "steady load", "NOT STEADY"),
+        (crowd, "quiet machine", "BUSY MACHINE"),
+    ],
+)
+def test_review_warns_of_what_is_unsound(spoil: Callable[[Cell], Cell], name: str, message: str) -> None:
+    sound = make_pair(16, 1.1, 0)
+    found = {check.name: check for check in review(list(map(spoil, sound)), Judge(), "triton")}
+    assert {check.status for check in review(sound, Judge(), "triton") if check.name == name} == {"passed"}
+    assert found[name].status == "warning"
+    assert found[name].message.startswith(message)
+    assert found[name].message.endswith("And in 1 more.")
+
+
+def test_review_warns_where_backends_bundle_tokens_differently() -> None:
+    low, high = make_pair(16, 1.1, 0)
+    checks = review([replace(low, tokens_per_chunk=1.5), high], Judge(), "triton")
+    assert "CHUNKING DIFFERS: triton 1.50 vs vllm 1.00" in next(c.message for c in checks if c.name == "chunking")
+
+
+def test_few_streams_bunched_by_chance_are_no_lockstep() -> None:
+    checks = review(list(map(bunch, make_pair(4, 1.1, 0))), Judge(), "triton")
+    assert next(check.status for check in checks if check.name == "no lockstep") == "passed"
+
+
+@pytest.mark.parametrize("name", ["equal work", "routing"])
+def test_review_claims_of_answers_only_where_there_were_some(name: str) -> None:
+    none, one = Judge(), Judge()
+    one.accept(whole_answer(), ASKED)
+    statuses = [
+        next(check.status for check in review(make_pair(16, 1.1, 0), judge, "triton") if check.name == name)
+        for judge in (none, one)
+    ]
+    assert statuses == ["note", "passed"]

@@ -1,0 +1,197 @@
+"""Observation as a pipe: what passes through it unchanged, and what a scrape says afterwards."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingParams
+from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
+from gateway.metrics import Metrics
+from gateway.routing import Fleet, PolicyChange, Router
+from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from tests.fakes.backend import ScriptedBackend
+from tests.fakes.sink import RecordingSink
+
+POLICY = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scene:
+    """Metrics over a router of two backends, with a clock that only a test moves."""
+
+    def __init__(self) -> None:
+        backends = {name: ScriptedBackend(name) for name in ("triton", "vllm")}
+        self.fleet = Fleet(ModelSettings("llama", Path(), {}, POLICY), backends, ProbeSettings())
+        self.router = Router([self.fleet])
+        self.clock = Clock()
+        self.metrics = Metrics(self.router.state, self.clock)
+
+    def request(self, run: str | None = None) -> GenerateRequest:
+        return GenerateRequest("id", "llama", Prompt((1, 2, 3)), SamplingParams(max_tokens=9), (0,), run=run)
+
+    def answer(self, ending: FinishReason | GatewayError | None, run: str | None = None) -> RecordingSink:
+        """0.2 s to the first token, then two more in one call 0.1 s later, then `ending`, or a client that leaves."""
+        sink = RecordingSink()
+        with self.metrics.observe(self.request(run), Route("triton", "test"), sink) as observed:
+            sink.call = observed  # type: ignore[assignment]  # marks that start() is over
+            self.clock.now += 0.2
+            observed.tokens([11])
+            self.clock.now += 0.1
+            observed.tokens([12, 13])
+            if isinstance(ending, FinishReason):
+                observed.finish(ending)
+            elif ending is not None:
+                observed.fail(ending)
+        return sink
+
+    def samples(self, *prefixes: str) -> dict[tuple[str, frozenset[str]], float]:
+        """Every sample whose name starts so, by name and label values."""
+        families = text_string_to_metric_families(self.metrics.render().decode())
+        return {
+            (sample.name, frozenset(sample.labels.values())): sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name.startswith(tuple(prefixes)) and not sample.name.endswith("_created")
+        }
+
+    def value(self, name: str, *labels: str) -> float | None:
+        return self.samples(name).get((name, frozenset(labels)))
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.mark.parametrize("ending", [FinishReason.STOP, FinishReason.LENGTH, BackendUnavailable("gone")])
+def test_what_passes_through_is_unchanged(scene: Scene, ending: FinishReason | GatewayError) -> None:
+    sink = scene.answer(ending)
+    assert (sink.token_ids, sink.end) == ([11, 12, 13], ending)
+    assert sink.breaches == []
+
+
+async def test_a_backends_stream_passes_through_while_it_is_measured(scene: Scene) -> None:
+    backend = ScriptedBackend("vllm", [(1,), (2, 3), (4,), FinishReason.LENGTH])
+    sink = RecordingSink()
+    with scene.metrics.observe(scene.request(), Route("vllm", "test"), sink) as observed:
+        sink.call = backend.start(scene.request(), observed)
+        assert await sink.ended() is FinishReason.LENGTH
+    assert (sink.token_ids, sink.breaches) == ([1, 2, 3, 4], [])
+    assert scene.value("crossover_requests_total", "llama", "vllm", "length") == 1
+    assert scene.value("crossover_completion_tokens_total", "llama", "vllm") == 4
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [
+        (FinishReason.STOP, "stop"),
+        (FinishReason.LENGTH, "length"),
+        (BackendUnavailable("gone"), "backend_unavailable"),
+        (None, "cancelled"),
+    ],
+)
+def test_every_ending_is_counted_once_under_its_name(
+    scene: Scene, ending: FinishReason | GatewayError | None, outcome: str
+) -> None:
+    scene.answer(ending)
+    assert scene.samples("crossover_requests_total") == {
+        ("crossover_requests_total", frozenset({"llama", "triton", outcome})): 1
+    }
+    assert scene.value("crossover_prompt_tokens_total", "llama", "triton") == 3
+    assert scene.value("crossover_completion_tokens_total", "llama", "triton") == 3
+
+
+def test_an_end_the_backend_does_not_know_of_is_counted_as_what_it_was(scene: Scene) -> None:
+    with scene.metrics.observe(scene.request(), Route("vllm", "test"), RecordingSink()) as observed:
+        observed.end("stop")  # a stop string matched
+    assert scene.value("crossover_requests_total", "llama", "vllm", "stop") == 1
+    assert scene.value("crossover_requests_total", "llama", "vllm", "cancelled") is None
+
+
+def test_latencies_are_observed_once_in_seconds(scene: Scene) -> None:
+    scene.answer(FinishReason.STOP)
+    for name, total in (("ttft", 0.2), ("tpot", 0.05), ("e2e", 0.3)):
+        assert scene.value(f"crossover_{name}_seconds_count", "llama", "triton") == 1
+        assert scene.value(f"crossover_{name}_seconds_sum", "llama", "triton") == pytest.approx(total)
+
+
+def test_latencies_start_when_the_request_arrived(scene: Scene) -> None:
+    arrived = scene.clock.now - 1.0
+    with scene.metrics.observe(scene.request(), Route("triton", "test"), RecordingSink(), arrived) as observed:
+        observed.tokens([1])
+        observed.finish(FinishReason.LENGTH)
+    assert scene.value("crossover_ttft_seconds_sum", "llama", "triton") == pytest.approx(1.0)
+
+
+def test_an_answer_of_one_token_has_no_tpot(scene: Scene) -> None:
+    with scene.metrics.observe(scene.request(), Route("triton", "test"), RecordingSink()) as observed:
+        observed.tokens([1])
+        observed.finish(FinishReason.LENGTH)
+    assert scene.value("crossover_tpot_seconds_count", "llama", "triton") is None
+    assert scene.value("crossover_e2e_seconds_count", "llama", "triton") == 1
+
+
+@pytest.mark.parametrize("ending", [None, BackendUnavailable("gone")])
+def test_an_answer_cut_short_counts_for_ttft_only(scene: Scene, ending: GatewayError | None) -> None:
+    scene.answer(ending)
+    assert scene.value("crossover_ttft_seconds_count", "llama", "triton") == 1
+    assert scene.value("crossover_e2e_seconds_count", "llama", "triton") is None
+    assert scene.value("crossover_tpot_seconds_count", "llama", "triton") is None
+
+
+def test_load_test_runs_are_kept_out_of_users_figures(scene: Scene) -> None:
+    scene.answer(FinishReason.STOP, run="calibration-1")
+    users = scene.samples("crossover_requests", "crossover_completion", "crossover_prompt", "crossover_ttft")
+    assert users == {}
+    assert scene.value("crossover_run_requests_total", "llama", "triton", "stop") == 1
+    assert scene.value("crossover_run_completion_tokens_total", "llama", "triton") == 3
+
+
+def test_refusals_are_counted_by_code(scene: Scene) -> None:
+    scene.metrics.refuse(ContextLengthExceeded("too long", param="messages"))
+    assert scene.value("crossover_refused_total", "context_length_exceeded") == 1
+
+
+def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
+    for health in scene.fleet.healths.values():
+        health.is_ready = True
+    with scene.router.lease(scene.request()), scene.router.lease(scene.request()):
+        assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=1, vllm=1)
+        assert scene.samples("crossover_policy_side") == labelled("crossover_policy_side", triton=0, vllm=1)
+        assert scene.value("crossover_policy_switches_total", "llama") == 1
+    assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=0, vllm=0)
+    scene.router.mark_unavailable("vllm")
+    assert scene.samples("crossover_backend_ready") == labelled("crossover_backend_ready", triton=1, vllm=0)
+
+
+def test_a_scrape_shows_the_policy_in_force(scene: Scene) -> None:
+    assert policy_in(scene) == [2, 1, 1]
+    scene.router.set_policy(PolicyChange(ThresholdSettings("triton", "vllm", up=9, down=7), by="test"))
+    assert policy_in(scene) == [9, 7, 2]
+
+
+def policy_in(scene: Scene) -> list[float | None]:
+    return [scene.value(f"crossover_policy_{name}", "llama") for name in ("up", "down", "version")]
+
+
+def labelled(name: str, **values: float) -> dict[tuple[str, frozenset[str]], float]:
+    return {(name, frozenset({"llama", backend})): value for backend, value in values.items()}
+
+
+def test_every_name_is_listed_in_the_documentation(scene: Scene) -> None:
+    documentation = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    families: Iterable[str] = (
+        family.name for family in text_string_to_metric_families(scene.metrics.render().decode())
+    )
+    missing = [name for name in families if name.startswith("crossover_") and f"`{name}" not in documentation]
+    assert missing == []

@@ -1,0 +1,236 @@
+"""The operator's routes, asked over a real socket."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import httpx
+import pytest
+
+from gateway import __version__
+from gateway.settings import ThresholdSettings
+from tests.fakes.operated import POLICY, Operated
+
+Json: TypeAlias = Any  # whatever the server answered
+
+BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Operated]:
+    """For tests that leave no trace but a higher policy version."""
+    with Operated().serving() as gateway:
+        yield gateway
+
+
+def ask(gateway: Operated, method: str, path: str, **content: Any) -> httpx.Response:  # Any: httpx's own keywords
+    return httpx.request(method, gateway.url + path, timeout=20, **content)
+
+
+def put(gateway: Operated, body: Json, **content: Any) -> httpx.Response:  # Any: httpx's own keywords
+    return ask(gateway, "PUT", "/admin/policy", json=body, **content)
+
+
+def error(response: httpx.Response) -> Json:
+    return response.json()["error"]
+
+
+# ---- status ----------------------------------------------------------------------------------------------------------
+
+
+def test_health_and_version_answer_whatever_the_engines_do(shared: Operated) -> None:
+    assert ask(shared, "GET", "/health").json() == {"status": "ok"}
+    assert ask(shared, "GET", "/version").json() == {"version": __version__}
+
+
+def test_metrics_are_in_prometheus_text_format(shared: Operated) -> None:
+    response = ask(shared, "GET", "/metrics")
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'crossover_backend_ready{backend="triton",model="llama"} 1.0' in response.text
+
+
+def test_ready_needs_one_backend_of_every_model_and_names_those_without() -> None:
+    gateway = Operated(models={"llama": POLICY, "qwen": None})
+    gateway.backends["llama"]["triton"].ready = False
+    gateway.backends["qwen"]["vllm"].ready = False
+    with gateway.serving():
+        response = ask(gateway, "GET", "/ready")
+        assert response.status_code == 503
+        assert response.json() == {
+            "status": "not ready",
+            "not_ready": ["qwen"],
+            "models": {"llama": {"triton": False, "vllm": True}, "qwen": {"vllm": False}},
+        }
+    gateway.backends["qwen"]["vllm"].ready = True
+    with gateway.serving():
+        response = ask(gateway, "GET", "/ready")
+        assert (response.status_code, response.json()["status"]) == (200, "ready")
+
+
+# ---- policy ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_in_force_reads_as_in_the_configuration() -> None:
+    with Operated().serving() as gateway:
+        assert ask(gateway, "GET", "/admin/policy").json() == {
+            "model": "llama",
+            "kind": "threshold",
+            "low": "triton",
+            "high": "vllm",
+            "up": 48,
+            "down": 40,
+            "dwell_s": 1.0,
+            "calibration": None,
+            "by": "configuration",
+            "version": 1,
+        }
+
+
+def test_a_new_policy_is_in_force_once_it_is_answered() -> None:
+    with Operated().serving() as gateway:
+        response = put(gateway, {**BODY, "up": 1, "down": 0, "calibration": "run-7", "by": "alice"})
+        assert response.status_code == 200
+        assert (response.json()["version"], response.json()["up"], response.json()["by"]) == (2, 1, "alice")
+        with gateway.router.lease(gateway.request()) as lease:
+            assert lease.route.backend == "vllm"
+        history = ask(gateway, "GET", "/admin/state").json()["models"][0]["history"]
+        assert [(entry["version"], entry["by"], entry["calibration"]) for entry in history] == [
+            (1, "configuration", None),
+            (2, "alice", "run-7"),
+        ]
+
+
+def test_a_change_without_a_name_is_the_callers_address(shared: Operated) -> None:
+    assert put(shared, BODY).json()["by"] == "127.0.0.1"
+
+
+def test_the_answer_of_get_may_be_sent_back_changed(shared: Operated) -> None:
+    current = ask(shared, "GET", "/admin/policy").json()
+    response = put(shared, {**current, "up": 99})
+    assert response.status_code == 200
+    assert response.json() == {**current, "up": 99, "version": current["version"] + 1}
+
+
+def test_a_change_of_a_policy_no_longer_in_force_is_a_conflict(shared: Operated) -> None:
+    stale = ask(shared, "GET", "/admin/policy").json()
+    in_force = put(shared, BODY).json()
+    response = put(shared, {**stale, "up": 99})
+    assert response.status_code == 409
+    assert error(response)["code"] == "policy_changed"
+    assert ask(shared, "GET", "/admin/policy").json() == in_force
+
+
+@pytest.mark.parametrize(
+    ("edits", "param"),
+    [
+        ({"up": 0}, "up"),
+        ({"up": "56"}, "up"),
+        ({"up": 1.5}, "up"),
+        ({"down": 56}, "down"),
+        ({"down": -1}, "down"),
+        ({"dwell_s": -1}, "dwell_s"),
+        ({"low": "trt"}, "low"),
+        ({"high": "triton"}, "high"),
+        ({"kind": "spillover"}, "kind"),
+        ({"upp": 3}, "upp"),
+        ({"by": "alice\nbackend triton is down"}, "by"),
+        ({"model": "gpt"}, "model"),
+    ],
+)
+def test_a_bad_field_is_named_and_nothing_changes(shared: Operated, edits: Json, param: str) -> None:
+    before = ask(shared, "GET", "/admin/policy").json()
+    response = put(shared, {**BODY, **edits})
+    assert response.status_code == (404 if param == "model" else 400)
+    assert error(response)["param"] == param
+    assert error(response)["type"] == "invalid_request_error"
+    assert ask(shared, "GET", "/admin/policy").json() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "the body is not valid JSON"),
+        (b"[]", "Input should be"),
+        (b"", "required"),
+    ],
+)
+def test_a_body_that_is_no_policy_is_refused(shared: Operated, content: bytes, message: str) -> None:
+    headers = {"content-type": "application/json"}
+    response = ask(shared, "PUT", "/admin/policy", content=content, headers=headers)
+    assert response.status_code == 400
+    assert error(response)["param"] is None
+    assert message in error(response)["message"]
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_beyond_the_bound_is_refused(shared: Operated, is_chunked: bool) -> None:
+    body = b'{"kind": "' + b"x" * 70_000 + b'"}'
+    response = ask(shared, "PUT", "/admin/policy", content=iter([body]) if is_chunked else body)
+    assert (response.status_code, error(response)["code"]) == (413, "request_too_large")
+
+
+def test_with_several_models_one_must_be_named() -> None:
+    with Operated(models={"llama": POLICY, "qwen": POLICY}).serving() as gateway:
+        for response in (ask(gateway, "GET", "/admin/policy"), put(gateway, BODY)):
+            assert (response.status_code, error(response)["param"]) == (400, "model")
+        assert put(gateway, {**BODY, "model": "qwen"}).json()["model"] == "qwen"
+        assert ask(gateway, "GET", "/admin/policy", params={"model": "llama"}).json()["up"] == 48
+        assert ask(gateway, "GET", "/admin/policy", params={"model": "qwen"}).json()["up"] == 56
+
+
+def test_a_model_with_one_backend_shows_so_and_takes_no_policy() -> None:
+    with Operated(models={"llama": None}).serving() as gateway:
+        assert ask(gateway, "GET", "/admin/policy").json()["kind"] == "single"
+        response = put(gateway, BODY)
+        assert (response.status_code, error(response)["param"]) == (400, "model")
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+
+
+def test_state_tells_what_is_in_flight_and_what_steers() -> None:
+    policy = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
+    with Operated(models={"llama": policy}).serving() as gateway:
+        lease = gateway.router.lease
+        measured = gateway.request(pin="vllm", run="calibration-1")
+        with lease(measured), lease(measured), lease(gateway.request()):
+            (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
+        assert model["backends"] == {
+            "triton": {"ready": True, "in_flight": 1, "steering": 1},
+            "vllm": {"ready": True, "in_flight": 2, "steering": 0},
+        }
+        assert (model["in_flight"], model["steering"], model["side"], model["switches"]) == (3, 1, "triton", 0)
+        assert model["policy"] == {key: value for key, value in model["history"][-1].items() if key != "at"}
+
+
+# ---- the operator key ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong-key", "Bearer", "Basic open-sesame", "open-sesame"])
+def test_with_an_operator_key_admin_routes_ask_for_it(authorization: str | None) -> None:
+    headers = {"authorization": authorization} if authorization else {}
+    with Operated(key="open-sesame").serving() as gateway:
+        for response in (
+            ask(gateway, "GET", "/admin/state", headers=headers),
+            ask(gateway, "GET", "/admin/policy", headers=headers),
+            put(gateway, BODY, headers=headers),
+        ):
+            assert response.status_code == 401
+            assert response.headers["www-authenticate"] == "Bearer"
+            assert error(response)["code"] == "invalid_api_key"
+        assert gateway.router.model_state().current.version == 1
+        assert ask(gateway, "GET", "/health").status_code == 200
+
+
+def test_with_the_key_they_answer() -> None:
+    headers = {"authorization": "Bearer open-sesame"}
+    with Operated(key="open-sesame").serving() as gateway:
+        assert put(gateway, BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/admin/nothing", 404), ("DELETE", "/admin/policy", 405)]
+)
+def test_unknown_routes_answer_in_the_same_shape(shared: Operated, method: str, path: str, status: int) -> None:
+    response = ask(shared, method, path)
+    assert response.status_code == status
+    assert set(error(response)) == {"message", "type", "param", "code"}

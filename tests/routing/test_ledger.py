@@ -1,0 +1,109 @@
+"""The ledger: exact whatever happens between taking a slot and giving it back."""
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.core import Route, State
+from gateway.errors import BackendUnavailable
+from gateway.routing.ledger import Choose, Ledger, Slot
+
+STATE = State("triton", 0.0, 1)
+
+
+def to(backend: str) -> Choose:
+    return lambda _counts, state: (Route(backend, "test"), state)
+
+
+def stand_on(side: str) -> Choose:
+    return lambda _counts, _state: (Route(side, "test"), State(side, 1.0, 1))
+
+
+def test_the_repr_tells_the_counts() -> None:
+    ledger = Ledger(["triton", "vllm"], STATE)
+    for _ in range(3):
+        ledger.place(to("triton"), steers=True)
+    assert repr(ledger) == "<Ledger triton=3 vllm=0>"
+
+
+def test_a_slot_released_twice_is_given_back_once() -> None:
+    ledger = Ledger(["triton"], STATE)
+    first, _second = (ledger.place(to("triton"), steers=True) for _ in range(2))
+    first.release()
+    first.release()
+    assert repr(ledger) == "<Ledger triton=1>"
+
+
+def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
+    ledger = Ledger(["triton"], STATE)
+
+    def refuse(_counts: Mapping[str, int], _state: State) -> tuple[Route, State]:
+        raise BackendUnavailable("down")
+
+    with pytest.raises(BackendUnavailable):
+        ledger.place(refuse, steers=True)
+    assert ledger.read().in_flight == {"triton": 0}
+    assert ledger.read().state is STATE
+
+
+def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
+    ledger = Ledger(["triton"], STATE)
+    slot = ledger.place(to("triton"), steers=False)
+    seen: list[dict[str, int]] = []
+
+    def look(counts: Mapping[str, int], state: State) -> tuple[Route, State]:
+        seen.append(dict(counts))
+        return Route("triton", "test"), state
+
+    ledger.place(look, steers=True).release()
+    assert seen == [{"triton": 0}]
+    assert ledger.read().in_flight == {"triton": 1}
+    slot.release()
+    assert (ledger.read().in_flight, ledger.read().steering) == ({"triton": 0}, {"triton": 0})
+
+
+def test_changes_of_side_are_counted_and_restarts_are_not() -> None:
+    ledger = Ledger(["triton", "vllm"], STATE)
+    for side in ("vllm", "vllm", "triton"):
+        ledger.place(stand_on(side), steers=True)
+    ledger.restart(lambda old: State("vllm", old.since, 2))
+    assert ledger.read().switches == 2
+    assert ledger.read().state == State("vllm", 1.0, 2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: int) -> None:
+    chance = random.Random(seed)
+    names = ["triton", "vllm"]
+    ledger = Ledger(names, STATE)
+    held: list[tuple[Slot, bool]] = []
+    given_back: list[Slot] = []
+    for _ in range(400):
+        match chance.choice(["place", "place", "release", "again", "fail"]):
+            case "place":
+                steers = chance.random() < 0.7
+                held.append((ledger.place(to(chance.choice(names)), steers=steers), steers))
+            case "release" if held:
+                slot, _ = held.pop(chance.randrange(len(held)))
+                slot.release()
+                given_back.append(slot)
+            case "again" if given_back:
+                chance.choice(given_back).release()
+            case "fail":
+                with pytest.raises(KeyError):
+                    ledger.place(to("nobody"), steers=True)
+        expected = {name: sum(slot.route.backend == name for slot, _ in held) for name in names}
+        steering = {name: sum(slot.route.backend == name and steers for slot, steers in held) for name in names}
+        assert ledger.read().in_flight == expected
+        assert ledger.read().steering == steering
+    for slot, _ in held:
+        slot.release()
+    assert repr(ledger) == "<Ledger triton=0 vllm=0>"
+
+
+def test_a_snapshot_does_not_change_afterwards() -> None:
+    ledger = Ledger(["triton"], STATE)
+    before = ledger.read()
+    ledger.place(to("triton"), steers=True)
+    assert before.in_flight == {"triton": 0}

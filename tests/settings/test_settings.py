@@ -1,0 +1,296 @@
+"""crossover.yaml as a table: what is accepted, what every mistake is called."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from gateway.settings import (
+    LimitSettings,
+    ProbeSettings,
+    SettingsError,
+    ThresholdSettings,
+    TritonSettings,
+    VLLMSettings,
+    default_path,
+    load_settings,
+    parse_settings,
+)
+
+Document: TypeAlias = dict[str, Any]  # YAML as parsed
+Edit: TypeAlias = Callable[[Document], object]
+
+FULL = """
+listen: 127.0.0.1:8080
+workers: 1
+models:
+  - id: llama-3.1-8b
+    tokenizer: tokenizer
+    backends:
+      triton: {kind: triton, url: "grpc://127.0.0.1:8001", model: tensorrt_llm, metrics_url: "http://127.0.0.1:8002/metrics"}
+      vllm:   {kind: vllm, url: "http://127.0.0.1:8010"}
+    policy: {kind: threshold, low: triton, high: vllm, up: 48, down: 40, dwell_s: 1.0}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tokenizer").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def document() -> Document:
+    return {
+        "models": [
+            {
+                "id": "llama",
+                "tokenizer": "tokenizer",
+                "backends": {
+                    "triton": {"kind": "triton", "url": "grpc://127.0.0.1:8001"},
+                    "vllm": {"kind": "vllm", "url": "http://127.0.0.1:8010"},
+                },
+                "policy": {"low": "triton", "high": "vllm", "up": 48, "down": 40},
+            }
+        ]
+    }
+
+
+def model(document: Document) -> Document:
+    first: Document = document["models"][0]
+    return first
+
+
+def triton(document: Document) -> Document:
+    section: Document = model(document)["backends"]["triton"]
+    return section
+
+
+def policy(document: Document) -> Document:
+    section: Document = model(document)["policy"]
+    return section
+
+
+def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
+    path = folder / "crossover.yaml"
+    path.write_text(FULL)
+    settings = load_settings(path, environ={})
+    (only,) = settings.models
+    assert (settings.listen_host, settings.listen_port, settings.workers) == ("127.0.0.1", 8080, 1)
+    assert only.tokenizer == folder / "tokenizer"
+    assert only.backends == {
+        "triton": TritonSettings(
+            name="triton",
+            url="grpc://127.0.0.1:8001",
+            model="tensorrt_llm",
+            metrics_url="http://127.0.0.1:8002/metrics",
+        ),
+        "vllm": VLLMSettings(name="vllm", url="http://127.0.0.1:8010"),
+    }
+    assert only.policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
+
+
+def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Document) -> None:
+    settings = parse_settings(document, folder, environ={})
+    assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
+    assert (settings.limits, settings.probe) == (LimitSettings(), ProbeSettings())
+    assert (settings.log_level, settings.operator_key) == ("info", None)
+    assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
+    assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+
+
+def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:
+    del model(document)["policy"], model(document)["backends"]["vllm"]
+    assert parse_settings(document, folder, environ={}).models[0].policy is None
+
+
+MISTAKES: dict[str, tuple[Edit, str]] = {
+    "misspelt backend key": (
+        lambda d: triton(d).update(urll="grpc://h:1"),
+        "models.0.backends.triton.urll: unknown key",
+    ),
+    "misspelt top key": (lambda d: d.update(model=[]), "model: unknown key"),
+    "misspelt policy key": (lambda d: policy(d).update(upp=3), "models.0.policy.upp: unknown key"),
+    "vllm given a Triton key": (
+        lambda d: model(d)["backends"]["vllm"].update(model="m"),
+        "models.0.backends.vllm.model: unknown key",
+    ),
+    "missing url": (lambda d: triton(d).pop("url"), "models.0.backends.triton.url: required"),
+    "wrong scheme": (
+        lambda d: triton(d).update(url="http://h:1"),
+        "models.0.backends.triton.url: must look like grpc://host:port",
+    ),
+    "no port": (
+        lambda d: model(d)["backends"]["vllm"].update(url="http://h"),
+        "models.0.backends.vllm.url: must look like http://host:port",
+    ),
+    "url with a path": (
+        lambda d: model(d)["backends"]["vllm"].update(url="http://h:1/v1"),
+        "models.0.backends.vllm.url: must look like http://host:port",
+    ),
+    "bad metrics url": (
+        lambda d: triton(d).update(metrics_url="h:8002"),
+        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
+    ),
+    "relay": (
+        lambda d: triton(d).update(kind="relay"),
+        "models.0.backends.triton: kind relay does not exist yet; use triton or vllm",
+    ),
+    "no kind": (
+        lambda d: triton(d).pop("kind"),
+        "models.0.backends.triton: needs kind: triton or kind: vllm",
+    ),
+    "backend is a string": (
+        lambda d: model(d)["backends"].update(triton="grpc://h:1"),
+        "models.0.backends.triton: needs kind: triton or kind: vllm",
+    ),
+    "text for a number": (lambda d: policy(d).update(up="48"), "models.0.policy.up: input should be a valid integer"),
+    "truth for a number": (lambda d: policy(d).update(up=True), "models.0.policy.up: input should be a valid integer"),
+    "up of zero": (
+        lambda d: policy(d).update(up=0),
+        "models.0.policy.up: input should be greater than or equal to 1",
+    ),
+    "infinite dwell": (
+        lambda d: policy(d).update(dwell_s=float("inf")),
+        "models.0.policy.dwell_s: input should be a finite number",
+    ),
+    "down at up": (lambda d: policy(d).update(down=48), "models.0.policy.down: must be below up (48), is 48"),
+    "unknown low": (
+        lambda d: policy(d).update(low="trt"),
+        "models.0.policy.low: 'trt' is not a backend of this model (it has triton, vllm)",
+    ),
+    "low is high": (
+        lambda d: policy(d).update(high="triton"),
+        "models.0.policy.high: must differ from low, both are 'triton'",
+    ),
+    "two backends, no policy": (
+        lambda d: model(d).pop("policy"),
+        "models.0.policy: required to choose between triton, vllm",
+    ),
+    "one backend, a policy": (
+        lambda d: model(d)["backends"].pop("vllm"),
+        "models.0.policy: a model with one backend has nothing to choose; remove it",
+    ),
+    "no backend": (
+        lambda d: model(d).update(backends={}),
+        "models.0.backends: dictionary should have at least 1 item after validation, not 0",
+    ),
+    "backend name unfit for a header": (
+        lambda d: model(d)["backends"].update({"Tri ton": triton(d)}),
+        "models.0.backends.Tri ton: string should match pattern '^[a-z0-9][a-z0-9_-]{0,62}$'",
+    ),
+    "tokenizer is no directory": (
+        lambda d: model(d).update(tokenizer="/no/such/place"),
+        "models.0.tokenizer: /no/such/place is not a directory",
+    ),
+    "no models": (lambda d: d.pop("models"), "models: required"),
+    "listen without port": (
+        lambda d: d.update(listen="localhost"),
+        "listen: must look like host:port, for example 127.0.0.1:8080",
+    ),
+    "listen port too high": (
+        lambda d: d.update(listen="localhost:65536"),
+        "listen: must look like host:port, for example 127.0.0.1:8080",
+    ),
+    "several workers": (
+        lambda d: d.update(workers=4),
+        "workers: only 1 is supported so far: what is in flight is counted within one process",
+    ),
+    "unknown limit": (lambda d: d.update(limits={"max_body": 1}), "limits.max_body: unknown key"),
+    "zero probe interval": (
+        lambda d: d.update(probe={"interval_s": 0}),
+        "probe.interval_s: input should be greater than 0",
+    ),
+    "short operator key": (
+        lambda d: d.update(operator_key="abc"),
+        r"operator_key: string should match pattern '^[\x21-\x7e]{8,256}$'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "problem"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_named_by_its_key_path(folder: Path, document: Document, edit: Edit, problem: str) -> None:
+    edit(document)
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(document, folder, environ={})
+    assert caught.value.problems == [problem]
+
+
+def test_a_model_id_used_twice_is_reported_at_both(folder: Path, document: Document) -> None:
+    document["models"].append(model(document))
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(document, folder, environ={})
+    assert caught.value.problems == ["models.0.id: 'llama' is used 2 times", "models.1.id: 'llama' is used 2 times"]
+
+
+def test_all_problems_are_reported_at_once(folder: Path, document: Document) -> None:
+    policy(document).update(up="x")
+    document["listn"] = "127.0.0.1:1"
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(document, folder, environ={})
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+    ],
+)
+def test_listen_is_split_as_a_server_wants_it(
+    folder: Path, document: Document, listen: str, address: tuple[str, int]
+) -> None:
+    document["listen"] = listen
+    settings = parse_settings(document, folder, environ={})
+    assert (settings.listen_host, settings.listen_port) == address
+
+
+def test_the_environment_overrides_the_file(folder: Path, document: Document) -> None:
+    document |= {"listen": "127.0.0.1:1", "operator_key": "from-the-file", "log_level": "error"}
+    environ = {
+        "CROSSOVER_LISTEN": "127.0.0.1:2",
+        "CROSSOVER_OPERATOR_KEY": "from-the-environment",
+        "CROSSOVER_LOG_LEVEL": "debug",
+    }
+    settings = parse_settings(document, folder, environ)
+    assert (settings.listen_port, settings.operator_key, settings.log_level) == (2, "from-the-environment", "debug")
+
+
+def test_a_bad_override_is_reported_like_the_key_it_overrides(folder: Path, document: Document) -> None:
+    with pytest.raises(SettingsError, match=r"^log_level: input should be 'debug'"):
+        parse_settings(document, folder, {"CROSSOVER_LOG_LEVEL": "loud"})
+
+
+def test_the_file_is_crossover_yaml_here_unless_the_environment_names_another() -> None:
+    assert default_path({}) == Path("crossover.yaml")
+    assert default_path({"CROSSOVER_CONFIG": "/etc/crossover.yaml"}) == Path("/etc/crossover.yaml")
+
+
+def test_the_operator_key_is_not_in_the_repr(folder: Path, document: Document) -> None:
+    document["operator_key"] = "open-sesame"
+    assert "open-sesame" not in repr(parse_settings(document, folder, environ={}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("models: [", "not YAML"),
+        ("- a list", "the file must be a mapping"),
+        ("", "the file must be a mapping"),
+        ("listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n", "key 'listen' stands twice"),
+        ("policy: {up: 1, up: 2}", "key 'up' stands twice"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "crossover.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=problem):
+        load_settings(path, environ={})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
+        load_settings(tmp_path / "nowhere.yaml", environ={})

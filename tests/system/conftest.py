@@ -1,0 +1,52 @@
+"""Fixtures for whole-system tests: paced stacks, and a client's and an operator's eye on them."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import openai
+import pytest
+
+from deploy.embedded import Pace, embedded
+from deploy.launch import Launched, launched
+from deploy.ports import find_free
+from tests.system.site import Site
+
+
+@pytest.fixture(scope="session")
+def paced_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """The embedded pair at a pace at which 32 tokens take one to three seconds, so that requests stay in flight."""
+    port, folder = find_free(1)[0], tmp_path_factory.mktemp("paced")
+    with launched(embedded(Pace(10.0, 32)), port, folder, lambda *_: None) as running:
+        yield running
+
+
+@pytest.fixture
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """A stack for one test alone, which may kill what it likes; half a second passes before a first token."""
+    port, folder = find_free(1)[0], tmp_path_factory.mktemp("own")
+    with launched(embedded(Pace(40.0, 32)), port, folder, lambda *_: None) as running:
+        yield running
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield session
+
+
+@pytest.fixture
+async def paced(paced_stack: Launched, session: aiohttp.ClientSession) -> AsyncIterator[Site]:
+    site = Site(paced_stack, session)
+    async with site.policy_put_back():
+        yield site
+
+
+@pytest.fixture
+async def own(own_stack: Launched, session: aiohttp.ClientSession) -> Site:
+    return Site(own_stack, session)
+
+
+@pytest.fixture
+async def client(paced_stack: Launched) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{paced_stack.url}/v1", api_key="-", max_retries=0) as client:
+        yield client
