@@ -40,6 +40,7 @@ ACTIVE = {"name": "nv_trt_llm_request_metrics", "request_type": "active", "model
 
 @dataclass(frozen=True)
 class Target:
+    server: str
     grpc: str
     metrics: str
 
@@ -51,12 +52,12 @@ class Target:
 def triton(request: pytest.FixtureRequest) -> Iterator[Target]:
     if request.param == "embedded":
         with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
-            yield Target(server.addresses[0].removeprefix("grpc://"), server.addresses[1])
+            yield Target(request.param, server.addresses[0].removeprefix("grpc://"), server.addresses[1])
     else:
         grpc_port, http, metrics = free_ports(3)
         ports = ("--grpc-port", grpc_port, "--http-port", http, "--metrics-port", metrics)
         with serving("engines.triton", *ports, "--start-timeout", "200") as server:
-            yield Target(server.addresses[0].removeprefix("grpc://"), server.addresses[2])
+            yield Target(request.param, server.addresses[0].removeprefix("grpc://"), server.addresses[2])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -332,6 +333,11 @@ async def test_a_request_without_an_id_is_named_so_in_messages(triton: Target) -
 
 
 async def test_with_triton_grpc_error_the_models_errors_are_statuses_and_tritons_own_are_not(triton: Target) -> None:
+    # The real one answers the same, but release 2.51 crashes in this mode now and then (a race as it closes the stream,
+    # seen within a hundred seconds on a busy machine; without the mode 23,000 errors did it no harm). The gateway does
+    # not ask for the mode.
+    if triton.server == "tritonserver":
+        pytest.skip("tritonserver 2.51 may crash when an error ends a stream")
     request = ask(end_id=4096)
     with pytest.raises(aio.AioRpcError) as raised:
         await exchange(triton, request, triton_grpc_error="true")
