@@ -1,34 +1,44 @@
-"""One HTTP/1.1 connection for token streams: a rendered request in, its answer's bytes out by plain calls.
+"""One HTTP/1.1 connection to an engine: a rendered request in, its answer out by plain calls.
 
-Knows no JSON, no events and no other connection; whose connections these are and when they open is the pool's affair.
+Both lanes read here: the token lane takes the payload, the relay lane the body with its framing as it came. Knows no
+JSON, no events and no other connection; whose connections these are and when they open is the pool's affair.
 """
 
 import asyncio
 from typing import Protocol, cast
 
-import httptools
-
+from gateway.backends.http1_framing import Body, Head, NotHTTP, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 
 class Receiver(Protocol):
-    """Takes one answer: `body` any number of times, then `done` or `lost` once; nothing after `Exchange.abort`."""
+    """Takes one answer: `head` once, `body` any number of times, then `done` or `lost` once.
 
-    def body(self, status: int, data: bytes) -> None: ...
+    `lost` may come at any point; nothing comes after `Exchange.abort`. One call of `body` per read, however many chunks
+    came with it: what follows costs per call.
+    """
 
-    def done(self, status: int) -> None: ...
+    def head(self, head: Head) -> None: ...
+
+    def body(self, data: bytes) -> None: ...
+
+    def done(self) -> None: ...
 
     def lost(self, error: GatewayError) -> None: ...
 
 
 class Exchange:
-    """One request and its answer, from the wish for a connection to the answer's last byte."""
+    """One request and its answer, from the wish for a connection to the answer's last byte.
 
-    __slots__ = ("connecting", "connection", "receiver", "request")
+    `takes_framing`: the receiver wants the body with its chunk framing; it may say so until `head` returns.
+    """
+
+    __slots__ = ("connecting", "connection", "receiver", "request", "takes_framing")
 
     def __init__(self, request: bytes, receiver: Receiver) -> None:
         self.request = request
         self.receiver = receiver
+        self.takes_framing = False
         self.connecting: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
 
@@ -40,6 +50,15 @@ class Exchange:
         if self.connection is not None:
             self.connection.abort()
             self.connection = None
+
+    def pause(self) -> None:
+        """Read no more of the answer for now: the engine is held up once the sockets between are full."""
+        if self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        if self.connection is not None:
+            self.connection.resume()
 
 
 class Pool(Protocol):
@@ -67,17 +86,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport  # there from connection_made on, which comes before everything else
         self._exchange: Exchange | None = None
         self._is_reused = False
-        self._expect_answer()
-
-    def _expect_answer(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._pieces: list[bytes] = []
-        self._status = 0
-        self._has_bytes = False
-        self._is_complete = False
+        self._is_paused = False
+        self._start = b""  # of an answer whose head is incomplete
+        self._body: Body | None = None  # None until the head is there
         self._may_stay_open = False
 
-    # What the pool does with it.
+    # What the pool and the exchange do with it.
 
     @property
     def is_open(self) -> bool:
@@ -98,6 +112,16 @@ class Connection(asyncio.Protocol):
         """Close; the receiver, if there is one, hears that its answer is lost."""
         self._transport.abort()
 
+    def pause(self) -> None:
+        if not self._is_paused and self.is_open:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._is_paused and self.is_open:
+            self._is_paused = False
+            self._transport.resume_reading()
+
     # What the event loop tells it.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,73 +132,86 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
             return
-        self._has_bytes = True
-        is_http = True
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            is_http = self._may_stay_open = False
-        self._hand_on_body(exchange)
-        if self._exchange is not exchange:  # its receiver aborted it
-            return
-        if self._is_complete:
-            self._complete(exchange)
-        elif not is_http:
-            self.abort()
-            self._lose(exchange, BackendProtocolError(f"{self._pool.peer} sent something that is not HTTP"))
+            if self._body is None:
+                self._read_head(exchange, data)
+            else:
+                self._read_body(exchange, self._body, data)
+        except NotHTTP:
+            if self._exchange is exchange:
+                self.abort()
+                self._lose(exchange, BackendProtocolError(f"{self._pool.peer} sent something that is not HTTP"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
+        if self._body is not None and self._body.ends_with_connection and exc is None:
+            self._finish(exchange)
         # A server may close a kept-alive connection just as we write on it (uvicorn does after 5 s idle). Sending the
         # request once more, on a fresh connection, is safe although it is a POST: no byte of an answer had come, so
         # nobody has seen a token; generating changes no state; and had the engine begun, losing us makes it abort.
-        if self._is_reused and not self._has_bytes and not self._pool.is_closed:
+        elif self._is_reused and self._body is None and not self._start and not self._pool.is_closed:
             exchange.connection = None
             self._pool.connect(exchange)
         else:
             self._lose(exchange, BackendUnavailable(f"{self._pool.peer} closed the connection"))
 
-    # What the parser tells it.
-
-    def on_message_begin(self) -> None:
-        if self._is_complete:  # a second answer to one request
-            self._may_stay_open = False
-
-    def on_headers_complete(self) -> None:
-        if not self._is_complete:
-            self._status = self._parser.get_status_code()
-
-    def on_body(self, data: bytes) -> None:
-        if not self._is_complete:
-            self._pieces.append(data)
-
-    def on_message_complete(self) -> None:
-        if self._status >= 200 and not self._is_complete:  # 1xx only announces the answer
-            self._is_complete = True
-            self._may_stay_open = self._parser.should_keep_alive()
-
     # From there to the receiver.
 
-    def _hand_on_body(self, exchange: Exchange) -> None:
-        """One call per read, however many HTTP chunks came with it: what follows costs per call."""
-        if self._pieces:
-            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces = []
-            exchange.receiver.body(self._status, data)
+    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        self._start += data
+        while (split := split_head(self._start)) is not None:
+            head, self._start = split
+            if head.is_final:
+                rest, self._start = self._start, b""
+                self._begin(exchange, head, rest)
+                return
 
-    def _complete(self, exchange: Exchange) -> None:
-        status = self._status
+    def _begin(self, exchange: Exchange, head: Head, rest: bytes) -> None:
+        body = head.body()
+        self._may_stay_open = head.keeps_open and not body.ends_with_connection
+        self._body = body
+        exchange.receiver.head(head)
+        if self._exchange is exchange and (rest or body.is_complete):
+            self._read_body(exchange, body, rest)
+
+    def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
+        if exchange.takes_framing:
+            used = body.feed(data, None)
+            if used:
+                exchange.receiver.body(data if used == len(data) else data[:used])
+        else:
+            used = self._read_payload(exchange, body, data)
+        if body.is_complete and self._exchange is exchange:  # else its receiver has aborted it
+            self._complete(exchange, has_surplus=used != len(data))
+
+    @staticmethod
+    def _read_payload(exchange: Exchange, body: Body, data: bytes) -> int:
+        pieces: list[bytes] = []
+        try:
+            return body.feed(data, pieces)
+        finally:  # what came before nonsense counts
+            if pieces:
+                exchange.receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _complete(self, exchange: Exchange, *, has_surplus: bool) -> None:
         self._exchange = exchange.connection = None
-        if self._may_stay_open:
+        if self._may_stay_open and not has_surplus:
             self._is_reused = True
-            self._expect_answer()
+            self._body = None
+            self._start = b""
+            self.resume()
             self._pool.parked(self)
         else:
             self.abort()
-        exchange.receiver.done(status)
+        exchange.receiver.done()
+
+    @staticmethod
+    def _finish(exchange: Exchange) -> None:
+        exchange.connection = None
+        exchange.receiver.done()
 
     @staticmethod
     def _lose(exchange: Exchange, error: GatewayError) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.backends.http1 import Connection, Exchange, Receiver
+from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 MAX_FETCHED_BYTES = 16 * 1024 * 1024
@@ -141,16 +142,20 @@ class _WholeAnswer:
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._status = 0
         self._data = bytearray()
 
-    def body(self, status: int, data: bytes) -> None:
+    def head(self, head: Head) -> None:
+        self._status = head.status
+
+    def body(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > MAX_FETCHED_BYTES:
             self.lost(BackendProtocolError("a control answer went on and on"))
 
-    def done(self, status: int) -> None:
+    def done(self) -> None:
         if not self.answer.done():
-            self.answer.set_result((status, bytes(self._data)))
+            self.answer.set_result((self._status, bytes(self._data)))
 
     def lost(self, error: GatewayError) -> None:
         if not self.answer.done():

@@ -10,6 +10,7 @@ from secrets import token_hex
 from gateway.backends.calls import LiveCall, LiveCalls
 from gateway.backends.http1 import Exchange
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_framing import Head
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
 from gateway.core import Call, GenerateRequest, Sink
 from gateway.errors import BackendUnavailable, GatewayError
@@ -33,6 +34,7 @@ class VLLMCall(LiveCall):
         self._id = (
             f"{request.request_id}-{token_hex(4)}"  # a request that comes back to vLLM must not find itself there
         )
+        self._status = 0
         self._refusal = b""
         self._exchange: Exchange | None = None
         self._begin(backend.route or GENERATE)
@@ -45,13 +47,17 @@ class VLLMCall(LiveCall):
         self._exchange = None  # it holds the request's bytes, and us as its receiver
         super().release()
 
-    def body(self, status: int, data: bytes) -> None:
-        if status == HTTPStatus.OK:
+    def head(self, head: Head) -> None:
+        self._status = head.status
+
+    def body(self, data: bytes) -> None:
+        if self._status == HTTPStatus.OK:
             self.feed(*self._answer.feed(data))
         elif len(self._refusal) < MAX_REFUSAL_BYTES:
             self._refusal += data
 
-    def done(self, status: int) -> None:
+    def done(self) -> None:
+        status = self._status
         if status == HTTPStatus.OK:
             self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
         elif self._route == GENERATE and status in ROUTE_IS_OFF and not self.is_over:

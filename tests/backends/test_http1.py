@@ -9,6 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 from tests.fakes.sink import PATIENCE_S, settled
 
@@ -28,17 +29,22 @@ class Told:
     def __init__(self) -> None:
         self.data = b""
         self.reads = 0
+        self._status: int | None = None
         self.status: int | None = None
         self.error: GatewayError | None = None
 
-    def body(self, status: int, data: bytes) -> None:
+    def head(self, head: Head) -> None:
+        assert self._status is None
+        self._status = head.status
+
+    def body(self, data: bytes) -> None:
         self.data += data
         self.reads += 1
 
-    def done(self, status: int) -> None:
+    def done(self) -> None:
         assert self.status is None
         assert self.error is None
-        self.status = status
+        self.status = self._status
 
     def lost(self, error: GatewayError) -> None:
         assert self.status is None
