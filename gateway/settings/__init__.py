@@ -7,6 +7,7 @@ from gateway.settings.file import PolicySection
 from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
 from gateway.settings.slices import (
     BackendSettings,
+    EvidenceSettings,
     LimitSettings,
     ModelSettings,
     ProbeSettings,
@@ -18,6 +19,7 @@ from gateway.settings.slices import (
 
 __all__ = [
     "BackendSettings",
+    "EvidenceSettings",
     "LimitSettings",
     "ModelSettings",
     "PolicySection",

@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from gateway.settings.slices import LimitSettings, ProbeSettings, ThresholdSettings, TritonSettings, VLLMSettings
+from gateway.settings.slices import (
+    EvidenceSettings,
+    LimitSettings,
+    ProbeSettings,
+    ThresholdSettings,
+    TritonSettings,
+    VLLMSettings,
+)
 
 
 def _problem(message: str) -> PydanticCustomError:
@@ -150,6 +157,14 @@ class ProbeSection(Section):
         return ProbeSettings(**self.model_dump())
 
 
+class EvidenceSection(Section):
+    interval_s: Seconds = 5.0
+    drift_for_s: Seconds = 30.0
+
+    def slice(self) -> EvidenceSettings:
+        return EvidenceSettings(**self.model_dump())
+
+
 class ModelSection(Section):
     id: ModelId
     tokenizer: Annotated[str, Field(min_length=1)]
@@ -163,5 +178,6 @@ class ConfigurationFile(Section):
     models: Annotated[list[ModelSection], Field(min_length=1)]
     limits: LimitSection = LimitSection()
     probe: ProbeSection = ProbeSection()
+    evidence: EvidenceSection = EvidenceSection()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = None

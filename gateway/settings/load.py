@@ -95,6 +95,7 @@ def _slice_file(file: ConfigurationFile, folder: Path) -> Settings:
         workers=file.workers,
         limits=file.limits.slice(),
         probe=file.probe.slice(),
+        evidence=file.evidence.slice(),
         log_level=file.log_level,
         operator_key=file.operator_key,
     )

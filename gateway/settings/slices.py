@@ -89,6 +89,14 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceSettings:
+    """How often engines are asked what they hold and who they are, and how long a drift must last to be warned of."""
+
+    interval_s: float = 5.0
+    drift_for_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone."""
 
@@ -98,5 +106,6 @@ class Settings:
     workers: int = 1
     limits: LimitSettings = LimitSettings()
     probe: ProbeSettings = ProbeSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     log_level: str = "info"
     operator_key: str | None = field(default=None, repr=False)

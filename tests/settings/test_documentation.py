@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from gateway.settings import parse_settings
 from gateway.settings.file import (
     ConfigurationFile,
+    EvidenceSection,
     LimitSection,
     ModelSection,
     PolicySection,
@@ -24,6 +25,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "": ConfigurationFile,
     "limits.": LimitSection,
     "probe.": ProbeSection,
+    "evidence.": EvidenceSection,
     "model": ModelSection,
     "triton": TritonSection,
     "vllm": VLLMSection,
@@ -33,7 +35,7 @@ KEYS = {
     (prefix if prefix.endswith(".") else "") + key
     for prefix, section in SECTIONS.items()
     for key in section.model_fields
-    if key not in {"limits", "probe"} and not (prefix in {"triton", "vllm"} and key == "kind")
+    if key not in {"limits", "probe", "evidence"} and not (prefix in {"triton", "vllm"} and key == "kind")
 }
 
 
@@ -50,7 +52,7 @@ def test_every_key_has_a_row(key: str) -> None:
     assert re.search(rf"^\|[^|]*`{re.escape(key)}`", TEXT, re.MULTILINE)
 
 
-@pytest.mark.parametrize("prefix", ["", "limits.", "probe.", "triton", "policy"])
+@pytest.mark.parametrize("prefix", ["", "limits.", "probe.", "evidence.", "triton", "policy"])
 def test_every_plain_default_is_the_one_documented(prefix: str) -> None:
     for key, field in SECTIONS[prefix].model_fields.items():
         if isinstance(field.default, str | int | float):

@@ -1,0 +1,34 @@
+"""Whether engines are still those that a policy was measured on. Pure.
+
+In: identities as recorded and as they are now. Out: what differs.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from gateway.evidence.values import Identity
+
+
+class Change(NamedTuple):
+    """One field of one backend's identity that is no longer what it was."""
+
+    backend: str
+    field: str
+    old: str | int
+    new: str | int
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.field} was {self.old}, is {self.new}"
+
+
+def find_changes(recorded: Mapping[str, Identity], live: Mapping[str, Identity]) -> tuple[Change, ...]:
+    """In the recorded order. What only one side knows is no change: unknown is not different."""
+    return tuple(
+        change for backend in recorded for change in _compare(backend, recorded[backend], live.get(backend, {}))
+    )
+
+
+def _compare(backend: str, recorded: Identity, live: Identity) -> Iterator[Change]:
+    for field, old in recorded.items():
+        if field in live and live[field] != old:
+            yield Change(backend, field, old, live[field])

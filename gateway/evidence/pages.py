@@ -1,0 +1,54 @@
+"""Control calls over HTTP, bounded in time and bytes. In: a URL. Out: the page, or that there is none."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import orjson
+
+TIMEOUT_S = 2.0
+MAX_PAGE_BYTES = 4 * 1024 * 1024  # vLLM's metrics are some 100 kB
+
+
+class Silent(Exception):
+    """The engine did not tell: unreachable, too slow, or failing. Says nothing of what it would have said."""
+
+
+class Pages:
+    """One pool of connections for all engines."""
+
+    def __init__(self) -> None:
+        # Engines are neighbours: a proxy in the environment is not meant for them.
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, headers={"accept-encoding": "identity"})
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def fetch(self, url: str) -> bytes | None:
+        """None: the server has no such page for us. Raises Silent."""
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._read(url)
+        except (httpx.HTTPError, TimeoutError) as exc:
+            raise Silent(f"{url}: {str(exc) or type(exc).__name__}") from exc
+
+    async def fetch_json(self, url: str) -> dict[str, Any]:  # Any: another server's JSON
+        """An object; empty if there is no such page or it holds something else. Raises Silent."""
+        try:
+            document = orjson.loads(await self.fetch(url) or b"{}")
+        except orjson.JSONDecodeError:
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    async def _read(self, url: str) -> bytes | None:
+        async with self._client.stream("GET", url) as response:
+            if response.is_server_error:
+                raise Silent(f"{url}: HTTP {response.status_code}")
+            if not response.is_success:
+                return None
+            page = bytearray()
+            async for piece in response.aiter_bytes():
+                page += piece
+                if len(page) > MAX_PAGE_BYTES:
+                    raise Silent(f"{url}: more than {MAX_PAGE_BYTES} bytes")
+            return bytes(page)

@@ -1,0 +1,78 @@
+"""What a Triton server tells of itself: its metadata over gRPC, TensorRT-LLM's counts on its metrics page."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable
+from typing import Any, TypeAlias
+
+import grpc.aio
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from gateway.evidence.exposition import sum_count
+from gateway.evidence.pages import TIMEOUT_S, Pages, Silent
+from gateway.evidence.values import Identity
+
+Message: TypeAlias = Any  # tritonclient publishes no types
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # the lane that carries tokens keeps its connection and back-off to itself
+    ("grpc.enable_http_proxy", 0),  # engines are neighbours: a proxy in the environment is not meant for them
+]
+
+
+class TritonReader:
+    """Implements readers.Reader for the model `model` of the server at `address`, host:port."""
+
+    def __init__(self, address: str, model: str, metrics_url: str | None, pages: Pages) -> None:
+        self._address = address
+        self._model = model
+        self._metrics_url = metrics_url
+        self._pages = pages
+        self._channel: grpc.aio.Channel | None = None
+
+    async def read_metrics(self) -> bytes | None:
+        return None if self._metrics_url is None else await self._pages.fetch(self._metrics_url)
+
+    def count(self, page: bytes) -> int | None:
+        """`active` is every request the executor holds, those that wait included: waiting = active - scheduled."""
+        return sum_count(page, "nv_trt_llm_request_metrics", request_type="active", model=self._model)
+
+    async def identify(self, page: bytes | None) -> Identity:
+        stub = self._stub()
+        server = await _ask(stub.ServerMetadata(service_pb2.ServerMetadataRequest()))
+        model = await _ask(stub.ModelMetadata(service_pb2.ModelMetadataRequest(name=self._model)))
+        answer = await _ask(stub.ModelConfig(service_pb2.ModelConfigRequest(name=self._model)))
+        return {
+            "engine": server.name,
+            "version": server.version,
+            "model": model.name,
+            "model_versions": ",".join(model.versions),
+            "platform": model.platform or answer.config.backend,
+            "max_batch_size": answer.config.max_batch_size,
+            "config": _digest(answer.config),
+        }
+
+    async def aclose(self) -> None:
+        if self._channel is not None:
+            await self._channel.close(grace=None)
+
+    def _stub(self) -> Any:  # tritonclient publishes no types
+        """Opened on first use, because a grpc.aio channel belongs to the running loop."""
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        return service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+
+async def _ask(call: Awaitable[Message]) -> Message:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await call
+    except (grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError) as exc:
+        raise Silent(str(exc)) from exc
+
+
+def _digest(config: Message) -> str:
+    """Of the whole configuration: engine directory, batching, KV cache and all else that config.pbtxt may set."""
+    return hashlib.sha256(config.SerializeToString(deterministic=True)).hexdigest()[:16]
