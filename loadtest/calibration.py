@@ -25,7 +25,7 @@ from loadtest.result import Result, find_crossovers, find_threshold
 from loadtest.screen import Screen
 from loadtest.sender import Sender
 from loadtest.stats import e2e_s
-from loadtest.subject import Subject, count_in_flight
+from loadtest.subject import Subject, confirm_engines, count_in_flight
 from loadtest.target import Target
 from loadtest.work import Asked, Place
 
@@ -54,11 +54,14 @@ class Calibration:
         self._retries = self.plan.retries
 
     async def run(self) -> Result:
-        """Raises Untrusted at the first answer that is not the work asked for, Unreachable if the gateway goes away."""
+        """Raises Untrusted at the first answer that is not the work asked for, and if an engine was replaced meanwhile;
+        Unreachable if the gateway goes away.
+        """
         sender = await self._probe()
         for pair in self.plan.schedule():
             await self._measure_pair(sender, pair)
         await self._refine(sender)
+        self.subject = await confirm_engines(self.target, self.subject)
         return self._conclude()
 
     def break_off(self, status: str, failure: str) -> Result:

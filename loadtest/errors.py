@@ -6,6 +6,7 @@ CalibrationError              never raised itself
     UnequalWork               another number of tokens than asked for, or other prompt tokens than the other backend's
     Misrouted                 answered by another backend than the pinned one
     RequestFailed             an error instead of an answer
+    EnginesChanged            a backend's engine is no longer the one that the run began with
 """
 
 from typing import ClassVar
@@ -32,4 +33,8 @@ class Misrouted(Untrusted):
 
 
 class RequestFailed(Untrusted):
+    pass
+
+
+class EnginesChanged(Untrusted):
     pass

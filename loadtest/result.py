@@ -47,7 +47,8 @@ class Result:
             "duration_s": round(self.duration_s, 1),
             "shape": {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.plan.tokens},
             "fingerprint": {"gateway": self.subject.gateway, "client": self.client, "policy": self.subject.policy}
-            | {"model": self.subject.model, "low": self.subject.low, "high": self.subject.high},
+            | {"model": self.subject.model, "low": self.subject.low, "high": self.subject.high}
+            | {"engines": self.subject.engines},
             "plan": self.plan,
             "cells": self.cells,
             "checks": self.checks,

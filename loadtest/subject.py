@@ -4,10 +4,11 @@ In: a target. Out: a Subject, how many requests are in flight, the policy after 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from loadtest.crossing import Threshold
+from loadtest.engines import Engines, confirm_same, read_engines
 from loadtest.errors import Unreachable
 from loadtest.target import Target
 
@@ -16,13 +17,14 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`low` and `high` as the live policy names them; `policy` is as the gateway answered."""
+    """`low` and `high` as the live policy names them; `policy` as the gateway answered, `engines` as it knows them."""
 
     model: str
     low: str
     high: str
     policy: Json
     gateway: Json
+    engines: Engines = field(default_factory=dict)
 
     @property
     def backends(self) -> tuple[str, str]:
@@ -40,7 +42,17 @@ async def find_subject(target: Target, model: str | None) -> Subject:
     for name in (low, high):
         if not _mapping(_mapping(entry.get("backends")).get(name)).get("ready"):
             raise Unreachable(f"backend {name} of model {entry['model']} is not ready")
-    return Subject(str(entry["model"]), low, high, policy, _mapping(await target.fetch("GET", "/version")))
+    version = _mapping(await target.fetch("GET", "/version"))
+    subject = Subject(str(entry["model"]), low, high, policy, {"version": version.get("version")})
+    return replace(subject, engines=read_engines(version, subject.model, subject.backends))
+
+
+async def confirm_engines(target: Target, subject: Subject) -> Subject:
+    """With what is known of its engines by now. Raises EnginesChanged if they are others than it was found with."""
+    version = _mapping(await target.fetch("GET", "/version"))
+    return replace(
+        subject, engines=confirm_same(subject.engines, read_engines(version, subject.model, subject.backends))
+    )
 
 
 async def count_in_flight(target: Target, subject: Subject) -> int:
@@ -58,13 +70,23 @@ async def apply_threshold(target: Target, subject: Subject, threshold: Threshold
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
     # `live` brings its version along: if somebody changes the policy in between, the gateway refuses ours.
     wanted = {"up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
-    await target.fetch("PUT", "/admin/policy", {**live, **wanted})
+    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **wanted, **_fingerprint(subject)})
     now = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
     if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
         raise Unreachable(
             f"the gateway accepted the policy and then reported up={now.get('up')} down={now.get('down')}"
         )
     return now
+
+
+def _fingerprint(subject: Subject) -> Json:
+    """The gateway compares it with its engines from then on, and says when the threshold is no longer theirs."""
+    return {"fingerprint": subject.engines} if subject.engines else {}
+
+
+def _without_fingerprint(policy: Json) -> Json:
+    """Whatever the policy before was measured on is not what this one was."""
+    return {key: value for key, value in policy.items() if key not in {"fingerprint", "stale"}}
 
 
 def _models(state: Json) -> list[Json]:

@@ -34,6 +34,7 @@ class Faults:
     stop_reason: bool = False
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
+    replaced_engine: int = 0  # vllm tells another version from this answer on
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +119,10 @@ class FakeGateway:
             "calibration": None, "by": "configuration", "version": 1,
         }  # fmt: skip
         self.is_ready = {"triton": True, "vllm": True}
+        self.engines: dict[str, dict[str, object]] = {
+            "triton": {"engine": "triton", "version": "2.71.0", "max_batch_size": 64},
+            "vllm": {"engine": "vllm", "version": "0.24.0", "root": None},
+        }
         self.prompts: dict[str, list[str]] = {"triton": [], "vllm": []}
         self.bodies: list[dict[str, object]] = []
         self.runs: set[str] = set()
@@ -183,7 +188,7 @@ class FakeGateway:
     def _control(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         match method, path:
             case "GET", "/version":
-                return 200, {"version": "fake"}
+                return 200, {"version": "fake", "models": {"toy": self.engines}}
             case "GET", "/admin/state":
                 backends = {
                     name: {"ready": self.is_ready[name], "in_flight": len(backend.running)}
@@ -210,6 +215,8 @@ class FakeGateway:
         number = next(self._answers)
         name = headers["x-crossover-pin"]
         prompt = str(body["messages"][0]["content"])  # type: ignore[index]  # the client's own JSON
+        if number == self.faults.replaced_engine:
+            self.engines["vllm"]["version"] = "0.25.0"
         self.bodies.append(body)
         self.runs.add(headers["x-crossover-run"])
         wants_counts = "continuous_usage_stats" in dict(body["stream_options"])  # type: ignore[call-overload]  # JSON

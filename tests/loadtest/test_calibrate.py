@@ -59,6 +59,9 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
     assert result["crossover"]["throughput"]["point"] == pytest.approx(crossing(LOW, HIGH), rel=0.2)
     assert (gateway.policy["up"], gateway.policy["down"]) == (result["threshold"]["up"], result["threshold"]["down"])
     assert (result["applied"]["version"], gateway.policy["calibration"]) == (2, result["run"])
+    # What is not known of an engine is no part of its fingerprint.
+    engines = {"triton": gateway.engines["triton"], "vllm": {"engine": "vllm", "version": "0.24.0"}}
+    assert (gateway.policy["fingerprint"], result["fingerprint"]["engines"]) == (engines, engines)
     assert gateway.runs == {result["run"]}
     rows = re.findall(r"^ +\d+  (?:triton|vllm) +[\d.,]+ .*$", outcome.stdout, re.MULTILINE)
     assert len(rows) >= len(result["cells"])
@@ -92,9 +95,10 @@ async def test_the_wrong_way_round_is_unresolved(tmp_path: Path) -> None:
         (Faults(short_answer=12), "UNEQUAL WORK"),
         (Faults(misrouted_answer=12), "MISROUTED"),
         (Faults(longer_prompts_on="vllm"), "UNEQUAL WORK: the same prompt was"),
+        (Faults(replaced_engine=20), "ENGINES CHANGED while measuring: vllm version was 0.24.0, is 0.25.0"),
     ],
 )
-async def test_one_wrong_answer_refuses_the_run(tmp_path: Path, faults: Faults, message: str) -> None:
+async def test_one_wrong_answer_or_another_engine_refuses_the_run(tmp_path: Path, faults: Faults, message: str) -> None:
     async with FakeGateway(LOW, HIGH, faults) as gateway:
         outcome = await calibrate(gateway, tmp_path, *SHORT, "--apply")
         assert gateway.policy["version"] == 1

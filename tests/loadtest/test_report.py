@@ -135,7 +135,7 @@ def test_result_json_has_the_documented_keys(tmp_path: Path) -> None:
     assert low < point < high
     assert set(result["crossover"]) == {"throughput", "ttft_p50", "tpot_p50", "e2e_p50"}
     assert len(result["cells"]) == 2 * len(CROSSING)
-    assert {"low", "high", "model", "gateway", "client", "policy"} <= set(result["fingerprint"])
+    assert {"low", "high", "model", "gateway", "engines", "client", "policy"} <= set(result["fingerprint"])
 
 
 def test_each_cell_is_a_line_on_disk_at_once(tmp_path: Path) -> None:
