@@ -13,15 +13,16 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.api import Inference, ModelList
+from gateway.api import Inference, Lane, ModelList, RelayLane, TokenLane
+from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
-from gateway.core import Backend
+from gateway.core import Backend, TokenBackend
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
-from gateway.settings import BackendSettings, Settings, TritonSettings, VLLMSettings
+from gateway.settings import BackendSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +39,64 @@ class App:
         await (self.inference if is_inference else self.operator)(scope, receive, send)
 
 
-def compose(settings: Settings, languages: Mapping[str, ModelLanguage], fleets: Sequence[Fleet]) -> App:
+def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet]) -> App:
     """Join rooms that exist already."""
     router = Router(fleets)
     metrics = Metrics(router.state)
     operator = FastAPI(title="Crossover", version=__version__)
     install_operator(operator, router, metrics, settings.operator_key)
-    inference = Inference(ModelList(languages, created=int(time.time())), router, metrics, settings)
+    models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
+    inference = Inference(lanes, models, router, metrics, settings)
     return App(inference, operator, router, metrics)
 
 
 @asynccontextmanager
 async def open_app(settings: Settings) -> AsyncIterator[App]:
     """A gateway that runs: languages loaded, backends open and probed. Raises UnusableTokenizer."""
-    # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
-    languages = {model.id: await asyncio.to_thread(ModelLanguage.load, model.tokenizer) for model in settings.models}
     async with AsyncExitStack() as stack:
+        lanes: dict[str, Lane] = {}
         fleets = []
         for model in settings.models:
-            backends = {name: _make_backend(slice_) for name, slice_ in model.backends.items()}
+            lane = await _open_lane(model)
+            backends: Mapping[str, Backend] = lane.backends
             for backend in backends.values():
                 stack.push_async_callback(backend.aclose)
+            lanes[model.id] = lane
             fleets.append(Fleet(model, backends, settings.probe))
-        app = compose(settings, languages, fleets)
+        app = compose(settings, lanes, fleets)
         await stack.enter_async_context(app.router.watching())
         yield app
 
 
-def _make_backend(settings: BackendSettings) -> Backend:
+async def _open_lane(model: ModelSettings) -> Lane:
+    """Raises UnusableTokenizer."""
+    if model.is_relayed or model.tokenizer is None:
+        return RelayLane({name: _relay_to(backend) for name, backend in model.backends.items()})
+    # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
+    language = await asyncio.to_thread(ModelLanguage.load, model.tokenizer)
+    return TokenLane(language, {name: _send_tokens_to(backend) for name, backend in model.backends.items()})
+
+
+def _relay_to(settings: BackendSettings) -> RelayServer:
+    match settings:
+        case RelaySettings() | VLLMSettings():
+            return RelayServer(settings)
+        case TritonSettings():
+            raise AssertionError("settings refuse Triton on the relay lane")
+
+
+def _send_tokens_to(settings: BackendSettings) -> TokenBackend:
     match settings:
         case TritonSettings():
             return TritonBackend(settings)
         case VLLMSettings():
             return VLLMBackend(settings)
+        case RelaySettings():
+            raise AssertionError("a model with a relay backend is relayed")
+
+
+def _context_length(lane: Lane) -> int | None:
+    return lane.language.context_length if isinstance(lane, TokenLane) else None
 
 
 class Gateway:

@@ -7,9 +7,11 @@ Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gateway.errors import GatewayError
+
+Fields: TypeAlias = Sequence[tuple[bytes, bytes]]  # HTTP header fields, names in lower case
 
 
 class FinishReason(StrEnum):
@@ -120,18 +122,10 @@ class Call(Protocol):
 
 
 class Backend(Protocol):
-    """A server that turns prompt ids into token ids. One verb; readiness is asked by routing/health.
-
-    Contract for every adapter (tests/backends/test_contract.py):
-    - the end token that stops an answer is delivered as its last id on every backend, so ids alone give exact usage;
-    - lost, refused or not ready before the first token: `BackendUnavailable`; after it: `BackendError`;
-    - foreign exceptions never leave the adapter.
-    """
+    """A server that answers requests for a model; readiness is asked by routing/health."""
 
     @property
     def name(self) -> str: ...
-
-    def start(self, request: GenerateRequest, sink: Sink) -> Call: ...
 
     async def is_ready(self) -> bool:
         """Ask the server whether it can generate now; False on any failure, never raises, bounded in time."""
@@ -140,6 +134,109 @@ class Backend(Protocol):
     async def aclose(self) -> None:
         """Cancel every call and release connections."""
         ...
+
+
+class TokenBackend(Backend, Protocol):
+    """A server that turns prompt ids into token ids.
+
+    Contract for every adapter (tests/backends/test_contract.py):
+    - the end token that stops an answer is delivered as its last id on every backend, so ids alone give exact usage;
+    - lost, refused or not ready before the first token: `BackendUnavailable`; after it: `BackendError`;
+    - foreign exceptions never leave the adapter.
+    """
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Call: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRequest:
+    """A client's request as it came, for a server that speaks OpenAI's API itself; `path` has the query string.
+
+    `fields`: the header fields that go on with it. `pin` and `run` as in GenerateRequest.
+    """
+
+    request_id: str
+    model: str
+    path: str
+    fields: Fields
+    body: bytes
+    pin: str | None = None
+    run: str | None = None
+
+
+class RelaySink(Protocol):
+    """Where a relay backend delivers an answer as it came: `begin`, `write`s, then `finish`; or `fail` at any point.
+
+    All are plain calls made from the event loop, never after `Call.cancel`. `takes_chunks`: whether `write` takes the
+    body in the HTTP chunks it came in.
+    """
+
+    @property
+    def takes_chunks(self) -> bool: ...
+
+    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool) -> None:
+        """`length` None: not known before the end. `is_framed`: `write` is given HTTP chunks, the last included."""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
+        """`may_append`: the answer is an event stream, cut where an error event may follow."""
+        ...
+
+
+class RelayOutcome(Protocol):
+    """What was seen of a relayed answer on its way; times on the clock of time.monotonic, None: nothing came.
+
+    Token counts are the server's own, from its usage object; 0 when it sent none.
+    """
+
+    first: float | None
+    last: float
+    events: int
+    status: int
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        """Prompt and completion tokens."""
+        ...
+
+    @property
+    def finish_reason(self) -> str | None: ...
+
+
+class RelayCall(Call, RelayOutcome, Protocol):
+    """One relayed answer under way."""
+
+    def pause(self) -> None:
+        """Hold the server up: the client takes no more at the moment."""
+        ...
+
+    def resume(self) -> None: ...
+
+
+class RelayBackend(Backend, Protocol):
+    """A server that speaks OpenAI's API; its answers go to the client unchanged.
+
+    - lost, refused or not ready before its answer began, or full: `BackendUnavailable`; after that: `BackendLost`;
+    - an error that it reports as the first event of a stream comes before `begin`;
+    - foreign exceptions never leave the adapter.
+    """
+
+    def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall: ...
+
+
+class Placeable(Protocol):
+    """What routing sees of a request."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def pin(self) -> str | None: ...
+    @property
+    def run(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +259,5 @@ class Policy(Protocol):
     def start(self, version: int, now: float, side: str | None = None) -> State: ...
 
     def choose(
-        self, request: GenerateRequest, loads: Mapping[str, Load], state: State, now: float
+        self, request: Placeable, loads: Mapping[str, Load], state: State, now: float
     ) -> tuple[Route, State]: ...

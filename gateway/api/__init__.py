@@ -1,6 +1,9 @@
 """The OpenAI endpoints: wire to core on the way in, core to wire on the way out."""
 
-from gateway.api.inference import Inference
+from gateway.api.inference import Inference, Lane
 from gateway.api.models import ModelList
+from gateway.api.outlet import Downstream
+from gateway.api.relay_lane import RelayLane
+from gateway.api.token_lane import TokenLane
 
-__all__ = ["Inference", "ModelList"]
+__all__ = ["Downstream", "Inference", "Lane", "ModelList", "RelayLane", "TokenLane"]

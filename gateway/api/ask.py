@@ -21,7 +21,6 @@ class Ask:
     """One generation as a client asked for it. Decoder and frames are made afresh for every attempt."""
 
     request: GenerateRequest
-    arrived: float  # on the metrics' clock
     language: ModelLanguage
     stop: tuple[str, ...]
     head: Head
@@ -50,7 +49,6 @@ def translate(body: Generation, language: ModelLanguage, envelope: Envelope) -> 
     )
     return Ask(
         request=request,
-        arrived=envelope.arrived,
         language=language,
         stop=body.stop_strings,
         head=Head(body.dialect, envelope.request_id, envelope.created, body.model),

@@ -5,8 +5,8 @@ Headers in, an Envelope out, or the error that names the header. Knows no body.
 
 import hmac
 import re
-import uuid
 from dataclasses import dataclass
+from secrets import randbits, token_hex
 
 from gateway.api.client import Client
 from gateway.errors import InvalidRequest, Unauthorized
@@ -16,18 +16,27 @@ RUN_FORM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """`created` is in Unix seconds, `arrived` on the metrics' clock."""
+    """`created` is in Unix seconds."""
 
     request_id: str
     created: int
-    arrived: float
     pin: str | None = None
     run: str | None = None
 
 
-def mint_request_id() -> str:
-    """Ours, never a client's: two clients may send the same one, and the engines tell requests apart by it."""
-    return uuid.uuid4().hex
+class RequestIds:
+    """Ours, never a client's: two clients may send the same one, and the engines tell requests apart by it.
+
+    32 hexadecimal digits: 16 random ones of this process, 16 that count.
+    """
+
+    def __init__(self) -> None:
+        self._prefix = token_hex(8)
+        self._count = randbits(32)
+
+    def mint(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:016x}"
 
 
 def read_pin(client: Client, operator_key: str | None) -> str | None:

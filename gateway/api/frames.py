@@ -83,6 +83,7 @@ class Frames(Protocol):
     """A pipe from text to bytes; b"" where nothing is to be sent yet. `open` once, then `text`s, then `close` once."""
 
     content_type: bytes
+    is_stream: bool
 
     def open(self) -> bytes: ...
 
@@ -95,6 +96,7 @@ class Stream:
     """Server-sent events exactly as OpenAI sends them."""
 
     content_type = b"text/event-stream; charset=utf-8"
+    is_stream = True
 
     def __init__(self, head: Head, include_usage: bool) -> None:
         self._dialect = head.dialect
@@ -122,6 +124,7 @@ class Fold:
     """The same stream as one object: nothing is sent before the end."""
 
     content_type = b"application/json"
+    is_stream = False
 
     def __init__(self, head: Head) -> None:
         self._head = head

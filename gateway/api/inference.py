@@ -1,155 +1,194 @@
-"""The OpenAI endpoints as one raw ASGI app: chat and text completions, and the list of models.
+"""The OpenAI endpoints as one raw ASGI app: generation on either lane, and the list of models.
 
-`_answer` is the spine: lease a route, start the engine call, let it feed the reply. Knows every room's door, no wire.
+`_place` is the spine: lease a route, let the lane answer, try once elsewhere. Knows every room's door, no wire.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.api.ask import Ask, translate
+from gateway.api.ask import translate
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.client import Client, ClientLeft
 from gateway.api.completions import CompletionRequest
-from gateway.api.envelope import Envelope, mint_request_id, read_pin, read_run
+from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import Generation
-from gateway.api.models import ModelList
-from gateway.api.parse import parse_body
+from gateway.api.models import ModelList, unknown_model
+from gateway.api.parse import parse_body, parse_json, read_model
+from gateway.api.relay_lane import RelayLane, RelayWork
 from gateway.api.reply import Reply
-from gateway.core import FinishReason
-from gateway.errors import BackendUnavailable, GatewayError
+from gateway.api.token_lane import TokenLane, TokenWork
+from gateway.core import Placeable, RelayRequest, Route
+from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest
 from gateway.metrics import Metrics
 from gateway.routing import Router
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[Client, Reply], Awaitable[None]]
+Lane: TypeAlias = TokenLane | RelayLane
 
 BODIES: Mapping[str, type[Generation]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
 }
+RELAYED_ONLY = frozenset({"/v1/embeddings"})
 MODELS = "/v1/models"
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 
 
+class Work(Protocol):
+    """What a lane makes of a request."""
+
+    @property
+    def request(self) -> Placeable: ...
+
+    async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
+        """Answer by the backend of `route`; returns when the answer is complete. Raises GatewayError, ClientLeft."""
+        ...
+
+
 class Inference:
     """`__call__` is the ASGI app; it answers every path under /v1/."""
 
-    def __init__(self, models: ModelList, router: Router, metrics: Metrics, settings: Settings) -> None:
+    def __init__(
+        self, lanes: Mapping[str, Lane], models: ModelList, router: Router, metrics: Metrics, settings: Settings
+    ) -> None:
+        self._lanes = lanes
         self._models = models
         self._router = router
         self._metrics = metrics
         self._limits = settings.limits
         self._operator_key = settings.operator_key
+        self._ids = RequestIds()
         self._replies: set[Reply] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(scope, receive, send, self._limits)
-        reply = Reply(client, mint_request_id())
+        reply = Reply(self._ids.mint(), self._metrics.clock)
+        failure: Exception | None = None
+        body = b""
         try:
-            await self._find_handler(client)(client, reply)
-        except* ClientLeft:
-            pass
-        except* GatewayError as errors:
-            await self._refuse(reply, _only(errors))
-        # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
-        except* Exception:
-            logger.exception("request %s failed", reply.request_id)
-            await self._refuse(reply, InternalError("The gateway failed; see its log for this request's id."))
+            self._check_route(client)
+            body = await client.read_body()
+        except ClientLeft:
+            return
+        except GatewayError as error:
+            failure = error
+        async with client.attached(reply) as outlet:
+            reply.outlet = outlet
+            await self._answer(client, body, reply, failure)
 
-    def _find_handler(self, client: Client) -> Handler:
-        if client.path in BODIES:
-            return self._take("POST", client, self._generate)
-        if client.path == MODELS or client.path.startswith(MODELS + "/"):
-            return self._take("GET", client, self._show_models)
-        raise PathNotFound(f"Unknown request URL: {client.method} {client.path[:200]}.")
-
-    def _take(self, method: str, client: Client, handler: Handler) -> Handler:
+    def _check_route(self, client: Client) -> None:
+        path = client.path
+        if path in BODIES or path in RELAYED_ONLY:
+            method = "POST"
+        elif path == MODELS or path.startswith(MODELS + "/"):
+            method = "GET"
+        else:
+            raise PathNotFound(f"Unknown request URL: {client.method} {path[:200]}.")
         if client.method != method:
-            raise MethodNotAllowed(method, f"{client.path[:200]} takes {method} requests only.")
-        return handler
+            raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
 
-    async def _show_models(self, client: Client, reply: Reply) -> None:
-        model = client.path.removeprefix(MODELS).removeprefix("/")
-        await reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
-
-    async def _generate(self, client: Client, reply: Reply) -> None:
-        envelope = Envelope(
-            request_id=reply.request_id,
-            created=int(time.time()),
-            arrived=self._metrics.clock(),
-            pin=read_pin(client, self._operator_key),
-            run=read_run(client),
-        )
-        ask = await self._read(client, envelope)
+    async def _answer(self, client: Client, body: bytes, reply: Reply, failure: Exception | None) -> None:
+        """Whatever happens is said to the client here; nothing is raised."""
         self._replies.add(reply)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                watcher = tasks.create_task(client.watch())  # when it raises, the answer unwinds
-                await self._answer_here_or_there(ask, reply)
-                watcher.cancel()
+            if failure is not None:
+                raise failure
+            if client.method == "GET":
+                self._show_models(client, reply)
+            else:
+                await self._place(await self._understand(client, body, reply), reply)
+        except ClientLeft:
+            pass
+        except GatewayError as error:
+            self._refuse(reply, error)
+        # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
+        except Exception:
+            logger.exception("request %s failed", reply.request_id)
+            self._refuse(reply, InternalError("The gateway failed; see its log for this request's id."))
         finally:
             self._replies.discard(reply)
 
-    async def _read(self, client: Client, envelope: Envelope) -> Ask:
-        body_type, raw = BODIES[client.path], await client.read_body()
-        if len(raw) <= INLINE_BODY_BYTES:
-            return self._understand(body_type, raw, envelope)
-        return await asyncio.to_thread(self._understand, body_type, raw, envelope)
+    def _show_models(self, client: Client, reply: Reply) -> None:
+        model = client.path.removeprefix(MODELS).removeprefix("/")
+        reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
 
-    def _understand(self, body_type: type[Generation], raw: bytes, envelope: Envelope) -> Ask:
-        body = parse_body(body_type, raw)
-        return translate(body, self._models.find(body.model), envelope)
+    async def _understand(self, client: Client, body: bytes, reply: Reply) -> Work:
+        """Raises InvalidRequest, ModelNotFound, Unauthorized."""
+        pin, run = read_pin(client, self._operator_key), read_run(client)
+        if len(body) <= INLINE_BODY_BYTES:
+            return self._read(client, body, Envelope(reply.request_id, int(time.time()), pin, run))
+        return await asyncio.to_thread(self._read, client, body, Envelope(reply.request_id, int(time.time()), pin, run))
 
-    async def _answer_here_or_there(self, ask: Ask, reply: Reply) -> None:
-        """The only retry: once, on another backend, and only while nothing of the answer exists."""
-        try:
-            await self._answer(ask, reply)
-        except BackendUnavailable:
-            failed = reply.backend
-            if failed is None or ask.request.pin is not None:
-                raise
-            await self._answer(ask, reply, avoid=frozenset({failed}))
+    def _read(self, client: Client, raw: bytes, envelope: Envelope) -> Work:
+        document = parse_json(raw)
+        lane = self._lanes.get(str(document.get("model")))
+        if isinstance(lane, RelayLane):
+            return RelayWork(_as_it_came(client, raw, read_model(document), envelope), lane)
+        if client.path in RELAYED_ONLY:
+            raise _not_served(client.path, read_model(document), lane)
+        body = parse_body(BODIES[client.path], document)
+        if lane is None:
+            raise unknown_model(body.model)
+        ask = translate(body, lane.language, envelope)
+        return TokenWork(ask.request, ask, lane)
 
-    async def _answer(self, ask: Ask, reply: Reply, avoid: frozenset[str] = frozenset()) -> None:
-        """Hold a lease and an engine call for as long as the reply lasts; leaving, for any reason, gives both up."""
-        with self._router.lease(ask.request, avoid) as lease:
-            sink = reply.open(ask, lease.route)
-            with self._metrics.observe(ask.request, lease.route, sink, ask.arrived) as observation:
-                call = lease.backend.start(ask.request, observation)
-                try:
-                    await reply.deliver(at_end=call.cancel)
-                    observation.end(FinishReason.STOP)  # unless the engine has said how it ended, a stop string did
-                except GatewayError as error:
-                    observation.end(error.code)
-                    if error.is_down:
-                        self._router.mark_unavailable(lease.route.backend, ask.request.model)
+    async def _place(self, work: Work, reply: Reply) -> None:
+        """Hold a lease for as long as the answer lasts. The only retry: once, elsewhere, while nothing has been sent."""
+        avoid: frozenset[str] = frozenset()
+        while True:
+            try:
+                with self._router.lease(work.request, avoid) as lease:
+                    await self._attempt(work, lease.route, reply)
+            except BackendUnavailable:
+                failed = reply.backend
+                if failed is None or avoid or work.request.pin is not None:
                     raise
-                finally:
-                    call.cancel()
+                avoid = frozenset({failed})
+            else:
+                return
+
+    async def _attempt(self, work: Work, route: Route, reply: Reply) -> None:
+        reply.open(route)
+        try:
+            await work.attempt(route, reply, self._metrics)
+        except GatewayError as error:
+            if error.is_down:
+                self._router.mark_unavailable(route.backend, work.request.model)
+            raise
 
     def give_up(self) -> None:
         """End every answer under way with an error, because the gateway is about to stop."""
         for reply in self._replies:
-            reply.give_up(ShuttingDown("The gateway is shutting down."))
+            reply.settle(ShuttingDown("The gateway is shutting down."))
 
-    async def _refuse(self, reply: Reply, error: GatewayError) -> None:
+    def _refuse(self, reply: Reply, error: GatewayError) -> None:
         if reply.backend is None:
             self._metrics.refuse(error)
-        with suppress(ClientLeft):
-            await reply.refuse(error)
+        reply.refuse(error)
 
 
-def _only(errors: ExceptionGroup[GatewayError]) -> GatewayError:
-    """The one error inside what a TaskGroup and `except*` wrap around it."""
-    first = errors.exceptions[0]
-    return _only(first) if isinstance(first, ExceptionGroup) else first
+def _as_it_came(client: Client, raw: bytes, model: str, envelope: Envelope) -> RelayRequest:
+    return RelayRequest(
+        request_id=envelope.request_id,
+        model=model,
+        path=client.target,
+        fields=client.fields,
+        body=raw,
+        pin=envelope.pin,
+        run=envelope.run,
+    )
+
+
+def _not_served(path: str, model: str, lane: Lane | None) -> GatewayError:
+    if lane is None:
+        return unknown_model(model)
+    return InvalidRequest(f"The model '{model[:100]}' is not served by {path}.", param="model")

@@ -1,6 +1,6 @@
 """GET /v1/models and /v1/models/{id}: what this gateway serves, as OpenAI lists it.
 
-In: model names with their languages. Out: JSON. Knows no HTTP.
+In: model names with their context lengths. Out: JSON. Knows no HTTP.
 """
 
 from collections.abc import Mapping
@@ -8,36 +8,32 @@ from collections.abc import Mapping
 import orjson
 
 from gateway.errors import ModelNotFound
-from gateway.language import ModelLanguage
 
 
 class ModelList:
-    """`created` is in Unix seconds; a model has no birthday here, so it is the gateway's start."""
+    """`context_lengths` in tokens, None where only the engine knows. `created` is in Unix seconds: the gateway's start,
+    since a model has no birthday here.
+    """
 
-    def __init__(self, languages: Mapping[str, ModelLanguage], created: int) -> None:
-        self._languages = languages
+    def __init__(self, context_lengths: Mapping[str, int | None], created: int) -> None:
+        self._context_lengths = context_lengths
         self._created = created
 
-    def find(self, model: str) -> ModelLanguage:
-        """Raises ModelNotFound."""
-        try:
-            return self._languages[model]
-        except KeyError:
-            raise ModelNotFound(f"The model '{model[:100]}' does not exist.", param="model") from None
-
     def encode_all(self) -> bytes:
-        return orjson.dumps({"object": "list", "data": [self._describe(model) for model in self._languages]})
+        return orjson.dumps({"object": "list", "data": [self._describe(model) for model in self._context_lengths]})
 
     def encode_one(self, model: str) -> bytes:
         """Raises ModelNotFound."""
-        self.find(model)
+        if model not in self._context_lengths:
+            raise unknown_model(model)
         return orjson.dumps(self._describe(model))
 
     def _describe(self, model: str) -> dict[str, object]:
-        return {
-            "id": model,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "crossover",
-            "max_model_len": self._languages[model].context_length,  # vLLM's extension; load testers read it
-        }
+        described = {"id": model, "object": "model", "created": self._created, "owned_by": "crossover"}
+        if (length := self._context_lengths[model]) is not None:
+            described["max_model_len"] = length  # vLLM's extension; load testers read it
+        return described
+
+
+def unknown_model(model: str) -> ModelNotFound:
+    return ModelNotFound(f"The model '{model[:100]}' does not exist.", param="model")

@@ -18,15 +18,18 @@ MOST_FIELDS = 256  # pydantic makes an error of every unknown one: 700,000 of th
 Body = TypeVar("Body", bound=Generation)
 
 
-def parse_body(body_type: type[Body], raw: bytes) -> Body:
+def parse_body(body_type: type[Body], document: dict[str, object]) -> Body:
     """Raises InvalidRequest; its message never repeats what the client sent beyond a field's name."""
+    if len(document) > MOST_FIELDS:
+        raise InvalidRequest(f"The body has {len(document)} fields; no request has more than {MOST_FIELDS}.")
     try:
-        return body_type.model_validate(_parse_json(raw))
+        return body_type.model_validate(document)
     except ValidationError as exc:
         raise _translate(exc.errors(include_url=False, include_input=False)[0]) from exc  # one at a time, as OpenAI
 
 
-def _parse_json(raw: bytes) -> dict[str, object]:
+def parse_json(raw: bytes) -> dict[str, object]:
+    """The object that a body is. Raises InvalidRequest."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
@@ -34,9 +37,15 @@ def _parse_json(raw: bytes) -> dict[str, object]:
         raise InvalidRequest(f"The body is not valid JSON: {exc.msg.partition(':')[0]} at {where}.") from exc
     if not isinstance(document, dict):
         raise InvalidRequest("The body must be a JSON object.")
-    if len(document) > MOST_FIELDS:
-        raise InvalidRequest(f"The body has {len(document)} fields; no request has more than {MOST_FIELDS}.")
     return document
+
+
+def read_model(document: dict[str, object]) -> str:
+    """What a body that goes on unread says of its model. Raises InvalidRequest."""
+    model = document.get("model")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequest("Missing required parameter: 'model'.", param="model")
+    return model
 
 
 def _translate(problem: ErrorDetails) -> InvalidRequest:

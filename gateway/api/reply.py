@@ -1,81 +1,118 @@
-"""A response from its first frame to its last: the only place that knows when an error is a status and when an event.
+"""A response from its first byte to its last: the only place that knows when an error is a status and when an event.
 
-Frames come from an Answer, one per attempt; bytes go to the Client. Knows no tokens.
+Bytes come from an attempt (an Answer's frames, or a relayed body) by plain calls and leave by the Outlet in the same
+call; the request's task sleeps on one future meanwhile. Knows no tokens.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from gateway.api.answer import Answer, Outbox
-from gateway.api.ask import Ask
-from gateway.api.client import Client, Headers
+from gateway.api.client import ClientLeft
 from gateway.api.errors import error_body, error_event, error_headers
-from gateway.core import Route, Sink
+from gateway.api.outlet import Outlet
+from gateway.core import Fields, Route
 from gateway.errors import GatewayError
 
-JSON = b"application/json"
+JSON = (b"content-type", b"application/json")
+# no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
+UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+
+
+class Source(Protocol):
+    """What an answer comes from, for a reply that has more of it than its client takes."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
 
 class Reply:
-    """One request's response: `open` an attempt, `deliver` it; whatever went wrong, `refuse`."""
+    """One request's response: `open` an attempt, let it write, await its `end`; whatever went wrong, `refuse`.
 
-    def __init__(self, client: Client, request_id: str) -> None:
+    `clock` gives seconds; `arrived` is when the request came, on it.
+    """
+
+    def __init__(self, request_id: str, clock: Callable[[], float]) -> None:
         self.request_id = request_id
+        self.arrived = clock()
         self.backend: str | None = None  # of the last attempt
-        self._has_begun = False
-        self._client = client
-        self._outbox = Outbox()
-        self._content_type = JSON
-        self._route_headers: Headers = ()
+        self.has_begun = False
+        self.outlet: Outlet  # there once the client is attached, which comes before any answer
+        self.source: Source | None = None
+        self.takes_events = False  # an error event may follow what has been written
+        self._clock = clock
+        self._started = self.arrived
+        self._route: Route | None = None
+        self._end: asyncio.Future[Exception | None] | None = None
 
-    def open(self, ask: Ask, route: Route) -> Sink:
-        """A fresh sink for one attempt; what an earlier one left is dropped."""
-        self._outbox = Outbox()
+    # What the spine does with it.
+
+    def open(self, route: Route) -> None:
+        """A fresh attempt; an earlier one has begun nothing. Raises ClientLeft."""
+        if self.outlet.has_left:
+            raise ClientLeft
         self.backend = route.backend
-        self._route_headers = _name_route(route)
-        frames = ask.frames()
-        self._content_type = frames.content_type
-        return Answer(ask.decoder(), frames, len(ask.request.prompt), self._outbox)
+        self._route = route
+        self._started = self._clock()
+        self._end = asyncio.get_running_loop().create_future()
 
-    async def deliver(self, at_end: Callable[[], None]) -> None:
-        """Write frames as they come until the answer ends; the status goes out with the first. Raises its error.
+    async def end(self) -> None:
+        """Returns when the attempt's answer is complete. Raises its error, and ClientLeft."""
+        assert self._end is not None, "open comes first"
+        if (error := await self._end) is not None:
+            raise error
 
-        `at_end` is called before the last write: a slow client must not keep an engine at an answer that is over.
-        """
-        is_last = False
-        while not is_last:
-            frames, is_last = await self._outbox.take()
-            if is_last:
-                at_end()
-            if not self._has_begun:
-                await self._begin(200, self._content_type, _length(frames) if is_last else ())
-            await self._client.write(frames, is_last=is_last)
+    def send_json(self, body: bytes, status: int = 200, fields: Fields = ()) -> None:
+        self.begin(status, (JSON, *UNBUFFERED, *fields), len(body))
+        self.outlet.end(body)
 
-    def give_up(self, error: GatewayError) -> None:
-        """End the attempt under way with this error, whatever its engine may still have to say."""
-        self._outbox.close(error)
-
-    async def send_json(self, body: bytes, status: int = 200, headers: Headers = ()) -> None:
-        await self._begin(status, JSON, [*_length(body), *headers])
-        await self._client.write(body, is_last=True)
-
-    async def refuse(self, error: GatewayError) -> None:
-        if self._has_begun:
-            await self._client.write(error_event(error), is_last=True)
+    def refuse(self, error: GatewayError) -> None:
+        """By status while nothing has been sent, by an event in a stream, else by breaking off."""
+        if not self.has_begun:
+            self.send_json(error_body(error), error.status, error_headers(error))
+        elif self.takes_events:
+            self.outlet.end(error_event(error))
         else:
-            await self.send_json(error_body(error), error.status, error_headers(error))
+            self.outlet.cut()
 
-    async def _begin(self, status: int, content_type: bytes, extra: Headers) -> None:
-        # Set before the await: whatever fails from here on, there is no second status line.
-        self._has_begun = True
-        # no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
-        fixed = [(b"content-type", content_type), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-        own = (b"x-request-id", self.request_id.encode())
-        await self._client.start(status, [*fixed, own, *self._route_headers, *extra])
+    # What an attempt does with it.
 
+    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool = False) -> None:
+        self.has_begun = True
+        self.outlet.begin(status, (*fields, *self._own_fields()), length, is_framed=is_framed)
 
-def _name_route(route: Route) -> Headers:
-    return ((b"x-crossover-backend", route.backend.encode()), (b"x-crossover-reason", route.reason.encode()))
+    def settle(self, error: Exception | None = None) -> None:
+        """The attempt is over; the first word counts."""
+        if self._end is not None and not self._end.done():
+            self._end.set_result(error)
 
+    # What the outlet tells it.
 
-def _length(body: bytes) -> Headers:
-    return ((b"content-length", b"%d" % len(body)),)
+    def left(self) -> None:
+        self.settle(ClientLeft())
+
+    def paused(self) -> None:
+        if self.source is not None:
+            self.source.pause()
+
+    def resumed(self) -> None:
+        if self.source is not None:
+            self.source.resume()
+
+    def _own_fields(self) -> Sequence[tuple[bytes, bytes]]:
+        request_id = (b"x-request-id", self.request_id.encode())
+        if (route := self._route) is None:
+            return (request_id,)
+        return (
+            request_id,
+            (b"x-crossover-backend", route.backend.encode()),
+            (b"x-crossover-reason", route.reason.encode()),
+            (b"server-timing", self._timing()),
+        )
+
+    def _timing(self) -> bytes:
+        """W3C Server Timing, in milliseconds: until the request was handed to the engine, and its wait for that."""
+        started = self._started
+        own, engine = 1000 * (started - self.arrived), 1000 * (self._clock() - started)
+        return b"gateway;dur=%.2f, engine;dur=%.2f" % (own, engine)

@@ -6,7 +6,7 @@ Adapters feed in decoded ids and ends; the sink hears them by plain calls. Knows
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from gateway.core import FinishReason, Sink
 from gateway.errors import (
@@ -129,6 +129,16 @@ class _Nobody:
 NOBODY = _Nobody()
 
 
+class Watched(Protocol):
+    """What LiveCalls needs of a call."""
+
+    def sweep(self) -> None: ...
+
+    def fail(self, error: GatewayError) -> None: ...
+
+    def fail_unless_begun(self, error: GatewayError) -> None: ...
+
+
 class LiveCalls:
     """The calls of one backend, and the one timer that ends those whose engine has gone silent.
 
@@ -139,7 +149,7 @@ class LiveCalls:
     def __init__(self, backend: str, idle_timeout_s: float) -> None:
         self.backend = backend
         self._idle_timeout_s = idle_timeout_s
-        self._calls: set[LiveCall] = set()
+        self._calls: set[Watched] = set()
         self._next_sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -148,12 +158,12 @@ class LiveCalls:
     def __repr__(self) -> str:
         return f"<LiveCalls {self.backend} {len(self)}>"
 
-    def add(self, call: LiveCall) -> None:
+    def add(self, call: Watched) -> None:
         self._calls.add(call)
         if self._next_sweep is None:
             self._arm()
 
-    def discard(self, call: LiveCall) -> None:
+    def discard(self, call: Watched) -> None:
         self._calls.discard(call)
 
     def fail_waiting(self) -> None:

@@ -25,6 +25,7 @@ class Client:
         self.is_closed = False
         self._address = (parts.hostname, parts.port or 80)
         self._host = parts.netloc
+        self.host = parts.netloc.encode("ascii")
         self._connect_timeout_s = connect_timeout_s
         self._connecting: dict[asyncio.Task[None], Exchange] = {}
         self._open: set[Connection] = set()

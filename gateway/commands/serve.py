@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 import uvicorn
 
+from gateway.api import Downstream
 from gateway.app import Gateway, build_app
 from gateway.settings import Settings, SettingsError, default_path, load_settings
 
@@ -132,7 +133,7 @@ def _run(gateway: Gateway, listener: socket.socket, drain_timeout_s: int, access
     config = uvicorn.Config(
         gateway,
         loop="uvloop",
-        http="httptools",
+        http=Downstream,
         ws="none",
         lifespan="on",
         log_config=None,

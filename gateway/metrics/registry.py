@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from gateway.core import FinishReason, GenerateRequest, Route, Sink
+from gateway.core import FinishReason, GenerateRequest, Placeable, RelayOutcome, Route, Sink
 from gateway.errors import GatewayError
 from gateway.metrics.gauges import ModelReading, RoutingCollector
 from gateway.metrics.observation import Observation, Timing
@@ -52,6 +52,16 @@ class Metrics:
             self._record(request, labels, timing, outcome)
 
         return Observation(sink, Timing(started), self.clock, record)
+
+    def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
+        """Count one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
+        labels = (request.model, route.backend)
+        timing = Timing(arrived)
+        timing.first, timing.last = seen.first, seen.last
+        prompt_tokens, timing.tokens = seen.usage
+        (self._users if request.run is None else self._runs).count(labels, outcome, prompt_tokens, timing.tokens)
+        if request.run is None:
+            self._latencies.observe(labels, timing, outcome)
 
     def refuse(self, error: GatewayError) -> None:
         """Count a request that ended before it had a backend; labelled by the error's code, so the labels are few."""

@@ -14,6 +14,7 @@ from gateway.settings.slices import (
     EvidenceSettings,
     LimitSettings,
     ProbeSettings,
+    RelaySettings,
     ThresholdSettings,
     TritonSettings,
     VLLMSettings,
@@ -75,10 +76,8 @@ def _check_workers(workers: int) -> int:
 
 def _check_kind(backend: object) -> object:
     kind = backend.get("kind") if isinstance(backend, dict) else None
-    if kind == "relay":
-        raise _problem("kind relay does not exist yet; use triton or vllm")
-    if kind not in {"triton", "vllm"}:
-        raise _problem("needs kind: triton or kind: vllm")
+    if kind not in {"triton", "vllm", "relay"}:
+        raise _problem("needs kind: triton, kind: vllm or kind: relay")
     return backend
 
 
@@ -121,9 +120,25 @@ class VLLMSection(Section):
         return VLLMSettings(name=name, **self.model_dump(exclude={"kind"}))
 
 
-BACKEND_TAGS = frozenset({"kind=triton", "kind=vllm"})  # pydantic puts them into error locations; they are no keys
+class RelaySection(Section):
+    kind: Literal["relay"]
+    url: Annotated[str, AfterValidator(_check_http)]
+    metrics_url: Annotated[str, AfterValidator(_check_metrics_url)] | None = None
+    health_path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$")] = "/health"
+    api_key: Key | None = None
+    connect_timeout_s: Seconds = 2.0
+    idle_timeout_s: Seconds = 120.0
+
+    def slice(self, name: str) -> RelaySettings:
+        return RelaySettings(name=name, **self.model_dump(exclude={"kind"}))
+
+
+# pydantic puts them into error locations; they are no keys
+BACKEND_TAGS = frozenset({"kind=triton", "kind=vllm", "kind=relay"})
 BackendSection: TypeAlias = Annotated[
-    Annotated[TritonSection, Tag("kind=triton")] | Annotated[VLLMSection, Tag("kind=vllm")],
+    Annotated[TritonSection, Tag("kind=triton")]
+    | Annotated[VLLMSection, Tag("kind=vllm")]
+    | Annotated[RelaySection, Tag("kind=relay")],
     Discriminator(_kind_tag),
     BeforeValidator(_check_kind),
 ]
@@ -167,7 +182,7 @@ class EvidenceSection(Section):
 
 class ModelSection(Section):
     id: ModelId
-    tokenizer: Annotated[str, Field(min_length=1)]
+    tokenizer: Annotated[str, Field(min_length=1)] | None = None
     backends: Annotated[dict[Name, BackendSection], Field(min_length=1)]
     policy: PolicySection | None = None
 

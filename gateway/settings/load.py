@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.settings.file import BACKEND_TAGS, ConfigurationFile, ModelSection, split_listen
-from gateway.settings.slices import ModelSettings, Settings
+from gateway.settings.slices import ModelSettings, Settings, TritonSettings
 
 OVERRIDES = {
     "CROSSOVER_LISTEN": "listen",
@@ -104,7 +104,7 @@ def _slice_file(file: ConfigurationFile, folder: Path) -> Settings:
 def _slice_model(model: ModelSection, folder: Path) -> ModelSettings:
     return ModelSettings(
         id=model.id,
-        tokenizer=folder / Path(model.tokenizer).expanduser(),
+        tokenizer=folder / Path(model.tokenizer).expanduser() if model.tokenizer else None,
         backends={name: backend.slice(name) for name, backend in model.backends.items()},
         policy=model.policy.slice() if model.policy else None,
     )
@@ -120,8 +120,7 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _find_model_contradictions(model: ModelSettings) -> Iterator[str]:
-    if not model.tokenizer.is_dir():
-        yield f"tokenizer: {model.tokenizer} is not a directory"
+    yield from _find_lane_contradictions(model)
     if model.policy is None:
         if len(model.backends) > 1:
             yield f"policy: required to choose between {', '.join(model.backends)}"
@@ -129,6 +128,17 @@ def _find_model_contradictions(model: ModelSettings) -> Iterator[str]:
         yield "policy: a model with one backend has nothing to choose; remove it"
     else:
         yield from (f"policy.{key}: {problem}" for key, problem in model.policy.problems(model.backends))
+
+
+def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
+    if model.tokenizer is not None and not model.tokenizer.is_dir():
+        yield f"tokenizer: {model.tokenizer} is not a directory"
+    if model.tokenizer is None and not model.is_relayed:
+        yield "tokenizer: required, unless a backend is of kind relay"
+    if model.is_relayed:
+        for name, backend in model.backends.items():
+            if isinstance(backend, TritonSettings):
+                yield f"backends.{name}: kind triton takes token ids only and cannot stand beside kind relay"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -35,7 +35,22 @@ class VLLMSettings:
     idle_timeout_s: float = 120.0
 
 
-BackendSettings: TypeAlias = TritonSettings | VLLMSettings
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """A server that speaks OpenAI's API; requests and answers pass unchanged. Ready while `health_path` is 200."""
+
+    kind: ClassVar[str] = "relay"
+
+    name: str
+    url: str  # http://host:port
+    metrics_url: str | None = None
+    health_path: str = "/health"
+    api_key: str | None = field(default=None, repr=False)
+    connect_timeout_s: float = 2.0
+    idle_timeout_s: float = 120.0
+
+
+BackendSettings: TypeAlias = TritonSettings | VLLMSettings | RelaySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +79,20 @@ class ThresholdSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one."""
+    """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one.
+
+    `tokenizer` is there unless the model is relayed.
+    """
 
     id: str
-    tokenizer: Path
+    tokenizer: Path | None
     backends: Mapping[str, BackendSettings]
     policy: ThresholdSettings | None = None
+
+    @property
+    def is_relayed(self) -> bool:
+        """On the relay lane as soon as one backend has no other; vLLM has both."""
+        return any(isinstance(backend, RelaySettings) for backend in self.backends.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,293 @@
+"""The relay lane: a client's own request to an engine that speaks OpenAI's API, and its answer back as it came.
+
+From the upstream connection's read to the client's transport everything is plain calls on the bytes of that read,
+chunk framing included; on the way the first event is looked at, and reads, events and usage are noted. Implements
+core.RelayBackend.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+import orjson
+
+from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
+from gateway.backends.http1 import Exchange
+from gateway.backends.http1_client import Client
+from gateway.backends.http1_framing import Chunked, Head
+from gateway.backends.sse import EventStream
+from gateway.core import RelayCall, RelayRequest, RelaySink
+from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
+from gateway.settings import RelaySettings, VLLMSettings
+
+READY_TIMEOUT_S = 5.0
+END_OF_EVENT = b"\n\n"
+NEWLINE = END_OF_EVENT[0]
+LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
+
+# RFC 9110 7.6.1: these speak of one connection, not of the message. The others are the gateway's own affair.
+HOP_BY_HOP = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length",
+})  # fmt: skip
+NOT_SENT_ON = HOP_BY_HOP | {b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"}
+NOT_SENT_BACK = HOP_BY_HOP | {b"date", b"server", b"x-request-id"}
+
+PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
+COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
+FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
+FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy in front of an engine that is not there
+
+
+class Relayed:
+    """One answer on its way from an engine to a client; a connection's Receiver and the lane's RelayCall at once."""
+
+    __slots__ = (
+        "_before", "_exchange", "_head", "_held", "_is_framed", "_is_over", "_is_paused", "_is_stream", "_last", "_pool",
+        "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
+    )  # fmt: skip
+
+    def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
+        self._pool = pool
+        self._sink = sink
+        self._write: Callable[[bytes], None] | None = None  # once the answer has begun
+        self._head: Head | None = None
+        self._held = b""  # of the body, before it has begun
+        self._is_stream = self._is_framed = False
+        self._is_over = self._is_paused = False
+        self._silent_sweeps = 0
+        self._before = self._last = b""  # the last two reads: usage stands at an answer's end
+        self.status = 0
+        self.events = 0
+        self.first: float | None = None
+        self.last = 0.0
+        pool.calls.add(self)
+        self._exchange: Exchange | None = pool.client.send(pool.render(request), self)
+
+    # core.RelayCall
+
+    def cancel(self) -> None:
+        if not self._is_over:
+            self._leave()
+
+    def pause(self) -> None:
+        self._is_paused = True
+        if self._exchange is not None:
+            self._exchange.pause()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if self._exchange is not None:
+            self._exchange.resume()
+
+    @property
+    def usage(self) -> tuple[int, int]:
+        _, found, usage = (self._before + self._last).rpartition(b'"usage"')
+        return (_count(PROMPT_TOKENS, usage), _count(COMPLETION_TOKENS, usage)) if found else (0, 0)
+
+    @property
+    def finish_reason(self) -> str | None:
+        found = FINISH_REASON.findall(self._before + self._last)
+        return found[-1].decode() if found else None
+
+    # http1.Receiver
+
+    def head(self, head: Head) -> None:
+        assert self._exchange is not None  # it is the one that calls
+        self._head = head
+        self.status = head.status
+        self._is_framed = self._sink.takes_chunks and isinstance(head.body(), Chunked)
+        self._exchange.takes_framing = self._is_framed
+        is_events = (head.find(b"content-type") or b"").startswith(b"text/event-stream")
+        self._is_stream = is_events and head.status == HTTPStatus.OK
+        if (error := self._pool.refusal(head.status)) is not None:
+            self.fail(error)
+
+    def body(self, data: bytes) -> None:
+        self.last = time.monotonic()
+        self._silent_sweeps = 0
+        if self._write is None:
+            self._look(data)
+            return
+        self.events += data.count(END_OF_EVENT)
+        if data[0] == NEWLINE == self._last[-1]:
+            self.events += 1  # its end was cut in two
+        self._before = self._last
+        self._last = data
+        self._write(data)
+
+    def done(self) -> None:
+        if self._is_over:
+            return
+        if self._write is None:
+            self._begin()
+        if self._last.rstrip().endswith((b"[DONE]", b"[DONE]\n\n\r\n0")):
+            self.events -= 1
+        self._close()
+        self._sink.finish()
+
+    def lost(self, error: GatewayError) -> None:
+        if self._is_over:
+            return
+        if self._write is None:
+            self.fail(error)
+            return
+        self._close()
+        self._sink.fail(BackendLost(error.message), may_append=self._is_between_events())
+
+    # calls.LiveCalls
+
+    def sweep(self) -> None:
+        self._silent_sweeps += not self._is_paused
+        if self._silent_sweeps > SWEEPS_PER_TIMEOUT:
+            self.fail(self._pool.calls.timeout_error())
+
+    def fail(self, error: GatewayError) -> None:
+        if not self._is_over:
+            may_append = self._write is not None and self._is_between_events()
+            self._leave()
+            self._sink.fail(error, may_append=may_append)
+
+    def fail_unless_begun(self, error: GatewayError) -> None:
+        if self._write is None:
+            self.fail(error)
+
+    # Between the head and the first byte that goes on.
+
+    def _look(self, data: bytes) -> None:
+        """Hold a stream back until its first event is complete: an engine may report an error there, after a 200."""
+        self._held += data
+        if not self._is_stream:
+            self._begin()
+            return
+        payload = self._payload()
+        event, is_whole, _ = payload.partition(END_OF_EVENT)
+        if not is_whole and len(payload) < LONGEST_FIRST_EVENT and b"\r\n\r\n" not in payload:
+            return
+        error = _read_error(event)
+        if error is None:
+            self._begin()
+        else:
+            self._refuse(*error)
+
+    def _payload(self) -> bytes:
+        if not self._is_framed:
+            return self._held
+        pieces: list[bytes] = []
+        Chunked().feed(self._held, pieces)
+        return b"".join(pieces)
+
+    def _begin(self) -> None:
+        head = self._head
+        assert head is not None  # a body comes after its head
+        self.first = self.last or time.monotonic()
+        fields = [field for field in head.fields if field[0] not in NOT_SENT_BACK]
+        length = head.find(b"content-length")
+        self._sink.begin(self.status, fields, None if length is None else int(length), is_framed=self._is_framed)
+        self._write = self._sink.write
+        held, self._held = self._held, b""
+        if held:
+            self.events = held.count(END_OF_EVENT) if self._is_stream else 0
+            self._last = held
+            self._write(held)
+
+    def _refuse(self, status: int, body: bytes) -> None:
+        """What an event reported, as the status that it names."""
+        if status >= 500 or self._pool.refusal(status) is not None:
+            self.fail(self._pool.refusal(status) or BackendError(f"{self._pool.name} failed"))
+            return
+        self._leave()
+        self.status = status
+        self._sink.begin(status, ((b"content-type", b"application/json"),), len(body), is_framed=False)
+        self._sink.write(body)
+        self._sink.finish()
+
+    def _is_between_events(self) -> bool:
+        if not self._is_stream:
+            return False
+        return self._last.endswith(b"\n\n\r\n" if self._is_framed else END_OF_EVENT)
+
+    # The end.
+
+    def _close(self) -> None:
+        self._is_over = True
+        self._exchange = None
+        self._pool.calls.discard(self)
+
+    def _leave(self) -> None:
+        exchange = self._exchange
+        self._close()
+        if exchange is not None:
+            exchange.abort()  # engines abort a request whose client disconnects
+
+
+class RelayServer:
+    """One server that speaks OpenAI's API."""
+
+    def __init__(self, settings: RelaySettings | VLLMSettings) -> None:
+        self.name = settings.name
+        self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
+        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
+        self._own_fields = b"host: %b\r\n" % self.client.host
+        self._health = self.client.render("GET", "/health")
+        if isinstance(settings, RelaySettings):
+            self._health = self.client.render("GET", settings.health_path)
+            if settings.api_key is not None:
+                self._own_fields += b"authorization: Bearer %b\r\n" % settings.api_key.encode()
+
+    def __repr__(self) -> str:
+        return f"<RelayServer {self.name} {self.calls!r} {self.client!r}>"
+
+    def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall:
+        return Relayed(self, request, sink)
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                status, _ = await self.client.fetch(self._health)
+        except (GatewayError, TimeoutError):
+            status = 0
+        if status != HTTPStatus.OK:
+            self.calls.fail_waiting()
+        return status == HTTPStatus.OK
+
+    async def aclose(self) -> None:
+        self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
+        await self.client.aclose()
+
+    def render(self, request: RelayRequest) -> bytes:
+        """The client's request with a head of ours."""
+        lines = [b"%b: %b\r\n" % field for field in request.fields if field[0] not in NOT_SENT_ON]
+        head = b"POST %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n"
+        values = (request.path.encode(), self._own_fields, request.request_id.encode(), len(request.body))
+        return head % (*values, b"".join(lines)) + request.body
+
+    def refusal(self, status: int) -> BackendUnavailable | None:
+        """What a status says of the engine rather than of the request, if it does: worth trying elsewhere."""
+        if status in FULL:
+            return BackendFull(f"{self.name} is full or not ready")
+        if status in AWAY:
+            return BackendUnavailable(f"{self.name} is not there")
+        return None
+
+
+def _count(pattern: re.Pattern[bytes], usage: bytes) -> int:
+    found = pattern.search(usage)
+    return int(found[1]) if found else 0
+
+
+def _read_error(event: bytes) -> tuple[int, bytes] | None:
+    """Status and body of an error that stands where a first event is expected; None for any other event."""
+    data = EventStream().feed(event.strip() + END_OF_EVENT)
+    if not data or b'"error"' not in data[0]:
+        return None
+    try:
+        chunk = orjson.loads(data[0])
+        error = chunk if chunk.get("object") == "error" else chunk.get("error")
+        code = int(error.get("code") or 500)
+    except (ValueError, TypeError, AttributeError):
+        return None  # it only looks like one
+    return (code if 400 <= code < 600 else 500), orjson.dumps({"error": error})
