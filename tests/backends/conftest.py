@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.backends.rpc.aio import AioClient
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import GenerateRequest, Prompt, SamplingParams
@@ -69,11 +70,13 @@ class Lane:
         await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
 
 
-@pytest.fixture(params=["triton", "vllm", "vllm without generate"])
+@pytest.fixture(params=["triton", "triton by grpc.aio", "vllm", "vllm without generate"])
 async def lane(request: pytest.FixtureRequest) -> AsyncIterator[Lane]:
     """Checks after every test that the contract was kept, and that closing leaves no task and no connection."""
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context((FakeTriton if request.param == "triton" else FakeVLLM)().serving())
+        engine = await stack.enter_async_context(
+            (FakeTriton if request.param.startswith("triton") else FakeVLLM)().serving()
+        )
         wire = await stack.enter_async_context(Wire(engine.port).laid())
         backend = make_backend(request.param, wire.port)
         if isinstance(engine, FakeVLLM):
@@ -97,6 +100,9 @@ def make_backend(kind: str, port: int, idle_timeout_s: float = 60.0) -> TritonBa
         return TritonBackend(
             TritonSettings("triton", f"grpc://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
         )
+    if kind == "triton by grpc.aio":  # as over TLS, without the certificates
+        settings = TritonSettings("triton", "grpcs://unused:1", idle_timeout_s=idle_timeout_s)
+        return TritonBackend(settings, AioClient(f"127.0.0.1:{port}", connect_timeout_s=5.0, credentials=None))
     return VLLMBackend(
         VLLMSettings("vllm", f"http://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
     )

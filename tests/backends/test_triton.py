@@ -7,12 +7,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import End
+from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
 from gateway.backends.triton_tensors import Answer, encode, inband_error, word_list
 from gateway.core import FinishReason
@@ -253,27 +252,25 @@ def test_inband_errors_end_the_answer_by_their_text(text: str, error: type[Gatew
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (grpc.StatusCode.UNAVAILABLE, BackendUnavailable),
-        (grpc.StatusCode.CANCELLED, BackendUnavailable),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, BackendUnavailable),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, BackendTimeout),
-        (grpc.StatusCode.UNIMPLEMENTED, BackendProtocolError),
-        (grpc.StatusCode.INTERNAL, BackendError),
-        (grpc.StatusCode.UNKNOWN, BackendError),
+        (Status.OK, BackendUnavailable),
+        (Status.UNAVAILABLE, BackendUnavailable),
+        (Status.CANCELLED, BackendUnavailable),
+        (Status.ABORTED, BackendUnavailable),
+        (Status.RESOURCE_EXHAUSTED, BackendUnavailable),
+        (Status.DEADLINE_EXCEEDED, BackendTimeout),
+        (Status.UNIMPLEMENTED, BackendProtocolError),
+        (Status.INTERNAL, BackendError),
+        (Status.UNKNOWN, BackendError),
     ],
 )
-def test_statuses(code: grpc.StatusCode, error: type[GatewayError]) -> None:
-    status = grpc.aio.AioRpcError(
-        code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="secret", debug_error_string=None
-    )
-    found = status_error("triton", status, is_sent=True)
+def test_statuses(code: Status, error: type[GatewayError]) -> None:
+    found = status_error("triton", Outcome(code, "secret"))
     assert type(found) is error
     assert "secret" not in found.message
 
 
 def test_a_request_that_could_not_be_sent_is_unavailable() -> None:
-    made_up = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "", None)
-    assert type(status_error("triton", made_up, is_sent=False)) is BackendUnavailable
+    assert type(status_error("triton", Outcome(Status.INTERNAL, is_sent=False))) is BackendUnavailable
 
 
 # On a socket.

@@ -1,0 +1,141 @@
+"""grpc.aio behind the same seam: for TLS. A task per call, which costs several times what h2_client does.
+
+Implements channel.Channel.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from gateway.backends.rpc.channel import Receiver
+from gateway.backends.rpc.status import Outcome, Status
+
+END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
+
+RawCall: TypeAlias = Any  # a grpc.aio call whose messages are bytes both ways: grpc-stubs know only one class for all
+
+
+class AioStream:
+    """One call, and the task that reads it."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._task: asyncio.Task[Outcome] | None = None
+        self._receiver: Receiver | None = receiver
+        self._call: RawCall = None
+        self._is_sent = False
+
+    def cancel(self) -> None:
+        """channel.Stream's."""
+        self._receiver = None
+        if self._call is not None:
+            self._call.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def run(self, open_call: Callable[[], RawCall], request: bytes) -> asyncio.Task[Outcome]:
+        self._task = asyncio.get_running_loop().create_task(self._run(open_call, request))
+        self._task.add_done_callback(self._finished)
+        return self._task
+
+    def _finished(self, task: asyncio.Task[Outcome]) -> None:
+        self._task = None
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            closed = Outcome(Status.UNAVAILABLE, "the client is being closed", self._is_sent)
+            receiver.closed(closed if task.cancelled() else task.result())
+
+    async def _run(self, open_call: Callable[[], RawCall], request: bytes) -> Outcome:
+        try:
+            self._call = open_call()
+            return await self._exchange(request)
+        except grpc.aio.AioRpcError as exc:
+            # INTERNAL is also what grpc.aio makes up for a request that it could not send.
+            return Outcome(Status(exc.code().value[0]), exc.details() or "", self._is_sent)
+        except grpc.aio.BaseError as exc:
+            return Outcome(Status.UNAVAILABLE, str(exc), self._is_sent)
+        finally:
+            # A call that is kept, be it in a cancelled task's traceback, keeps its connection open after the channel.
+            self._call = None
+
+    async def _exchange(self, request: bytes) -> Outcome:
+        await self._send(request)
+        while (message := await self._call.read()) is not END_OF_STREAM:
+            if self._receiver is not None:
+                self._receiver.messages([message])
+        return Outcome(Status.OK)
+
+    async def _send(self, request: bytes) -> None:
+        # On a connection that breaks just now these fail in ways of grpc.aio's own; reading then tells what happened.
+        with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.InternalError):
+            await self._call.write(request)
+            self._is_sent = True
+            await self._call.done_writing()
+
+
+class AioClient:
+    """A grpc.aio channel to host:port; encrypted unless `credentials` is None."""
+
+    def __init__(self, target: str, *, connect_timeout_s: float, credentials: grpc.ChannelCredentials | None) -> None:
+        self._target = target
+        self._connect_timeout_s = connect_timeout_s
+        self._credentials = credentials
+        self._channel: grpc.aio.Channel | None = None
+        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<AioClient {self._target} calls={len(self._tasks)}>"
+
+    def start(self, path: str, request: bytes, receiver: Receiver) -> AioStream:
+        stream = AioStream(receiver)
+        if self._is_closed:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(receiver.closed, Outcome(Status.UNAVAILABLE, "the client is closed", is_sent=False))
+            return stream
+        # Owned by this set because it outlives `start`; AioStream.cancel and aclose() cancel it.
+        task = stream.run(self._open().stream_stream(path), request)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return stream
+
+    def renew(self) -> None:
+        """Nothing to do: the channel's own keepalive finds connections that are dead."""
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close(grace=None)
+
+    def _open(self) -> grpc.aio.Channel:
+        """On first use, because a grpc.aio channel belongs to the running loop."""
+        if self._channel is None:
+            options = _options(self._connect_timeout_s)
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self._target, options=options)
+            else:
+                self._channel = grpc.aio.secure_channel(self._target, self._credentials, options=options)
+        return self._channel
+
+
+def _options(connect_timeout_s: float) -> list[tuple[str, int]]:
+    """A connection of its own that finds a restarted server again within about a second."""
+    return [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        # Triton answers pings that come more often than every 300 s on an idle connection with GOAWAY.
+        ("grpc.keepalive_time_ms", 330_000),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # In spite of its name: how long one attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", int(connect_timeout_s * 1000)),
+        ("grpc.use_local_subchannel_pool", 1),  # or backends at one address would share back-off and connection
+        ("grpc.enable_http_proxy", 0),  # engines are neighbours: a proxy in the environment is not meant for them
+    ]
