@@ -1,7 +1,20 @@
 """Which backend gets a request, counted exactly while it lasts: ledger, policies, readiness, leases."""
 
-from gateway.routing.fleet import Fleet
+from gateway.routing.fleet import Fleet, first_policy
+from gateway.routing.ledger import Ledger, LedgerSpans
 from gateway.routing.router import Lease, Router
-from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
+from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 
-__all__ = ["BackendState", "Fleet", "Lease", "ModelState", "PolicyChange", "PolicyRecord", "Router"]
+__all__ = [
+    "BackendState",
+    "Fleet",
+    "Lease",
+    "Ledger",
+    "LedgerSpans",
+    "ModelState",
+    "PolicyChange",
+    "PolicyRecord",
+    "Router",
+    "WorkerState",
+    "first_policy",
+]

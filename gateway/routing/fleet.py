@@ -1,25 +1,38 @@
 """One model's backends with their readiness, their ledger and the policy that chooses among them.
 
-In: a GenerateRequest. Out: a counted slot, or the error that says why there is none. Knows no other model.
+In: a request. Out: a counted slot, or the error that says why there is none. Knows no other model.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, partial
 
-from gateway.core import Backend, GenerateRequest, Load, Route, State
+from gateway.core import Backend, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
+from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import Ledger, Slot
 from gateway.routing.policies import make_policy
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
-from gateway.settings import ModelSettings, ProbeSettings
+from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
 
-HISTORY_LENGTH = 100
+# Values, and few of them: making a frozen dataclass takes five times as long as finding one.
+load = lru_cache(maxsize=4096)(Load)
+
+
+def first_policy(
+    settings: ThresholdSettings | None, backends: Collection[str], clock: Callable[[], float] = time.monotonic
+) -> tuple[State, bytes]:
+    """What a ledger begins with: the configuration file's policy, as version 1."""
+    record = PolicyRecord(version=1, policy=settings, by="configuration", at=time.time())
+    return make_policy(settings, backends).start(1, clock()), encode_history([record])
 
 
 class Fleet:
-    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`."""
+    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`.
+
+    `ledger` is the node's for this model, already begun; without it this process is the node's only worker.
+    """
 
     def __init__(
         self,
@@ -27,15 +40,17 @@ class Fleet:
         backends: Mapping[str, Backend],
         probe: ProbeSettings,
         clock: Callable[[], float] = time.monotonic,
+        ledger: Ledger | None = None,
     ) -> None:
         self.model = settings.id
         self.backends = backends
-        self.healths = {name: Health(backend, probe, f"{name} ({self.model})") for name, backend in backends.items()}
         self._clock = clock
-        self._policy = make_policy(settings.policy, backends)
-        self._ledger = Ledger(backends, self._policy.start(1, clock()))
-        first = PolicyRecord(version=1, policy=settings.policy, by="configuration", at=time.time())
-        self._history = deque([first], maxlen=HISTORY_LENGTH)
+        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings.policy, backends, clock))
+        self.healths = {
+            name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name))
+            for name, backend in backends.items()
+        }
+        self._follow(self._ledger.read().text)
 
     def __str__(self) -> str:
         return f"{self.model} {self._ledger}"
@@ -43,49 +58,71 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: GenerateRequest, avoid: Collection[str]) -> Slot:
+    def place(self, request: Placeable, avoid: Collection[str]) -> Slot:
         """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`."""
 
         def choose(in_flight: Mapping[str, int], state: State) -> tuple[Route, State]:
             loads = self._loads(in_flight, avoid)
             if request.pin is not None:
                 return self._obey_pin(request.pin, loads), state
-            if not any(load.is_ready for load in loads.values()):
-                raise BackendUnavailable(f"no backend of model {self.model} is ready")
-            return self._policy.choose(request, loads, state, self._clock())
+            self._check_ready(loads)
+            return self._policy_of(state).choose(request, loads, state, self._clock())
 
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None
         return self._ledger.place(choose, steers=not is_measurement)
 
     def set_policy(self, change: PolicyChange) -> None:
-        """In force for the next lease; what is in flight stays where it is. The side is kept if it still exists."""
+        """In force for the next lease of any worker; what is in flight stays where it is.
+
+        The side is kept if it still exists.
+        """
         self._check_change(change)
         policy = make_policy(change.policy, self.backends)
-        version = self._history[-1].version + 1
-        # Not a single await from the checks to here: no request can see half of the change.
-        self._policy = policy
-        self._ledger.restart(lambda old: policy.start(version, self._clock(), old.side))
-        self._history.append(PolicyRecord(version, change.policy, change.by, time.time(), change.calibration))
+
+        def replace(state: State, text: bytes) -> tuple[State, bytes]:
+            history = decode_history(text)
+            if change.version not in {None, state.version}:
+                raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
+            record = PolicyRecord(state.version + 1, change.policy, change.by, time.time(), change.calibration)
+            return policy.start(record.version, self._clock(), state.side), encode_history([*history, record])
+
+        self._ledger.replace(replace)
 
     def state(self) -> ModelState:
         ledger = self._ledger.read()
+        if ledger.state.version != self._version:
+            self._follow(ledger.text)
         backends = {
-            name: BackendState(ledger.in_flight[name], ledger.steering[name], health.is_ready)
+            name: BackendState(
+                ledger.in_flight[name], ledger.steering[name], health.is_ready and name not in ledger.doubted
+            )
             for name, health in self.healths.items()
         }
         return ModelState(
             model=self.model,
+            workers=ledger.workers,
             backends=backends,
             side=ledger.state.side,
             side_age_s=self._clock() - ledger.state.since,
             switches=ledger.switches,
-            history=tuple(self._history),
+            history=self._history,
         )
+
+    def _follow(self, text: bytes) -> None:
+        """Take up the policies that the node has now, whoever set them."""
+        self._history = decode_history(text)
+        self._version = self._history[-1].version
+        self._policy = make_policy(self._history[-1].policy, self.backends)
+
+    def _policy_of(self, state: State) -> Policy:
+        if state.version != self._version:
+            self._follow(self._ledger.text())
+        return self._policy
 
     def _loads(self, in_flight: Mapping[str, int], avoid: Collection[str]) -> dict[str, Load]:
         return {
-            name: Load(in_flight[name], health.is_ready and name not in avoid) for name, health in self.healths.items()
+            name: load(in_flight[name], health.is_ready and name not in avoid) for name, health in self.healths.items()
         }
 
     def _obey_pin(self, pin: str, loads: Mapping[str, Load]) -> Route:
@@ -99,11 +136,14 @@ class Fleet:
             raise BackendUnavailable(f"backend {pin}, asked for by x-crossover-pin, is not ready")
         return Route(pin, "pin")
 
+    def _check_ready(self, loads: Mapping[str, Load]) -> None:
+        for one in loads.values():
+            if one.is_ready:
+                return
+        raise BackendUnavailable(f"no backend of model {self.model} is ready")
+
     def _check_change(self, change: PolicyChange) -> None:
-        current = self._history[-1]
-        if current.policy is None:
+        if self._history[-1].policy is None:
             raise InvalidRequest(f"model {self.model} has one backend, there is nothing to choose", param="model")
         for key, problem in change.policy.problems(self.backends):
             raise InvalidRequest(f"{key}: {problem}", param=key)
-        if change.version not in {None, current.version}:
-            raise PolicyChanged(f"version {change.version} was replaced by {current.version}", param="version")

@@ -5,7 +5,7 @@ In: a Backend's own `is_ready`. Out: one flag, and a log line whenever it change
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from gateway.core import Backend
@@ -15,10 +15,16 @@ logger = logging.getLogger(__name__)
 
 
 class Health:
-    """One backend's readiness; not ready until the first probe says so."""
+    """One backend's readiness as this worker knows it; not ready until the first probe says so.
 
-    def __init__(self, backend: Backend, settings: ProbeSettings, label: str) -> None:
+    `report` is told the outcome of every probe, and every doubt.
+    """
+
+    def __init__(
+        self, backend: Backend, settings: ProbeSettings, label: str, report: Callable[[bool], None] = bool
+    ) -> None:
         self.is_ready = False
+        self._report = report
         self.probed = asyncio.Event()
         self._backend = backend
         self._settings = settings
@@ -33,6 +39,7 @@ class Health:
         if self.is_ready:
             logger.warning("backend %s is down: a request could not reach it", self._label)
         self.is_ready = False
+        self._report(False)
         self._doubted.set()
 
     async def watch(self) -> None:
@@ -61,6 +68,7 @@ class Health:
         elif not is_ready and (self.is_ready or not self.probed.is_set()):
             logger.warning("backend %s is not ready", self._label)
         self.is_ready = is_ready
+        self._report(is_ready)
         self.probed.set()
 
     async def _rest(self) -> None:

@@ -1,82 +1,218 @@
-"""The exact count of one model's leases per backend, and the policy state that belongs to those counts.
+"""One model's leases, counted exactly per backend over all workers of the node, and the policy state beside them.
 
-In: a function that chooses. Out: a slot that counts until it is released. Counts one process; a ledger in shared memory
-over several workers can stand behind the same four methods, because choosing and counting is one call.
+In: a function that chooses. Out: a slot that counts until it is released. Knows states and texts, not what they mean.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from gateway.core import Route, State
+from gateway.shared import Ints, Plan, Seat, Span
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
+Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
+
+TEXT_BYTES = 512 * 1024  # a hundred policies at their longest take half of it; pages never written cost nothing
+UNKNOWN, NOT_READY, READY = 0, 1, 2  # what a worker says of a backend; unknown until its first probe
+
+# Words of a record. A float stands among integers; both views cover the same span.
+SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSpans:
+    """Where one model's ledger lies. Per backend one word for each worker, which only that worker writes."""
+
+    generation: Span
+    records: tuple[Span, Span]
+    texts: tuple[Span, Span]
+    in_flight: tuple[Span, ...]
+    steering: tuple[Span, ...]
+    ready: tuple[Span, ...]
+
+    @classmethod
+    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
+        return cls(
+            generation=plan.words(1),
+            records=(plan.words(6), plan.words(6)),
+            in_flight=tuple(plan.words(workers) for _ in backends),
+            steering=tuple(plan.words(workers) for _ in backends),
+            ready=tuple(plan.words(workers) for _ in backends),
+            texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The ledger at one instant. `in_flight` counts every lease, `steering` only those the policy goes by."""
+    """The ledger at one instant.
+
+    `in_flight` counts every lease, `steering` only those the policy goes by, `workers` every lease by worker. `doubted`
+    are the backends that another worker finds not ready.
+    """
 
     in_flight: Mapping[str, int]
     steering: Mapping[str, int]
+    workers: tuple[int, ...]
+    doubted: frozenset[str]
     state: State
     switches: int
+    text: bytes
+
+
+class _Cell:
+    """One backend's counts: every worker's, and the words among them that are this worker's own."""
+
+    __slots__ = ("in_flight", "index", "own_in_flight", "own_steering", "ready", "steering")
+
+    def __init__(self, index: int, spans: LedgerSpans, seat: Seat) -> None:
+        self.index = index
+        self.in_flight = seat.memory.ints(spans.in_flight[index])
+        self.steering = seat.memory.ints(spans.steering[index])
+        self.ready = seat.memory.ints(spans.ready[index])
+        self.own_in_flight = self.in_flight[seat.index : seat.index + 1]
+        self.own_steering = self.steering[seat.index : seat.index + 1]
+
+    def clear(self, worker: int) -> None:
+        for words in (self.in_flight, self.steering, self.ready):
+            words[worker] = 0
 
 
 class Slot:
     """One counted request. Release it as often as you like, it is given back once."""
 
-    __slots__ = ("_give_back", "route")
+    __slots__ = ("_cell", "_steers", "route")
 
-    def __init__(self, route: Route, give_back: Callable[[], None]) -> None:
+    def __init__(self, route: Route, cell: _Cell, steers: bool) -> None:
         self.route = route
-        self._give_back: Callable[[], None] | None = give_back
+        self._cell: _Cell | None = cell
+        self._steers = steers
 
     def release(self) -> None:
-        if (give_back := self._give_back) is not None:
-            self._give_back = None
-            give_back()
+        # Without the lock: one store to a word that only this worker writes. While another holds the lock no count
+        # rises, so whatever sum it reads meanwhile was the true one at some instant.
+        if (cell := self._cell) is not None:
+            self._cell = None
+            if self._steers:
+                cell.own_steering[0] -= 1
+            cell.own_in_flight[0] -= 1
 
 
 class Ledger:
-    """Every lease of one model. Repr: `<Ledger triton=3 vllm=0>`."""
+    """Every lease of one model. Repr: `<Ledger triton=3 vllm=0>`.
 
-    def __init__(self, backends: Iterable[str], state: State) -> None:
-        self._in_flight = dict.fromkeys(backends, 0)
-        self._steering = dict.fromkeys(self._in_flight, 0)
-        self._state = state
-        self._switches = 0
+    A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
+    text are written where nobody looks, and one store to the generation puts them in force: it happened, or it did not.
+    """
+
+    def __init__(self, backends: Collection[str], spans: LedgerSpans, seat: Seat) -> None:
+        self._cells = {name: _Cell(index, spans, seat) for index, name in enumerate(backends)}
+        self._backends = tuple(backends)
+        self._lock = seat.lock
+        self._generations = seat.memory.ints(spans.generation)
+        self._records = [seat.memory.ints(span) for span in spans.records]
+        self._times = [seat.memory.floats(span) for span in spans.records]
+        self._texts = [seat.memory.raw(span) for span in spans.texts]
+        self._generation = 0  # of what this process has read
+        self._state = State("", 0.0, 0)
+        self._seat = seat.index
+
+    @classmethod
+    def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
+        """For a process that is the only worker."""
+        plan = Plan()
+        spans = LedgerSpans.lay(plan, backends, workers=1)
+        ledger = cls(backends, spans, Seat.alone(plan.size))
+        ledger.begin(state, text)
+        return ledger
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={count}" for name, count in self._in_flight.items())
+        return " ".join(f"{name}={sum(cell.in_flight)}" for name, cell in self._cells.items())
 
     def __repr__(self) -> str:
         return f"<Ledger {self}>"
+
+    def begin(self, state: State, text: bytes) -> None:
+        """Write the first state; once, before there is a worker."""
+        self._commit(state, 0, text)
 
     def place(self, choose: Choose, *, steers: bool) -> Slot:
         """Choose and count in one step; what `choose` raises passes through and nothing is counted.
 
         `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
         """
-        # Synchronous from reading the counts to writing them: with an await in between, a burst would be placed by
-        # counts already old and overshoot the threshold (dynamo PR 6314). Across workers a lock goes round this.
-        route, state = choose(self._steering, self._state)
-        counts = (self._in_flight, self._steering) if steers else (self._in_flight,)
-        for count in counts:
-            count[route.backend] += 1
-        self._switches += state.side != self._state.side
-        self._state = state
-        return Slot(route, lambda: _subtract(counts, route.backend))
+        # The lock, and not a single await from reading the counts to writing them: else a burst would be placed by
+        # counts already old and overshoot the threshold (dynamo PR 6314).
+        with self._lock:
+            if self._generations[0] != self._generation:
+                self._read_state()
+            route, state = choose({name: sum(cell.steering) for name, cell in self._cells.items()}, self._state)
+            cell = self._cells[route.backend]
+            cell.own_in_flight[0] += 1
+            if steers:
+                cell.own_steering[0] += 1
+            if state is not self._state:
+                self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
+        return Slot(route, cell, steers)
 
-    def restart(self, start: Callable[[State], State]) -> State:
-        """Replace the policy state by one made from the old; counts stay as they are."""
-        self._state = start(self._state)
-        return self._state
+    def replace(self, change: Replace) -> None:
+        """Put another state and text in force at once; counts stay as they are, and what `change` raises passes on."""
+        with self._lock:
+            self._read_state()
+            state, text = change(self._state, self.text())
+            self._commit(state, self._record[SWITCHES], text)
 
     def read(self) -> Snapshot:
-        return Snapshot(dict(self._in_flight), dict(self._steering), self._state, self._switches)
+        with self._lock:
+            self._read_state()
+            cells = self._cells.items()
+            return Snapshot(
+                in_flight={name: sum(cell.in_flight) for name, cell in cells},
+                steering={name: sum(cell.steering) for name, cell in cells},
+                workers=tuple(map(sum, zip(*(cell.in_flight for cell in self._cells.values()), strict=True))),
+                doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
+                state=self._state,
+                switches=self._record[SWITCHES],
+                text=self.text(),
+            )
 
+    def text(self) -> bytes:
+        """What goes with the state. For `choose` and `replace`, inside which nobody can change it."""
+        record = self._record
+        return bytes(self._texts[record[TEXT]][: record[LENGTH]])
 
-def _subtract(counts: tuple[dict[str, int], ...], backend: str) -> None:
-    for count in counts:
-        count[backend] -= 1
+    def report(self, backend: str, is_ready: bool) -> None:
+        """Tell the other workers what this one thinks of a backend."""
+        self._cells[backend].ready[self._seat] = READY if is_ready else NOT_READY
+
+    def clear(self, worker: int) -> None:
+        """Give back what a worker held that is dead."""
+        with self._lock:
+            for cell in self._cells.values():
+                cell.clear(worker)
+
+    @property
+    def _record(self) -> Ints:
+        return self._records[self._generation % 2]
+
+    def _is_doubted(self, cell: _Cell) -> bool:
+        return any(said == NOT_READY for worker, said in enumerate(cell.ready) if worker != self._seat)
+
+    def _read_state(self) -> None:
+        if self._generation == self._generations[0]:
+            return
+        self._generation = self._generations[0]
+        record, since = self._record, self._times[self._generation % 2][SINCE]
+        self._state = State(self._backends[record[SIDE]], since, record[VERSION])
+
+    def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
+        old, generation = self._record, self._generation + 1
+        record = self._records[generation % 2]
+        record[SIDE], record[SWITCHES], record[VERSION] = self._cells[state.side].index, switches, state.version
+        self._times[generation % 2][SINCE] = state.since
+        record[TEXT], record[LENGTH] = old[TEXT], old[LENGTH]
+        if text is not None:
+            record[TEXT], record[LENGTH] = 1 - old[TEXT], len(text)
+            self._texts[record[TEXT]][: len(text)] = text
+        self._generations[0] = generation
+        self._generation, self._state = generation, state

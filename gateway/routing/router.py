@@ -1,49 +1,70 @@
 """Leases: which backend answers a request, counted from the choice until the answer is over.
 
-In: a GenerateRequest. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
+In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
 
-from gateway.core import Backend, GenerateRequest, Route
+from gateway.core import Backend, Placeable, Route
 from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
-from gateway.routing.states import ModelState, PolicyChange
+from gateway.routing.ledger import Slot
+from gateway.routing.states import ModelState, PolicyChange, WorkerState
+from gateway.shared import Roster
 
 
-@dataclass(frozen=True, slots=True)
 class Lease:
     """A request's place on a backend; it counts as in flight for as long as the `with` block lasts."""
+
+    __slots__ = ("_avoid", "_fleet", "_request", "_slot", "backend", "route")
 
     route: Route
     backend: Backend
 
+    def __init__(self, fleet: Fleet, request: Placeable, avoid: Collection[str]) -> None:
+        self._fleet = fleet
+        self._request = request
+        self._avoid = avoid
+        self._slot: Slot | None = None
+
+    # Not a generator with @contextmanager, which costs as much as placing the request does.
+    def __enter__(self) -> Self:
+        self._slot = slot = self._fleet.place(self._request, self._avoid)
+        self.route = slot.route
+        self.backend = self._fleet.backends[slot.route.backend]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._slot is not None:
+            self._slot.release()
+
 
 class Router:
-    """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`."""
+    """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`.
 
-    def __init__(self, fleets: Iterable[Fleet]) -> None:
+    `roster` names the node's workers; without it there is this process alone.
+    """
+
+    def __init__(self, fleets: Iterable[Fleet], roster: Roster | None = None) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
+        self._roster = roster or Roster.alone()
 
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
-    @contextmanager
-    def lease(self, request: GenerateRequest, avoid: Collection[str] = frozenset()) -> Iterator[Lease]:
-        """Place the request, count it, and give the place back on leaving, however that happens.
+    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
+        """A context manager: entering places and counts the request, leaving, however that happens, gives it back.
 
-        `avoid` names backends that this very request has already failed on. Raises ModelNotFound; InvalidRequest for an
-        unknown pin; BackendUnavailable when no backend may be chosen or the pinned one is down.
+        `avoid` names backends that this very request has already failed on. Raises ModelNotFound; on entering,
+        InvalidRequest for an unknown pin, BackendUnavailable when no backend may be chosen or the pinned one is down.
         """
-        fleet = self._find(request.model)
-        slot = fleet.place(request, avoid)
-        try:
-            yield Lease(slot.route, fleet.backends[slot.route.backend])
-        finally:
-            slot.release()
+        return Lease(self._find(request.model), request, avoid)
 
     def mark_unavailable(self, name: str, model: str | None = None) -> None:
         """A request could not reach this backend: no candidate until it passes a probe. Without `model`, in all."""
@@ -59,6 +80,14 @@ class Router:
 
     def state(self) -> tuple[ModelState, ...]:
         return tuple(fleet.state() for fleet in self._fleets.values())
+
+    def workers(self) -> tuple[WorkerState, ...]:
+        """The live workers of the node, and what each has in flight over all models."""
+        in_flight = [sum(counts) for counts in zip(*(state.workers for state in self.state()), strict=True)]
+        return tuple(
+            WorkerState(member.index, member.pid, member.started, in_flight[member.index])
+            for member in self._roster.read()
+        )
 
     def model_state(self, model: str | None = None) -> ModelState:
         """One model's state; None means the only one there is."""

@@ -30,7 +30,10 @@ class PolicyRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """`in_flight` counts every lease; `steering` those that the policy goes by."""
+    """Over all workers: `in_flight` counts every lease, `steering` those that the policy goes by.
+
+    `is_ready` is whether the asked worker may choose it and no other worker doubts it.
+    """
 
     in_flight: int
     steering: int
@@ -38,10 +41,24 @@ class BackendState:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A live worker process and the leases it holds, of all models; `started` is Unix seconds."""
+
+    index: int
+    pid: int
+    started: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelState:
-    """One model's routing at one instant; `history` ends with the policy in force."""
+    """One model's routing at one instant; `history` ends with the policy in force.
+
+    `workers` holds the leases of each worker of the node, by its index.
+    """
 
     model: str
+    workers: tuple[int, ...]
     backends: Mapping[str, BackendState]
     side: str
     side_age_s: float

@@ -21,14 +21,14 @@ def stand_on(side: str) -> Choose:
 
 
 def test_the_repr_tells_the_counts() -> None:
-    ledger = Ledger(["triton", "vllm"], STATE)
+    ledger = Ledger.alone(["triton", "vllm"], STATE)
     for _ in range(3):
         ledger.place(to("triton"), steers=True)
     assert repr(ledger) == "<Ledger triton=3 vllm=0>"
 
 
 def test_a_slot_released_twice_is_given_back_once() -> None:
-    ledger = Ledger(["triton"], STATE)
+    ledger = Ledger.alone(["triton"], STATE)
     first, _second = (ledger.place(to("triton"), steers=True) for _ in range(2))
     first.release()
     first.release()
@@ -36,7 +36,7 @@ def test_a_slot_released_twice_is_given_back_once() -> None:
 
 
 def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
-    ledger = Ledger(["triton"], STATE)
+    ledger = Ledger.alone(["triton"], STATE)
 
     def refuse(_counts: Mapping[str, int], _state: State) -> tuple[Route, State]:
         raise BackendUnavailable("down")
@@ -48,7 +48,7 @@ def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
 
 
 def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
-    ledger = Ledger(["triton"], STATE)
+    ledger = Ledger.alone(["triton"], STATE)
     slot = ledger.place(to("triton"), steers=False)
     seen: list[dict[str, int]] = []
 
@@ -63,11 +63,11 @@ def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
     assert (ledger.read().in_flight, ledger.read().steering) == ({"triton": 0}, {"triton": 0})
 
 
-def test_changes_of_side_are_counted_and_restarts_are_not() -> None:
-    ledger = Ledger(["triton", "vllm"], STATE)
+def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
+    ledger = Ledger.alone(["triton", "vllm"], STATE)
     for side in ("vllm", "vllm", "triton"):
         ledger.place(stand_on(side), steers=True)
-    ledger.restart(lambda old: State("vllm", old.since, 2))
+    ledger.replace(lambda old, text: (State("vllm", old.since, 2), text))
     assert ledger.read().switches == 2
     assert ledger.read().state == State("vllm", 1.0, 2)
 
@@ -76,7 +76,7 @@ def test_changes_of_side_are_counted_and_restarts_are_not() -> None:
 def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: int) -> None:
     chance = random.Random(seed)
     names = ["triton", "vllm"]
-    ledger = Ledger(names, STATE)
+    ledger = Ledger.alone(names, STATE)
     held: list[tuple[Slot, bool]] = []
     given_back: list[Slot] = []
     for _ in range(400):
@@ -103,7 +103,7 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:
-    ledger = Ledger(["triton"], STATE)
+    ledger = Ledger.alone(["triton"], STATE)
     before = ledger.read()
     ledger.place(to("triton"), steers=True)
     assert before.in_flight == {"triton": 0}

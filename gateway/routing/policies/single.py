@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.core import GenerateRequest, Load, Route, State
+from gateway.core import Load, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +13,6 @@ class Single:
     def start(self, version: int, now: float, side: str | None = None) -> State:
         return State(side=self.backend, since=now, version=version)
 
-    def choose(
-        self, request: GenerateRequest, loads: Mapping[str, Load], state: State, now: float
-    ) -> tuple[Route, State]:
+    def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         in_flight = loads[self.backend].in_flight + 1
         return Route(self.backend, f"single in_flight={in_flight}"), state

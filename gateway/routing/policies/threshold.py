@@ -5,8 +5,9 @@ In: what is in flight and who is ready. Out: a route with its reason, and the si
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from gateway.core import GenerateRequest, Load, Route, State
+from gateway.core import Load, Placeable, Route, State
 from gateway.settings import ThresholdSettings
 
 
@@ -25,16 +26,16 @@ class Threshold:
         known = side if side in {self.settings.low, self.settings.high} else None
         return State(side=known or self.settings.low, since=now - self.settings.dwell_s, version=version)
 
-    def choose(
-        self, request: GenerateRequest, loads: Mapping[str, Load], state: State, now: float
-    ) -> tuple[Route, State]:
-        in_flight = 1 + sum(load.in_flight for load in loads.values())
+    def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
+        in_flight = 1
+        for load in loads.values():
+            in_flight += load.in_flight
         state = self._settle_side(in_flight, state, now)
-        reason = f"threshold in_flight={in_flight} up={self.settings.up} down={self.settings.down}"
         if loads[state.side].is_ready:
-            return Route(state.side, reason), state
+            return self._route(state.side, in_flight), state
         # The side follows the load alone, so that a backend that comes back is used again at once.
-        return Route(self._find_ready(loads), f"{reason} {state.side}=unavailable"), state
+        instead = self._route(self._find_ready(loads), in_flight)
+        return replace(instead, reason=f"{instead.reason} {state.side}=unavailable"), state
 
     def _settle_side(self, in_flight: int, state: State, now: float) -> State:
         side = state.side
@@ -46,7 +47,16 @@ class Threshold:
             return state
         return replace(state, side=side, since=now)
 
+    def _route(self, backend: str, in_flight: int) -> Route:
+        return _make_route(backend, in_flight, self.settings.up, self.settings.down)
+
     def _find_ready(self, loads: Mapping[str, Load]) -> str:
         # The policy's own two come before a third backend, which is otherwise reached by pin alone.
         by_preference = (self.settings.low, self.settings.high, *loads)
         return next(name for name in by_preference if loads[name].is_ready)
+
+
+# The same few routes again and again: making one takes ten times as long as finding it.
+@lru_cache(maxsize=4096)
+def _make_route(backend: str, in_flight: int, up: int, down: int) -> Route:
+    return Route(backend, f"threshold in_flight={in_flight} up={up} down={down}")

@@ -1,0 +1,27 @@
+"""The lock of a node: one process at a time between `with` and its end. The kernel frees it when the holder dies."""
+
+import fcntl
+import os
+
+
+class NodeLock:
+    """Not for threads: within a process only one, the event loop's, may use it.
+
+    A file lock, because nothing in memory knows of a holder that was killed. Both calls together cost about a
+    microsecond; while another process holds it, this one sleeps.
+    """
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int | None) -> None:
+        """Over a file of which each process has a descriptor. None: there is no other process, and nothing to do."""
+        # Opened anew: the lock belongs to the open file, which descriptors that were passed on share with the parent.
+        self._fd = None if fd is None else os.open(f"/dev/fd/{fd}", os.O_RDWR)
+
+    def __enter__(self) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)

@@ -1,0 +1,56 @@
+"""The map itself. In: a size, or the descriptor of a map that exists. Out: views of its spans.
+
+Words are aligned, so each is read and written in one machine instruction: no process sees half a number, and none that
+is killed leaves one.
+"""
+
+import mmap
+import os
+import tempfile
+from typing import Self, TypeAlias
+
+from gateway.shared.plan import Span
+
+# Quoted: memoryview takes no parameter at run time before Python 3.14.
+Ints: TypeAlias = "memoryview[int]"
+Floats: TypeAlias = "memoryview[float]"
+
+
+class Memory:
+    """Zeros at first. `fd` is what other processes attach to, None if there are none."""
+
+    def __init__(self, buffer: mmap.mmap, fd: int | None) -> None:
+        self.fd = fd
+        self._view = memoryview(buffer)
+
+    @classmethod
+    def private(cls, size: int) -> Self:
+        """For one process alone."""
+        return cls(mmap.mmap(-1, max(size, 1)), None)
+
+    @classmethod
+    def create(cls, size: int) -> Self:
+        """For processes that are given `fd`; it has no name, and is gone with the last of them."""
+        fd = _open_nameless()
+        os.truncate(fd, max(size, 1))
+        return cls.attach(fd, size)
+
+    @classmethod
+    def attach(cls, fd: int, size: int) -> Self:
+        return cls(mmap.mmap(fd, max(size, 1)), fd)
+
+    def ints(self, span: Span) -> Ints:
+        return self.raw(span).cast("q")
+
+    def floats(self, span: Span) -> Floats:
+        return self.raw(span).cast("d")
+
+    def raw(self, span: Span) -> Ints:
+        return self._view[span.offset : span.offset + span.size]
+
+
+def _open_nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("crossover")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,53 @@
+"""Which processes are the node's workers now, one row each."""
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from gateway.shared.plan import Plan, Span
+from gateway.shared.seat import Seat
+
+NOBODY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A live worker; `started` is Unix seconds."""
+
+    index: int
+    pid: int
+    started: int
+
+
+class Roster:
+    """Written by each worker when it starts, and by the supervisor when one has ended."""
+
+    def __init__(self, span: Span, seat: Seat) -> None:
+        self._index = seat.index
+        words = seat.memory.ints(span)
+        self._pids, self._starts = words[: seat.workers], words[seat.workers :]
+
+    @staticmethod
+    def plan(plan: Plan, workers: int) -> Span:
+        return plan.words(2 * workers)
+
+    @classmethod
+    def alone(cls) -> Self:
+        """This process and no other."""
+        plan = Plan()
+        span = cls.plan(plan, workers=1)
+        roster = cls(span, Seat.alone(plan.size))
+        roster.enter()
+        return roster
+
+    def enter(self) -> None:
+        self._starts[self._index] = int(time.time())
+        self._pids[self._index] = os.getpid()
+
+    def clear(self, index: int) -> None:
+        self._pids[index] = NOBODY
+
+    def read(self) -> tuple[Member, ...]:
+        rows = zip(self._pids, self._starts, strict=True)
+        return tuple(Member(index, pid, started) for index, (pid, started) in enumerate(rows) if pid != NOBODY)

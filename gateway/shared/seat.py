@@ -1,0 +1,36 @@
+"""One worker's place in what its node shares."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from gateway.shared.lock import NodeLock
+from gateway.shared.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The map, its lock, and which of `workers` rows is this process's own to write.
+
+    The supervisor has the first seat too, and never writes a row but to clear one of the dead.
+    """
+
+    memory: Memory
+    lock: NodeLock
+    index: int = 0
+    workers: int = 1
+
+    @classmethod
+    def alone(cls, size: int) -> Self:
+        """The only worker there is, in a map of its own."""
+        return cls(Memory.private(size), NodeLock(None))
+
+    @classmethod
+    def found(cls, size: int, workers: int) -> Self:
+        """A new map, for the supervisor."""
+        memory = Memory.create(size)
+        return cls(memory, NodeLock(memory.fd), workers=workers)
+
+    @classmethod
+    def take(cls, size: int, workers: int, index: int, fd: int) -> Self:
+        """A place in the map that `fd` opens."""
+        return cls(Memory.attach(fd, size), NodeLock(fd), index, workers)
