@@ -20,7 +20,7 @@ INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install stacks demo check test test-fast format lock clean
+.PHONY: help install stacks demo bench check test test-fast format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +32,9 @@ stacks: $(TRITON)/.installed $(VLLM)/.installed ## real Triton and real vLLM for
 
 demo: install ## two engines, one gateway: measure where they cross, then serve (ARGS="--stack cpu" for the real servers)
 	@$(BIN)/crossover demo $(ARGS)
+
+bench: install ## what a token costs through the gateway and through others (ARGS="--quick"; docs/performance.md)
+	@$(BIN)/python -m loadtest.bench $(ARGS)
 
 check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
@@ -59,8 +62,8 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 		--no-emit-package torch --no-emit-package torchaudio --no-emit-package torchcodec --no-emit-package torchvision \
 		--no-emit-package triton --no-emit-package opencv-python-headless
 
-clean: ## remove .venv/, .stacks/ and the caches
-	rm -rf .venv .stacks .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+clean: ## remove .venv/, .stacks/, .bench/ and the caches
+	rm -rf .venv .stacks .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,0 +1,169 @@
+"""`python -m loadtest.bench`: options in, a run folder with results and a table out."""
+
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from loadtest.bench import native, tokenizer
+from loadtest.bench.cpus import Seats
+from loadtest.bench.errors import BenchError
+from loadtest.bench.gateways import Found, Hall, look_for
+from loadtest.bench.http import free_ports
+from loadtest.bench.mock import MODEL, MockEngine
+from loadtest.bench.record import Record, append
+from loadtest.bench.runner import Runner, plan, shorten
+from loadtest.bench.scenarios import GROUPS, SCENARIOS, Scenario, quicken
+from loadtest.bench.systems import SYSTEMS
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG_PROMPT_TOKENS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    scenarios: tuple[str, ...]
+    systems: tuple[str, ...]
+    repeats: int
+    is_quick: bool
+    peers: Mapping[str, Path]
+    cache: Path
+    out: Path
+    write_docs: bool
+
+
+def _names(known: Mapping[str, object], groups: Mapping[str, Sequence[str]]) -> Any:  # Any: a click callback
+    def parse(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
+        if not text:
+            return tuple(known)
+        asked = [name for part in text.split(",") for name in groups.get(part, (part,))]
+        if unknown := [name for name in asked if name not in known]:
+            raise click.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join((*known, *groups))}")
+        return tuple(dict.fromkeys(asked))
+
+    return parse
+
+
+def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Mapping[str, Path]:
+    """Name to command, from a YAML file."""
+    if path is None:
+        return {}
+    try:
+        content = yaml.safe_load(path.read_bytes())
+        return {str(name): Path(str(command)).expanduser() for name, command in content.items()}
+    except (yaml.YAMLError, AttributeError) as exc:
+        raise click.BadParameter(f"{path}: expected lines like `smg: /opt/smg/bin/smg`") from exc
+
+
+@click.command()
+@click.option(
+    "--scenarios", callback=_names(SCENARIOS, GROUPS), help=f"Of {', '.join((*SCENARIOS, *GROUPS))}.  [default: all]"
+)
+@click.option("--systems", callback=_names(SYSTEMS, {}), help=f"Of {', '.join(SYSTEMS)}.  [default: all installed]")
+@click.option("--repeats", type=click.IntRange(1), help="Measurements of each; medians count.  [default: 3, quick 1]")
+@click.option("--quick", "is_quick", is_flag=True, help="Short windows and one repeat: a look, not a result.")
+@click.option(
+    "--peers",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    envvar="CROSSOVER_BENCH_PEERS",
+    show_envvar=True,
+    callback=_peers,
+    help="YAML file that says where commands are (`smg: /opt/smg/bin/smg`), for those not on the PATH.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=ROOT / ".bench",
+    show_default=".bench",
+    help="Where what is built lies, and under peers/<name>/ environments of other gateways.",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "runs", show_default="runs")
+@click.option("--write-docs", is_flag=True, help="Also write docs/performance.md and docs/performance.svg.")
+def main(**values: Any) -> None:  # Any: click's; Options gives the types
+    """Measure what gateways cost: CPU per request and per streamed token, delay per token, side by side in one run.
+
+    A mock engine and a load client in C share one CPU, each gateway has another. Every token carries when it was sent
+    and its place, so delays are those of tokens, and one that is lost or out of order voids its measurement.
+
+    \b
+    Examples:
+      make bench ARGS="--quick"
+      make bench ARGS="--scenarios pace256,ns16 --systems nginx,crossover-relay --repeats 5"
+
+    Exit codes: 0 measured; 1 some measurement does not count; 2 it could not be tried.
+    """
+    repeats = values.pop("repeats")
+    options = Options(repeats=repeats or (1 if values["is_quick"] else 3), **values)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    try:
+        is_good = Bench(options).run()
+    except (BenchError, OSError) as exc:
+        click.echo(f"Error: {exc}", err=True)
+        sys.exit(2)
+    sys.exit(0 if is_good else 1)
+
+
+class Bench:
+    """One run of the command."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._records: list[Record] = []
+        self._folder = options.out / f"bench-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+    def run(self) -> bool:
+        """True if everything that was measured counts."""
+        seats = Seats.here()
+        if seats.complaint:
+            click.echo(f"note: {seats.complaint}")
+        self._folder.mkdir(parents=True)
+        turns_of = self._scenarios()
+        taking_part = {name for scenario in turns_of for name in scenario.systems}
+        found = self._find([name for name in self._options.systems if name in taking_part])
+        self._measure(turns_of, found, seats)
+        click.echo(f"results: {self._folder}")
+        return all(record.complaint is None for record in self._records)
+
+    def _scenarios(self) -> list[Scenario]:
+        chosen = [SCENARIOS[name] for name in self._options.scenarios]
+        if self._options.is_quick:
+            chosen = [quicken(scenario) for scenario in chosen]
+        return [shorten(scenario, self._options.systems) for scenario in chosen]
+
+    def _find(self, names: Sequence[str]) -> list[Found]:
+        found, missing = look_for([SYSTEMS[name] for name in names], places(self._options.peers, self._options.cache))
+        for line in missing:
+            click.echo(line)
+        return found
+
+    def _measure(self, scenarios: Sequence[Scenario], found: Sequence[Found], seats: Seats) -> None:
+        cache = self._options.cache
+        stamps = tokenizer.prepare(cache)
+        intruder = cache / f"long-prompt-{LONG_PROMPT_TOKENS}.json"
+        if not intruder.exists():
+            tokenizer.write_long_prompt(stamps, MODEL, LONG_PROMPT_TOKENS, intruder)
+        program, client = native.build("mock", cache), native.build("load", cache)
+        [port] = free_ports(1)
+        turns = list(plan(scenarios, [each.system.name for each in found], self._options.repeats))
+        started_at = time.monotonic()
+        with MockEngine(program, port, self._folder, stamps.ids, seats.engine) as mock:
+            hall = Hall(mock.url, port, self._folder, stamps.directory, seats)
+            Runner(mock, hall, client, intruder, click.echo, self._keep).run(turns, found)
+        click.echo(f"{len(self._records)} measurements in {(time.monotonic() - started_at) / 60:.1f} minutes")
+
+    def _keep(self, record: Record) -> None:
+        self._records.append(record)
+        append(self._folder / "results.jsonl", record)
+
+
+def places(given: Mapping[str, Path], cache: Path) -> dict[str, Path]:
+    """Commands by name: those in environments under the cache, and over them those that were given."""
+    own = {path.name: path / "bin" / path.name for path in sorted(cache.glob("peers/*"))}
+    return {**{name: path for name, path in own.items() if path.exists()}, **given}

@@ -1,0 +1,38 @@
+"""Who runs on which CPU: mock engine and client on one, the gateway on another."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """CPU numbers; empty where nobody is pinned."""
+
+    engine: tuple[int, ...] = ()
+    gateway: tuple[int, ...] = ()
+    pair: tuple[int, ...] = ()
+
+    @property
+    def complaint(self) -> str | None:
+        if self.gateway:
+            return None
+        return (
+            "fewer than two CPUs: gateway, mock engine and client share one, so throughput and delays say little; "
+            "CPU per request and per token still can be compared"
+        )
+
+    def of(self, workers: int) -> tuple[int, ...]:
+        """One CPU for one worker, two for more; of two CPUs in all, mock engine and client share one of those."""
+        return self.gateway if workers == 1 else self.pair
+
+    @classmethod
+    def among(cls, cpus: Sequence[int]) -> "Seats":
+        if len(cpus) < 2:
+            return cls()
+        engine, gateway = cpus[:2]
+        return cls((engine,), (gateway,), (gateway, cpus[2] if len(cpus) > 2 else engine))
+
+    @classmethod
+    def here(cls) -> "Seats":
+        return cls.among(sorted(os.sched_getaffinity(0)))

@@ -1,0 +1,99 @@
+"""The mock engine as a process: how it is to send tokens, and whether it still sends any."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from loadtest.bench.http import fetch
+from loadtest.bench.processes import Child, Launch
+
+MODEL = "bench/mock-8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How tokens leave: one per `interval_us` and stream, streams spread over `groups`; 0: as fast as they go.
+
+    `lockstep`: the next leaves when the client has read the one before. `fault`, at every `every`th token, is for
+    tests.
+    """
+
+    interval_us: int = 0
+    groups: int = 8
+    lockstep: bool = False
+    fault: str = "none"
+    every: int = 1000
+
+    def query(self) -> str:
+        return (
+            f"interval_us={self.interval_us}&groups={self.groups}&lockstep={self.lockstep:d}"
+            f"&fault={self.fault}&every={self.every}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IdSpace:
+    """Where a tokenizer keeps the ids that stand for times, and those that stand for places (native/wire.h)."""
+
+    first_time: int
+    first_place: int
+
+
+class MockEngine:
+    """A running mock; `acks` is the file through which a client in lockstep answers. Leaving the block ends it."""
+
+    def __init__(self, program: Path, port: int, folder: Path, ids: IdSpace, cpus: Sequence[int] = ()) -> None:
+        self.port = port
+        self.acks = folder / "acks"
+        argv = [str(program), "--port", str(port), "--acks", str(self.acks), "--model", MODEL]
+        argv += ["--time-ids", str(ids.first_time), "--place-ids", str(ids.first_place)]
+        self.child = Child(Launch(argv), folder / "mock.log", cpus)
+
+    def __enter__(self) -> "MockEngine":
+        try:
+            self._wait()
+        except BaseException:
+            self.child.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.child.end()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def set(self, pace: Pace) -> None:
+        fetch(f"{self.url}/bench/set?{pace.query()}")
+
+    def state(self) -> dict[str, Any]:  # Any: JSON
+        state: dict[str, Any] = orjson.loads(fetch(f"{self.url}/bench/state"))
+        return state
+
+    def drain(self, limit_s: float = 8.0) -> bool:
+        """Until every stream that the client left is let go of. Tokens flow meanwhile: that is how many notice."""
+        self.set(Pace(interval_us=1000))
+        give_up_at = time.monotonic() + limit_s
+        while time.monotonic() < give_up_at:
+            if not self.state()["running"]:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _wait(self) -> None:
+        for _ in range(100):
+            try:
+                self.state()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
+        raise TimeoutError(f"the mock engine does not answer: {self.child.last_words()}")

@@ -1,0 +1,87 @@
+"""What is measured: how the mock engine sends, what the client asks, and which systems take part."""
+
+from dataclasses import dataclass, replace
+
+from loadtest.bench.client import Load
+from loadtest.bench.mock import Pace
+
+PACED = Pace(interval_us=20_000)  # 50 tokens a second and stream
+FREE = Pace()
+LOCKSTEP = Pace(lockstep=True)
+
+ROUTERS = ("direct", "nginx", "haproxy", "vllm-router", "smg", "crossover-relay")
+LANES = (*ROUTERS, "crossover-token")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`is_alone`: every system is started for it anew, warmed up and ended, so that its memory is that of this load."""
+
+    name: str
+    about: str
+    pace: Pace
+    load: Load
+    systems: tuple[str, ...]
+    is_alone: bool = False
+    repeats: int | None = None
+
+
+def _paced(streams: int, ramp_s: float, systems: tuple[str, ...]) -> Scenario:
+    about = f"{streams} streams, one token per 20 ms each"
+    return Scenario(f"pace{streams}", about, PACED, Load(streams, ramp_s=ramp_s), systems)
+
+
+def _locked(streams: int) -> Scenario:
+    about = f"{streams} streams, the next token when the one before has arrived"
+    return Scenario(f"lock{streams}", about, LOCKSTEP, Load(streams, tokens=256, ramp_s=streams / 512), ROUTERS)
+
+
+SOAK = Load(2000, tokens=500, ramp_s=10, warm_s=2, window_s=60, drain_s=60, probe_ms=20)
+LONG_PROMPT = Load(100, ramp_s=2, warm_s=2, window_s=10)
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "ns16", "16 requests in flight, not streamed", FREE, Load(16, 64, True, window_s=2.5), (*ROUTERS, "litellm")
+        ),
+        _locked(64),
+        _locked(256),
+        Scenario("free64", "64 streams, tokens as fast as they go", FREE, Load(64, tokens=256), ROUTERS),
+        _paced(64, 1, (*LANES, "litellm")),
+        _paced(256, 2, (*LANES, "crossover-relay-2w", "crossover-token-2w", "litellm")),
+        _paced(512, 3, LANES),
+        _paced(1000, 4, LANES),
+        Scenario(
+            "soak",
+            "2,000 streams, one token per 80 ms each, for a minute",
+            Pace(interval_us=80_000),
+            SOAK,
+            ("crossover-relay", "crossover-token"),
+            is_alone=True,
+            repeats=1,
+        ),
+        Scenario("quiet", "100 streams of 20 ms per token, nothing else", PACED, LONG_PROMPT, ("crossover-token",)),
+        Scenario(
+            "longprompt",
+            "the same, and a prompt of 100,000 tokens every second",
+            PACED,
+            replace(LONG_PROMPT, intruder_ms=1000),
+            ("crossover-token",),
+        ),
+    )
+}
+
+# What a name on the command line may also stand for.
+GROUPS = {
+    "paced": ("pace64", "pace256", "pace512", "pace1000"),
+    "routers": ("ns16", "lock64", "lock256", "free64", "pace64", "pace256", "pace512", "pace1000"),
+    "longprompt": ("quiet", "longprompt"),
+}
+
+
+def quicken(scenario: Scenario) -> Scenario:
+    """Shorter windows, for a look: the figures scatter more."""
+    load = scenario.load
+    window_s, drain_s = (15.0, 45.0) if scenario.is_alone else (1.5, 0.0)
+    return replace(scenario, load=replace(load, window_s=window_s, warm_s=min(load.warm_s, 0.7), drain_s=drain_s))
