@@ -3,18 +3,23 @@
 Figures to show and to warn by, never to route by; an engine that tells nothing is unknown, not 0.
 """
 
+from gateway.evidence.board import Board, BoardSpans
 from gateway.evidence.fingerprint import Change, find_changes
 from gateway.evidence.readers import open_engines
+from gateway.evidence.stale import StaleWarning
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
 from gateway.evidence.watch import Ledger, Watch, watching
 
 __all__ = [
     "UNKNOWN",
+    "Board",
+    "BoardSpans",
     "Change",
     "Evidence",
     "Identity",
     "Ledger",
     "Place",
+    "StaleWarning",
     "Watch",
     "find_changes",
     "open_engines",

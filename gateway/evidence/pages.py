@@ -24,24 +24,25 @@ class Pages:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def fetch(self, url: str) -> bytes | None:
+    async def fetch(self, url: str, key: str | None = None) -> bytes | None:
         """None: the server has no such page for us. Raises Silent."""
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await self._read(url)
+                return await self._read(url, headers)
         except (httpx.HTTPError, TimeoutError) as exc:
             raise Silent(f"{url}: {str(exc) or type(exc).__name__}") from exc
 
-    async def fetch_json(self, url: str) -> dict[str, Any]:  # Any: another server's JSON
+    async def fetch_json(self, url: str, key: str | None = None) -> dict[str, Any]:  # Any: another server's JSON
         """An object; empty if there is no such page or it holds something else. Raises Silent."""
         try:
-            document = orjson.loads(await self.fetch(url) or b"{}")
+            document = orjson.loads(await self.fetch(url, key) or b"{}")
         except orjson.JSONDecodeError:
             return {}
         return document if isinstance(document, dict) else {}
 
-    async def _read(self, url: str) -> bytes | None:
-        async with self._client.stream("GET", url) as response:
+    async def _read(self, url: str, headers: dict[str, str]) -> bytes | None:
+        async with self._client.stream("GET", url, headers=headers) as response:
             if response.is_server_error:
                 raise Silent(f"{url}: HTTP {response.status_code}")
             if not response.is_success:

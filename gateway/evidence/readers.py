@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gateway.evidence.openai import OpenAIReader
 from gateway.evidence.pages import Pages
 from gateway.evidence.triton import TritonReader
 from gateway.evidence.values import Identity, Place
-from gateway.evidence.vllm import VLLMReader
-from gateway.settings import BackendSettings, ModelSettings, TritonSettings, VLLMSettings
+from gateway.settings import BackendSettings, ModelSettings, RelaySettings, TritonSettings, VLLMSettings
 
 
 class Reader(Protocol):
@@ -60,4 +60,6 @@ def _make_reader(backend: BackendSettings, pages: Pages) -> Reader:
         case TritonSettings():
             return TritonReader(backend.url.removeprefix("grpc://"), backend.model, backend.metrics_url, pages)
         case VLLMSettings():
-            return VLLMReader(backend.url, f"{backend.url}/metrics", pages, engine="vllm")
+            return OpenAIReader(pages, backend.url, f"{backend.url}/metrics", engine="vllm")
+        case RelaySettings():
+            return OpenAIReader(pages, backend.url, backend.metrics_url, key=backend.api_key)

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 # What identifies an engine as deployed, by plain names: engine, version, model, whatever else a redeployment changes.
 Identity: TypeAlias = Mapping[str, str | int]
+
+
+MAX_VALUE_LENGTH = 256
+
+
+def shorten(identity: Identity) -> Identity:
+    """With long texts cut: they go into policies' records and into memory of a fixed size."""
+    return {name: value[:MAX_VALUE_LENGTH] if isinstance(value, str) else value for name, value in identity.items()}
 
 
 class Place(NamedTuple):
@@ -28,18 +36,6 @@ class Evidence:
     in_flight: int | None = None
     drift: int | None = None
     steady_drift: int | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "identity": dict(self.identity),
-            "in_flight": self.in_flight,
-            "drift": self.drift,
-            "steady_drift": self.steady_drift,
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:  # Any: what to_json wrote, maybe in another process
-        return cls(**document)
 
 
 UNKNOWN = Evidence()

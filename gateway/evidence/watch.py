@@ -14,7 +14,7 @@ from typing import TypeAlias
 from gateway.evidence.drift import SteadyDrift, find_drift
 from gateway.evidence.pages import Silent
 from gateway.evidence.readers import Engine
-from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
+from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place, shorten
 from gateway.settings import EvidenceSettings
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Watch:
 
     async def _identify(self, page: bytes | None) -> Identity:
         try:
-            return await self._engine.reader.identify(page)
+            return shorten(await self._engine.reader.identify(page))
         except Silent as exc:
             logger.debug("%s does not say who it is: %s", self._engine, exc)
             return self._evidence.identity

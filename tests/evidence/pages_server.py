@@ -1,6 +1,7 @@
 """An HTTP server that answers a few GETs just as it is told, misbehaviour included."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ class PagesServer:
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     port: int = 0
     asked: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -43,7 +45,9 @@ class PagesServer:
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
-                    await self._answer((await reader.readuntil(HEADERS_END)).decode().split(" ")[1], writer)
+                    head = (await reader.readuntil(HEADERS_END)).decode()
+                    self.keys += re.findall(r"(?im)^authorization: (.*)\r$", head)
+                    await self._answer(head.split(" ")[1], writer)
         finally:
             self._writers.discard(writer)
             writer.close()

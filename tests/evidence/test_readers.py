@@ -9,7 +9,7 @@ import pytest
 
 from gateway.evidence.pages import MAX_PAGE_BYTES, TIMEOUT_S, Silent
 from gateway.evidence.readers import Engine, open_engines
-from gateway.settings import BackendSettings, ModelSettings, TritonSettings, VLLMSettings
+from gateway.settings import BackendSettings, ModelSettings, RelaySettings, TritonSettings, VLLMSettings
 from tests.engines.wires.servers import free_ports, serving
 from tests.evidence.pages_server import PagesServer
 
@@ -61,13 +61,26 @@ async def test_vllm_tells_its_count_and_what_a_redeployment_would_change(pages: 
         }
 
 
+async def test_a_relay_tells_what_it_has_of_vllms_words(pages: PagesServer) -> None:
+    pages.pages = {"/prometheus": (200, COUNTS), "/v1/models": (200, CARD)}
+    relay = RelaySettings("sglang", pages.url, metrics_url=f"{pages.url}/prometheus", api_key="open-sesame")
+    async with one_engine(relay) as engine:
+        page = await engine.reader.read_metrics()
+        assert page is not None
+        assert engine.reader.count(page) == 5
+        assert await engine.reader.identify(page) == {"model": "m", "root": "/weights", "max_model_len": 1024}
+    assert set(pages.keys) == {"Bearer open-sesame"}
+    async with one_engine(RelaySettings("sglang", pages.url)) as engine:
+        assert await engine.reader.read_metrics() is None
+
+
 @pytest.mark.parametrize(
     ("version", "models"),
     [
         ((404, b""), (404, b"")),
         ((401, b'{"version":"no"}'), (401, CARD)),
         ((200, b"not JSON"), (200, b'["a list"]')),
-        ((200, b'{"version":7}'), (200, b'{"data":[]}')),
+        ((200, b'{"version":[7]}'), (200, b'{"data":[]}')),
         ((200, b"{}"), (200, b'{"data":["m"]}')),
         ((302, b""), (200, b'{"data":[{"id":null,"root":["x"]}]}')),
     ],
