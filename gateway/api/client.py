@@ -6,7 +6,7 @@ Speaks ASGI; where uvicorn serves, answers go past it (outlet.py). Knows nothing
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from types import TracebackType
+from typing import Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -18,6 +18,12 @@ from gateway.settings import LimitSettings
 
 class ClientLeft(Exception):
     """The client closed its connection, or took nothing for so long that we did. Not an error: nobody hears of it."""
+
+
+class OutletUser(Listener, Protocol):
+    """Who answers the client."""
+
+    outlet: Outlet
 
 
 class Client:
@@ -42,12 +48,13 @@ class Client:
         value = self._headers.get(name)
         return None if value is None else value.decode("latin-1")
 
-    def attached(self, listener: Listener) -> AbstractAsyncContextManager[Outlet]:
-        """The way out for as long as the request is worked on; on leaving, what was written has been handed over."""
+    def attached(self, user: OutletUser) -> AbstractAsyncContextManager[None]:
+        """Gives `user` a way out for as long as it works; on leaving, what it wrote has been handed over."""
         cycle = find_cycle(self._send)
         if cycle is None:
-            return self._attached_by_asgi(listener)
-        return _Direct(DirectOutlet(cycle, listener, self._limits.client_write_timeout_s))
+            return self._attached_by_asgi(user)
+        user.outlet = outlet = DirectOutlet(cycle, user, self._limits.client_write_timeout_s)
+        return outlet
 
     async def read_body(self) -> bytes:
         """Raises BodyTooLarge, without reading on, and ClientLeft."""
@@ -78,13 +85,13 @@ class Client:
         return message
 
     @asynccontextmanager
-    async def _attached_by_asgi(self, listener: Listener) -> AsyncIterator[Outlet]:
-        outlet = AsgiOutlet(self._send, listener, self._limits.client_write_timeout_s)
+    async def _attached_by_asgi(self, user: OutletUser) -> AsyncIterator[None]:
+        user.outlet = outlet = AsgiOutlet(self._send, user, self._limits.client_write_timeout_s)
         async with asyncio.TaskGroup() as tasks:
             watcher = tasks.create_task(self._watch(outlet))
             pump = tasks.create_task(outlet.pump())
             try:
-                yield outlet
+                yield
                 await pump
             finally:
                 pump.cancel()
@@ -98,20 +105,3 @@ class Client:
     def _check_size(self, size: int) -> None:
         if size > self._limits.max_body_bytes:
             raise BodyTooLarge(f"The body is larger than {self._limits.max_body_bytes} bytes.")
-
-
-class _Direct:
-    """Nothing to wait for: the transport has what was written."""
-
-    __slots__ = ("_outlet",)
-
-    def __init__(self, outlet: DirectOutlet) -> None:
-        self._outlet = outlet
-
-    async def __aenter__(self) -> Outlet:
-        return self._outlet
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._outlet.release()

@@ -72,18 +72,17 @@ class Inference:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(scope, receive, send, self._limits)
         reply = Reply(self._ids.mint(), self._metrics.clock)
-        failure: Exception | None = None
-        body = b""
         try:
             self._check_route(client)
             body = await client.read_body()
         except ClientLeft:
             return
         except GatewayError as error:
-            failure = error
-        async with client.attached(reply) as outlet:
-            reply.outlet = outlet
-            await self._answer(client, body, reply, failure)
+            async with client.attached(reply):
+                self._refuse(reply, error)
+        else:
+            async with client.attached(reply):
+                await self._answer(client, body, reply)
 
     def _check_route(self, client: Client) -> None:
         path = client.path
@@ -96,16 +95,11 @@ class Inference:
         if client.method != method:
             raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
 
-    async def _answer(self, client: Client, body: bytes, reply: Reply, failure: Exception | None) -> None:
+    async def _answer(self, client: Client, body: bytes, reply: Reply) -> None:
         """Whatever happens is said to the client here; nothing is raised."""
         self._replies.add(reply)
         try:
-            if failure is not None:
-                raise failure
-            if client.method == "GET":
-                self._show_models(client, reply)
-            else:
-                await self._place(await self._understand(client, body, reply), reply)
+            await self._answer_by_path(client, body, reply)
         except ClientLeft:
             pass
         except GatewayError as error:
@@ -117,32 +111,36 @@ class Inference:
         finally:
             self._replies.discard(reply)
 
-    def _show_models(self, client: Client, reply: Reply) -> None:
+    async def _answer_by_path(self, client: Client, body: bytes, reply: Reply) -> None:
+        if client.method == "POST":
+            await self._place(await self._understand(client, body, reply), reply)
+            return
         model = client.path.removeprefix(MODELS).removeprefix("/")
         reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
 
     async def _understand(self, client: Client, body: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
-        pin, run = read_pin(client, self._operator_key), read_run(client)
         if len(body) <= INLINE_BODY_BYTES:
-            return self._read(client, body, Envelope(reply.request_id, int(time.time()), pin, run))
-        return await asyncio.to_thread(self._read, client, body, Envelope(reply.request_id, int(time.time()), pin, run))
+            return self._read(client, body, reply)
+        return await asyncio.to_thread(self._read, client, body, reply)
 
-    def _read(self, client: Client, raw: bytes, envelope: Envelope) -> Work:
+    def _read(self, client: Client, raw: bytes, reply: Reply) -> Work:
         document = parse_json(raw)
         lane = self._lanes.get(str(document.get("model")))
+        pin, run = read_pin(client, self._operator_key), read_run(client)
         if isinstance(lane, RelayLane):
-            return RelayWork(_as_it_came(client, raw, read_model(document), envelope), lane)
+            model = read_model(document)
+            return RelayWork(RelayRequest(reply.request_id, model, client.target, client.fields, raw, pin, run), lane)
         if client.path in RELAYED_ONLY:
             raise _not_served(client.path, read_model(document), lane)
         body = parse_body(BODIES[client.path], document)
         if lane is None:
             raise unknown_model(body.model)
-        ask = translate(body, lane.language, envelope)
+        ask = translate(body, lane.language, Envelope(reply.request_id, int(time.time()), pin, run))
         return TokenWork(ask.request, ask, lane)
 
     async def _place(self, work: Work, reply: Reply) -> None:
-        """Hold a lease for as long as the answer lasts. The only retry: once, elsewhere, while nothing has been sent."""
+        """Hold a lease for as long as the answer lasts; retry once, elsewhere, while nothing has been sent."""
         avoid: frozenset[str] = frozenset()
         while True:
             try:
@@ -174,18 +172,6 @@ class Inference:
         if reply.backend is None:
             self._metrics.refuse(error)
         reply.refuse(error)
-
-
-def _as_it_came(client: Client, raw: bytes, model: str, envelope: Envelope) -> RelayRequest:
-    return RelayRequest(
-        request_id=envelope.request_id,
-        model=model,
-        path=client.target,
-        fields=client.fields,
-        body=raw,
-        pin=envelope.pin,
-        run=envelope.run,
-    )
 
 
 def _not_served(path: str, model: str, lane: Lane | None) -> GatewayError:

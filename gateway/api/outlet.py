@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from http import HTTPStatus
+from types import TracebackType
 from typing import Any, Protocol, cast
 
 from starlette.types import Message, Send
@@ -165,11 +166,17 @@ class DirectOutlet:
         self._complete()
 
     def cut(self) -> None:
-        self.release()
+        self._listener = None
         self._transport.abort()
 
-    def release(self) -> None:
-        """Nobody listens any more."""
+    # An async context manager that waits for nothing: the transport has what was written.
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._listener = None
 
     # What the protocol tells it.

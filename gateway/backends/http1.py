@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._start += data
         while (split := split_head(self._start)) is not None:
             head, self._start = split
-            if head.is_final:
+            if head.status >= 200:  # a 1xx only announces the answer
                 rest, self._start = self._start, b""
                 self._begin(exchange, head, rest)
                 return

@@ -3,60 +3,66 @@
 Bytes in, cut anywhere; heads, payload and ends out. Knows no socket. Everything that is not HTTP is a NotHTTP.
 """
 
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
-
-Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+SPACE = 0x20
+FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
 
 
 class NotHTTP(ValueError):
     """The server sent something else."""
 
 
-@dataclass(frozen=True, slots=True)
 class Head:
-    """An answer's status and header fields; names in lower case, values without the space around them."""
+    """An answer's status and header fields; names in lower case, values without the space around them.
 
-    status: int
-    fields: Fields
-    is_http11: bool = True
+    `length`: content-length, if that is what frames the body. `keeps_open`: the connection may carry another answer.
+    """
 
-    def find(self, name: bytes) -> bytes | None:
-        return next((value for field, value in self.fields if field == name), None)
+    __slots__ = ("content_type", "fields", "is_chunked", "keeps_open", "length", "status")
 
-    @property
-    def is_final(self) -> bool:
-        """A 1xx only announces the answer."""
-        return self.status >= 200
+    def __init__(self, status: int, *, keeps_open: bool) -> None:
+        self.status = status
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.keeps_open = keeps_open
+        self.content_type = b""
+        self.length: int | None = 0 if status in {204, 304} else None
+        self.is_chunked = False
 
-    @property
-    def keeps_open(self) -> bool:
-        connection = (self.find(b"connection") or b"").lower()
-        return b"close" not in connection if self.is_http11 else b"keep-alive" in connection
+    def add(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name, value))
+        if name not in FRAMING:
+            return
+        if name == b"content-type":
+            self.content_type = value
+        elif name == b"connection":
+            self.keeps_open = b"close" not in value.lower() and (self.keeps_open or b"keep-alive" in value.lower())
+        elif name == b"transfer-encoding":
+            self.is_chunked = value.lower().endswith(b"chunked")
+        else:
+            self._set_length(value)
 
     def body(self) -> "Body":
-        """How the body that follows is framed. Raises NotHTTP."""
-        encoding = self.find(b"transfer-encoding")
-        if self.status in {204, 304}:
-            return Sized(0)
-        if encoding is not None:
-            return Chunked() if encoding.lower().endswith(b"chunked") else Endless()
-        length = self.find(b"content-length")
-        if length is None:
-            return Endless()
-        if not length.isdigit():
+        """How the body that follows is framed."""
+        if self.is_chunked:  # it overrules content-length
+            self.length = None
+            return Chunked()
+        return Endless() if self.length is None else Sized(self.length)
+
+    def _set_length(self, value: bytes) -> None:
+        if not value.isdigit():
             raise NotHTTP("content-length")
-        return Sized(int(length))
+        if self.status not in {204, 304}:
+            self.length = int(value)
 
 
 def split_head(data: bytes) -> tuple[Head, bytes] | None:
     """The head and what follows it; None while it is incomplete. Raises NotHTTP."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
-        if len(data) > MAX_HEAD_BYTES or not b"HTTP/1.".startswith(data[:7]):
+        if len(data) > MAX_HEAD_BYTES or not data.startswith(b"HTTP/1."[: len(data)]):
             raise NotHTTP("head")
         return None
     return _parse_head(data[:end]), data[end + 4 :]
@@ -64,21 +70,20 @@ def split_head(data: bytes) -> tuple[Head, bytes] | None:
 
 def _parse_head(block: bytes) -> Head:
     status_line, *lines = block.split(b"\r\n")
-    version, _, rest = status_line.partition(b" ")
+    version, code = status_line[:9], status_line[9:12]
     # 101 would switch to a protocol that nobody asked for.
-    if version not in {b"HTTP/1.1", b"HTTP/1.0"} or not rest[:3].isdigit() or len(rest) < 3 or rest[:3] == b"101":
+    if version not in {b"HTTP/1.1 ", b"HTTP/1.0 "} or not code.isdigit() or len(code) < 3 or code == b"101":
         raise NotHTTP("status line")
     # A bare CR or LF inside a value would begin a header, or an answer, of its own in what is passed on.
     if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines):
         raise NotHTTP("line ends")
-    return Head(int(rest[:3]), tuple([_parse_field(line) for line in lines]), version == b"HTTP/1.1")
-
-
-def _parse_field(line: bytes) -> tuple[bytes, bytes]:
-    name, colon, value = line.partition(b":")
-    if not colon or not name or name[:1].isspace() or name[-1:].isspace():
-        raise NotHTTP("header field")
-    return name.lower(), value.strip()
+    head = Head(int(code), keeps_open=version == b"HTTP/1.1 ")
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name[0] <= SPACE or name[-1] <= SPACE:
+            raise NotHTTP("header field")
+        head.add(name.lower(), value.strip())
+    return head
 
 
 class Body(Protocol):

@@ -37,17 +37,18 @@ NOT_SENT_BACK = HOP_BY_HOP | {b"date", b"server", b"x-request-id"}
 
 PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
 COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
-FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
+FINISH_REASON = re.compile(rb'\s*:\s*"(\w+)"')
 FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy in front of an engine that is not there
+ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine may do better
 
 
 class Relayed:
     """One answer on its way from an engine to a client; a connection's Receiver and the lane's RelayCall at once."""
 
     __slots__ = (
-        "_before", "_exchange", "_head", "_held", "_is_framed", "_is_over", "_is_paused", "_is_stream", "_last", "_pool",
-        "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
+        "_before", "_exchange", "_head", "_held", "_is_framed", "_is_over", "_is_paused", "_is_stream", "_last",
+        "_pool", "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
     )  # fmt: skip
 
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
@@ -90,8 +91,10 @@ class Relayed:
 
     @property
     def finish_reason(self) -> str | None:
-        found = FINISH_REASON.findall(self._before + self._last)
-        return found[-1].decode() if found else None
+        end = self._before + self._last
+        # The last chunk that has one; the usage chunk after it has none.
+        found = FINISH_REASON.match(end, end.rfind(b'"finish_reason"') + len(b'"finish_reason"'))
+        return found[1].decode() if found else None
 
     # http1.Receiver
 
@@ -99,12 +102,10 @@ class Relayed:
         assert self._exchange is not None  # it is the one that calls
         self._head = head
         self.status = head.status
-        self._is_framed = self._sink.takes_chunks and isinstance(head.body(), Chunked)
-        self._exchange.takes_framing = self._is_framed
-        is_events = (head.find(b"content-type") or b"").startswith(b"text/event-stream")
-        self._is_stream = is_events and head.status == HTTPStatus.OK
-        if (error := self._pool.refusal(head.status)) is not None:
-            self.fail(error)
+        self._is_framed = self._exchange.takes_framing = self._sink.takes_chunks and head.is_chunked
+        self._is_stream = head.status == 200 and head.content_type.startswith(b"text/event-stream")
+        if head.status in ELSEWHERE:
+            self.fail(self._pool.refusal(head.status))
 
     def body(self, data: bytes) -> None:
         self.last = time.monotonic()
@@ -185,8 +186,7 @@ class Relayed:
         assert head is not None  # a body comes after its head
         self.first = self.last or time.monotonic()
         fields = [field for field in head.fields if field[0] not in NOT_SENT_BACK]
-        length = head.find(b"content-length")
-        self._sink.begin(self.status, fields, None if length is None else int(length), is_framed=self._is_framed)
+        self._sink.begin(self.status, fields, head.length, is_framed=self._is_framed)
         self._write = self._sink.write
         held, self._held = self._held, b""
         if held:
@@ -196,8 +196,8 @@ class Relayed:
 
     def _refuse(self, status: int, body: bytes) -> None:
         """What an event reported, as the status that it names."""
-        if status >= 500 or self._pool.refusal(status) is not None:
-            self.fail(self._pool.refusal(status) or BackendError(f"{self._pool.name} failed"))
+        if status in ELSEWHERE or status >= 500:
+            self.fail(self._pool.refusal(status))
             return
         self._leave()
         self.status = status
@@ -265,13 +265,13 @@ class RelayServer:
         values = (request.path.encode(), self._own_fields, request.request_id.encode(), len(request.body))
         return head % (*values, b"".join(lines)) + request.body
 
-    def refusal(self, status: int) -> BackendUnavailable | None:
-        """What a status says of the engine rather than of the request, if it does: worth trying elsewhere."""
+    def refusal(self, status: int) -> GatewayError:
+        """What a status says of the engine rather than of the request."""
         if status in FULL:
             return BackendFull(f"{self.name} is full or not ready")
         if status in AWAY:
             return BackendUnavailable(f"{self.name} is not there")
-        return None
+        return BackendError(f"{self.name} failed")
 
 
 def _count(pattern: re.Pattern[bytes], usage: bytes) -> int:
