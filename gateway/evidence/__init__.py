@@ -4,11 +4,12 @@ Figures to show and to warn by, never to route by; an engine that tells nothing 
 """
 
 from gateway.evidence.board import Board, BoardSpans
-from gateway.evidence.fingerprint import Change, find_changes
+from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
+from gateway.evidence.gather import Routing, gathering
 from gateway.evidence.readers import open_engines
 from gateway.evidence.stale import StaleWarning
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
-from gateway.evidence.watch import Ledger, Watch, watching
+from gateway.evidence.watch import Watch, watching
 
 __all__ = [
     "UNKNOWN",
@@ -16,12 +17,14 @@ __all__ = [
     "BoardSpans",
     "Change",
     "Evidence",
+    "Fingerprint",
     "Identity",
-    "Ledger",
     "Place",
+    "Routing",
     "StaleWarning",
     "Watch",
     "find_changes",
+    "gathering",
     "open_engines",
     "watching",
 ]

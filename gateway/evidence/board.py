@@ -3,13 +3,13 @@
 In: Evidence from the worker that watches engines. Out: Evidence in any worker.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Self
 
 import orjson
 
-from gateway.evidence.fingerprint import Change, find_changes
+from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
 from gateway.shared import Plan, Seat, Span
 
@@ -64,8 +64,9 @@ class Board:
             words[GENERATION] = generation
 
     def read(self, place: Place) -> Evidence:
-        """UNKNOWN before the first was published."""
-        words = self._words[place]
+        """UNKNOWN before the first was published, and for a place that nobody watches."""
+        if (words := self._words.get(place)) is None:
+            return UNKNOWN
         with self._lock:
             current = words[GENERATION] % 2
             text = bytes(self._texts[place][current][: words[LENGTH + current]])
@@ -75,6 +76,6 @@ class Board:
         """Who serves a model, by backend."""
         return {place.backend: self.read(place).identity for place in self.places if place.model == model}
 
-    def find_changes(self, model: str, fingerprint: Mapping[str, Identity] | None) -> tuple[Change, ...]:
+    def find_changes(self, model: str, fingerprint: Fingerprint | None) -> tuple[Change, ...]:
         """How a model's engines differ from those that a policy was measured on; without a fingerprint they do not."""
         return find_changes(fingerprint or {}, self.engines(model))

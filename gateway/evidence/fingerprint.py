@@ -4,9 +4,11 @@ In: identities as recorded and as they are now. Out: what differs.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gateway.evidence.values import Identity
+
+Fingerprint: TypeAlias = Mapping[str, Identity]  # by backend
 
 
 class Change(NamedTuple):
@@ -21,7 +23,7 @@ class Change(NamedTuple):
         return f"{self.backend} {self.field} was {self.old}, is {self.new}"
 
 
-def find_changes(recorded: Mapping[str, Identity], live: Mapping[str, Identity]) -> tuple[Change, ...]:
+def find_changes(recorded: Fingerprint, live: Fingerprint) -> tuple[Change, ...]:
     """In the recorded order. What only one side knows is no change: unknown is not different."""
     return tuple(
         change for backend in recorded for change in _compare(backend, recorded[backend], live.get(backend, {}))

@@ -45,7 +45,7 @@ def attach() -> Attach:
 
 def test_what_one_worker_publishes_every_worker_reads(attach: Attach) -> None:
     writer, reader = attach(0), attach(1)
-    assert reader.read(VLLM) == UNKNOWN
+    assert reader.read(VLLM) == reader.read(Place("m", "elsewhere")) == UNKNOWN
     writer.publish(VLLM, TOLD)
     assert (reader.read(VLLM), writer.read(VLLM), reader.read(OTHER)) == (TOLD, TOLD, UNKNOWN)
     longest = Evidence({f"field{number}": "\x01" * 256 for number in range(12)})

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evidence import Change, Evidence, Place, Watch, open_engines, watching
-from gateway.evidence.stale import StaleWarning
+from gateway.evidence import Change, Evidence, Place, StaleWarning, Watch, open_engines, watching
 from gateway.settings import EvidenceSettings, ModelSettings, VLLMSettings
 from tests.evidence.pages_server import PagesServer
 from tests.fakes.sink import settled
