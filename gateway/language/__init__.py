@@ -2,6 +2,7 @@
 
 from gateway.language.decoder import TextDecoder
 from gateway.language.directory import UnusableTokenizer
+from gateway.language.encoder import Draft
 from gateway.language.model import ModelLanguage
 
-__all__ = ["ModelLanguage", "TextDecoder", "UnusableTokenizer"]
+__all__ = ["Draft", "ModelLanguage", "TextDecoder", "UnusableTokenizer"]

@@ -1,0 +1,105 @@
+"""Chats come out as transformers' `apply_chat_template` renders them, and refusals name what the template said."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage
+from gateway.language.template import ChatTemplate
+from tests.language.small_models import Model
+
+Chat = list[dict[str, Any]]  # Any: JSON values
+
+QUESTION = {"role": "user", "content": "What is 2 < 3 && \u00e9?"}
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": [None, True, 2.5, "\u00fc"]}}}
+CHATS: Mapping[str, Chat] = {
+    "question": [QUESTION],
+    "system": [
+        {"role": "system", "content": " Be brief. "},
+        QUESTION,
+        {"role": "assistant", "content": "Yes."},
+        QUESTION,
+    ],
+    "null fields": [{"role": "user", "content": "hello", "name": None, "tool_calls": None}],
+    "tool call": [QUESTION, {"role": "assistant", "content": "calling", "tool_calls": [CALL]}],
+    "reasoning": [QUESTION, {"role": "assistant", "content": "Yes.", "reasoning": "two is less"}, QUESTION],
+    "thinking": [QUESTION, {"role": "assistant", "content": "Yes.", "thinking": "two is less"}, QUESTION],
+    "reasoning by two names": [
+        QUESTION,
+        {"role": "assistant", "content": "a", "thinking": "t", "reasoning_content": "r"},
+    ],
+    "spaces": [{"role": "user", "content": "\n\n  lines \n"}],
+}
+TEMPLATES = {
+    "everything": (
+        "{{ messages | tojson }}{{ add_generation_prompt }}{{ tools is none }}{{ documents is none }}{{ bos_token }}"
+    ),
+    "sorted": "{% for m in messages %}{{ m | tojson(indent=2, sort_keys=True) }}{% endfor %}{{ eos_token }}",
+    "control": (
+        "{%- set ns = namespace(last='') -%}\n{% for m in messages %}\n"
+        "  {% if m.role == 'system' %}{% continue %}{% endif %}\n"
+        "    {{- m['content'] | trim }}{% set ns.last = m.role %}\n{% endfor %}\n{{ ns.last }}{{ dict(a=1) }}"
+    ),
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+    "reasoning": (
+        "{% for m in messages %}{{ m.reasoning_content or '-' }}{{ m.thinking or '-' }}{{ m.reasoning or '-' }}"
+        "{% endfor %}"
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def tokenizer(byte_level: Model) -> PreTrainedTokenizerFast:
+    loaded = AutoTokenizer.from_pretrained(byte_level.directory)
+    assert isinstance(loaded, PreTrainedTokenizerFast)
+    loaded.bos_token = "<|endoftext|>"
+    return loaded
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("chat", CHATS)
+def test_chat_is_rendered_as_by_transformers(tokenizer: PreTrainedTokenizerFast, template: str, chat: str) -> None:
+    tokenizer.chat_template = TEMPLATES[template]
+    theirs = tokenizer.apply_chat_template(CHATS[chat], tokenize=False, add_generation_prompt=True)
+    assert ChatTemplate(tokenizer).render(CHATS[chat]) == theirs
+
+
+def test_messages_are_left_as_they_were(tokenizer: PreTrainedTokenizerFast) -> None:
+    before = json.dumps(CHATS)
+    tokenizer.chat_template = TEMPLATES["everything"]
+    for chat in CHATS.values():
+        ChatTemplate(tokenizer).render(chat)
+    assert json.dumps(CHATS) == before
+
+
+@pytest.mark.parametrize(
+    "expression", ["messages.append(1)", "messages[0].update(a=1)", "messages.__class__.__mro__[1]"]
+)
+def test_template_stays_in_its_sandbox(tokenizer: PreTrainedTokenizerFast, expression: str) -> None:
+    tokenizer.chat_template = "{{ " + expression + " }}"
+    with pytest.raises(InvalidRequest, match="chat template"):
+        ChatTemplate(tokenizer).render([QUESTION])
+
+
+def test_model_with_several_templates_uses_its_default(byte_level: Model, tmp_path: Path) -> None:
+    assert render_with(byte_level, tmp_path, {"default": "D", "tool_use": "T"}) == [*byte_level.encode("D")]
+
+
+def test_model_with_several_templates_and_no_default_has_none_for_chats(byte_level: Model, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="no chat template"):
+        render_with(byte_level, tmp_path, {"rag": "R", "tool_use": "T"})
+
+
+def render_with(model: Model, directory: Path, templates: Mapping[str, str]) -> Sequence[int]:
+    shutil.copytree(model.directory, directory, dirs_exist_ok=True)
+    (directory / "chat_template.jinja").unlink()
+    config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config["chat_template"] = [{"name": name, "template": template} for name, template in templates.items()]
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return list(ModelLanguage.load(directory).render_chat([QUESTION]).token_ids)
