@@ -20,6 +20,7 @@ from gateway.backends.vllm import VLLMBackend
 from gateway.core import Backend, TokenBackend
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
+from gateway.node import Node
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.settings import BackendSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
@@ -39,10 +40,11 @@ class App:
         await (self.inference if is_inference else self.operator)(scope, receive, send)
 
 
-def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet]) -> App:
-    """Join rooms that exist already."""
-    router = Router(fleets)
-    metrics = Metrics(router.state)
+def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
+    """Join rooms that exist already; without a `node` this process is the only worker."""
+    node = node or Node.alone(settings)
+    router = Router(fleets, node.roster)
+    metrics = Metrics(router.state, node.tally, node.roster)
     operator = FastAPI(title="Crossover", version=__version__)
     install_operator(operator, router, metrics, settings.operator_key)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
@@ -51,8 +53,12 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
 
 
 @asynccontextmanager
-async def open_app(settings: Settings) -> AsyncIterator[App]:
-    """A gateway that runs: languages loaded, backends open and probed. Raises UnusableTokenizer."""
+async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterator[App]:
+    """A gateway that runs: languages loaded, backends open and probed. Raises UnusableTokenizer.
+
+    `node`: what this worker shares with others; without it this process is the only one.
+    """
+    node = node or Node.alone(settings)
     async with AsyncExitStack() as stack:
         lanes: dict[str, Lane] = {}
         fleets = []
@@ -62,9 +68,10 @@ async def open_app(settings: Settings) -> AsyncIterator[App]:
             for backend in backends.values():
                 stack.push_async_callback(backend.aclose)
             lanes[model.id] = lane
-            fleets.append(Fleet(model, backends, settings.probe))
-        app = compose(settings, lanes, fleets)
+            fleets.append(Fleet(model, backends, settings.probe, ledger=node.ledgers[model.id]))
+        app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
+        await stack.enter_async_context(app.metrics.noting_tasks())
         yield app
 
 
@@ -102,8 +109,9 @@ def _context_length(lane: Lane) -> int | None:
 class Gateway:
     """The ASGI app of `build_app`: an App for as long as the server lives."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, node: Node | None = None) -> None:
         self._settings = settings
+        self._node = node
         self._app: App | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +125,7 @@ class Gateway:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
         try:
-            async with open_app(self._settings) as self._app:
+            async with open_app(self._settings, self._node) as self._app:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()  # lifespan.shutdown
         except UnusableTokenizer as exc:
@@ -131,6 +139,6 @@ class Gateway:
             self._app.inference.give_up()
 
 
-def build_app(settings: Settings) -> Gateway:
-    """An ASGI app for any server that speaks the lifespan protocol."""
-    return Gateway(settings)
+def build_app(settings: Settings, node: Node | None = None) -> Gateway:
+    """An ASGI app for any server that speaks the lifespan protocol; with a `node`, one of its workers."""
+    return Gateway(settings, node)

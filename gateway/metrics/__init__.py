@@ -2,5 +2,6 @@
 
 from gateway.metrics.observation import CANCELLED, Observation
 from gateway.metrics.registry import CONTENT_TYPE, Metrics
+from gateway.metrics.tally import Tally, TallySpans
 
-__all__ = ["CANCELLED", "CONTENT_TYPE", "Metrics", "Observation"]
+__all__ = ["CANCELLED", "CONTENT_TYPE", "Metrics", "Observation", "Tally", "TallySpans"]

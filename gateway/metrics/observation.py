@@ -3,50 +3,61 @@
 In: sink calls. Out: the same calls, and one report at the end. Knows no Prometheus.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from gateway.core import FinishReason, Sink
+from gateway.core import FinishReason, GenerateRequest, Route, Sink
 from gateway.errors import GatewayError
 
 CANCELLED = "cancelled"
 
 
-class Timing:
-    """When the first and the last token of an answer came, and how many there were."""
+class Recorder(Protocol):
+    """Who is told how an attempt ended. Times are `clock`'s seconds."""
 
-    __slots__ = ("first", "last", "started", "tokens")
+    def clock(self) -> float: ...
 
-    def __init__(self, started: float) -> None:
-        self.started = started
-        self.first: float | None = None
-        self.last = started
-        self.tokens = 0
+    def record(self, observation: "Observation", outcome: str) -> None: ...
 
 
 class Observation:
     """The pipe: passes every sink call on, and reports once, at the end. Leaving it unfinished means `cancelled`.
 
-    Per `tokens` call it costs one clock reading and two additions; all else waits for the end.
+    Per `tokens` call it costs one clock reading and an addition; all else waits for the end. `first`: when the first
+    token came, None before that.
     """
 
-    __slots__ = ("_clock", "_record", "_sink", "_timing")
+    __slots__ = (
+        "_clock",
+        "_is_over",
+        "_recorder",
+        "_sink",
+        "completion_tokens",
+        "first",
+        "last",
+        "request",
+        "route",
+        "started",
+    )
 
-    def __init__(
-        self, sink: Sink, timing: Timing, clock: Callable[[], float], record: Callable[[Timing, str], None]
-    ) -> None:
+    def __init__(self, request: GenerateRequest, route: Route, sink: Sink, recorder: Recorder, started: float) -> None:
+        self.request = request
+        self.route = route
+        self.started = started
+        self.first: float | None = None
+        self.last = started
+        self.completion_tokens = 0
         self._sink = sink
-        self._timing = timing
-        self._clock = clock
-        self._record: Callable[[Timing, str], None] | None = record
+        self._recorder = recorder
+        self._clock = recorder.clock
+        self._is_over = False
 
     def tokens(self, token_ids: Sequence[int]) -> None:
-        timing = self._timing
-        timing.last = self._clock()
-        if timing.first is None:
-            timing.first = timing.last
-        timing.tokens += len(token_ids)
+        self.last = self._clock()
+        if self.first is None:
+            self.first = self.last
+        self.completion_tokens += len(token_ids)
         self._sink.tokens(token_ids)
 
     def finish(self, reason: FinishReason) -> None:
@@ -59,9 +70,9 @@ class Observation:
 
     def end(self, outcome: str) -> None:
         """Report how it ended; the first word counts. For ends the backend does not know of, such as a stop string."""
-        if (record := self._record) is not None:
-            self._record = None
-            record(self._timing, outcome)
+        if not self._is_over:
+            self._is_over = True
+            self._recorder.record(self, outcome)
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
-from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView
+from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView, WorkerView
 from gateway.routing import Router
 
 logger = logging.getLogger(__name__)
@@ -17,8 +17,12 @@ def admin_routes(router: Router) -> APIRouter:
 
     @routes.get("/state")
     async def read_state() -> StateView:
-        """Every model: what is in flight where, the side the policy stands on, and the history of policies."""
-        return StateView(version=__version__, models=[ModelView.of(state) for state in router.state()])
+        """Every worker, and every model: what is in flight where, where its policy stands, and the history of it."""
+        return StateView(
+            version=__version__,
+            workers=[WorkerView.of(worker) for worker in router.workers()],
+            models=[ModelView.of(state) for state in router.state()],
+        )
 
     @routes.get("/policy")
     async def read_policy(model: Annotated[str | None, Query()] = None) -> PolicyView:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord
+from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 from gateway.settings import PolicySection
 
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -107,8 +107,23 @@ class ModelView(BaseModel):
         )
 
 
+class WorkerView(BaseModel):
+    """A worker process, since when it runs, and how many requests of all models it has in flight."""
+
+    index: int
+    pid: int
+    started: datetime
+    in_flight: int
+
+    @classmethod
+    def of(cls, worker: WorkerState) -> Self:
+        started = datetime.fromtimestamp(worker.started, UTC)
+        return cls(index=worker.index, pid=worker.pid, started=started, in_flight=worker.in_flight)
+
+
 class StateView(BaseModel):
     version: str
+    workers: list[WorkerView]
     models: list[ModelView]
 
 

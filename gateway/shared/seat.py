@@ -20,9 +20,9 @@ class Seat:
     workers: int = 1
 
     @classmethod
-    def alone(cls, size: int) -> Self:
-        """The only worker there is, in a map of its own."""
-        return cls(Memory.private(size), NodeLock(None))
+    def alone(cls, size: int, workers: int = 1) -> Self:
+        """The only worker there is, in a map of its own; rows for more than one stay empty."""
+        return cls(Memory.private(size), NodeLock(None), workers=workers)
 
     @classmethod
     def found(cls, size: int, workers: int) -> Self:

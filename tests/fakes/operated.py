@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.core import GenerateRequest, Prompt, SamplingParams
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, Tally
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
@@ -53,7 +53,7 @@ class Operated:
                 yield
 
         app = FastAPI(lifespan=lifespan)
-        install_operator(app, self.router, Metrics(self.router.state), self.key)
+        install_operator(app, self.router, Metrics(self.router.state, Tally.alone(self.backends)), self.key)
         return app
 
     @contextmanager

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingParams
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
 from tests.fakes.backend import ScriptedBackend
@@ -34,7 +34,7 @@ class Scene:
         self.fleet = Fleet(ModelSettings("llama", Path(), {}, POLICY), backends, ProbeSettings())
         self.router = Router([self.fleet])
         self.clock = Clock()
-        self.metrics = Metrics(self.router.state, self.clock)
+        self.metrics = Metrics(self.router.state, Tally.alone({"llama": list(backends)}), clock=self.clock)
 
     def request(self, run: str | None = None) -> GenerateRequest:
         return GenerateRequest("id", "llama", Prompt((1, 2, 3)), SamplingParams(max_tokens=9), (0,), run=run)

@@ -1,0 +1,57 @@
+"""Outcomes and error codes as small numbers that all workers share, given out as they first occur.
+
+Which codes there are is for the rooms that raise them to know; here there is only a bound on how many.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from gateway.shared import Plan, Seat, Span
+
+CAPACITY = 64
+NAME_BYTES = 48
+OTHER = 0  # what comes when all are taken
+OTHER_NAME = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class NameSpans:
+    count: Span
+    names: Span
+
+    @classmethod
+    def lay(cls, plan: Plan) -> Self:
+        return cls(plan.words(1), plan.raw(CAPACITY * NAME_BYTES))
+
+
+class Names:
+    """`number` costs a look into a dict, but for the first time a worker meets a name."""
+
+    def __init__(self, spans: NameSpans, seat: Seat) -> None:
+        self._lock = seat.lock
+        self._count = seat.memory.ints(spans.count)
+        self._names = seat.memory.raw(spans.names)
+        self._known: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        found = self._known.get(name)
+        return self._learn(name) if found is None else found
+
+    def read(self) -> list[str]:
+        """All names so far, by their numbers."""
+        places = (self._names[index * NAME_BYTES : (index + 1) * NAME_BYTES] for index in range(1, 1 + self._count[0]))
+        return [OTHER_NAME, *(bytes(place).rstrip(b"\0").decode() for place in places)]
+
+    def _learn(self, name: str) -> int:
+        with self._lock:
+            names = self.read()
+            number = names.index(name) if name in names else self._add(name.encode(), len(names))
+        self._known[name] = number
+        return number
+
+    def _add(self, name: bytes, number: int) -> int:
+        if number >= CAPACITY or len(name) > NAME_BYTES:
+            return OTHER
+        self._names[number * NAME_BYTES : number * NAME_BYTES + len(name)] = name
+        self._count[0] = number  # only now is it there
+        return number

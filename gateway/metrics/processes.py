@@ -1,0 +1,48 @@
+"""What the operating system and the event loops say of the node's processes, one series per worker."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+class Process(Protocol):
+    """A live worker; shared's Member has it all."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+
+
+class WorkerCollector(Collector):
+    """`tasks`: how many a worker's event loop had alive when it last said so."""
+
+    def __init__(self, read_workers: Callable[[], Sequence[Process]], tasks: Callable[[int], int]) -> None:
+        self._read_workers = read_workers
+        self._tasks = tasks
+
+    def collect(self) -> Iterator[Metric]:
+        workers = self._read_workers()
+        tasks = GaugeMetricFamily("crossover_tasks", "Tasks alive on the event loop", labels=["worker"])
+        for worker in workers:
+            tasks.add_metric([str(worker.index)], self._tasks(worker.index))
+        yield tasks
+        yield from _collect_processes(workers)
+
+    def describe(self) -> Iterator[Metric]:
+        """Empty: names are this module's own, the registry need not collect to learn them."""
+        return iter(())
+
+
+def _collect_processes(workers: Sequence[Process]) -> Iterator[Metric]:
+    families: dict[str, Metric] = {}
+    for worker in workers:
+        collector = ProcessCollector(pid=lambda pid=worker.pid: pid, registry=None)  # type: ignore[misc]  # typed without default
+        for metric in collector.collect():
+            family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                family.add_sample(sample.name, {"worker": str(worker.index)}, sample.value)
+    yield from families.values()

@@ -1,0 +1,139 @@
+"""Every number of the node's traffic in shared memory: a row per worker, each word written by that worker alone.
+
+In: one call when an attempt ends. Out: sums over the rows. A worker that takes over a dead one's row counts on from
+there, so no counter ever goes back. Knows no Prometheus.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from gateway.metrics.names import CAPACITY, Names, NameSpans
+from gateway.shared import Plan, Seat, Span
+
+Backends: TypeAlias = Mapping[str, Collection[str]]  # of each model
+
+TTFT_BUCKETS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+TPOT_BUCKETS_S = (0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5)
+E2E_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300)
+
+# Words of a row: first the worker's own, then refusals by code, then for every backend of every model its traffic twice
+# (users' and runs') and three histograms.
+TASKS, REFUSED = 0, 1
+PROMPT, COMPLETION, EVENTS, OUTCOMES = range(4)  # words of a traffic
+TRAFFIC_WORDS = OUTCOMES + CAPACITY
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """A count for each bucket, one for what lies beyond them, and the sum; `start` is the first word in a row."""
+
+    start: int
+    bounds: Sequence[float]
+
+    @property
+    def sum(self) -> int:
+        return self.start + len(self.bounds) + 1
+
+    @property
+    def end(self) -> int:
+        return self.sum + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Where one backend of one model stands in a row."""
+
+    users: int
+    runs: int
+    ttft: Histogram
+    tpot: Histogram
+    e2e: Histogram
+
+    @classmethod
+    def at(cls, start: int) -> Self:
+        runs = start + TRAFFIC_WORDS
+        ttft = Histogram(runs + TRAFFIC_WORDS, TTFT_BUCKETS_S)
+        tpot = Histogram(ttft.end, TPOT_BUCKETS_S)
+        return cls(start, runs, ttft, tpot, Histogram(tpot.end, E2E_BUCKETS_S))
+
+
+def _place(backends: Backends) -> Mapping[tuple[str, str], Pair]:
+    labels = [(model, backend) for model, names in backends.items() for backend in names]
+    first = REFUSED + CAPACITY
+    words = Pair.at(first).e2e.end - first
+    return {label: Pair.at(first + index * words) for index, label in enumerate(labels)}
+
+
+@dataclass(frozen=True, slots=True)
+class TallySpans:
+    names: NameSpans
+    rows: tuple[Span, ...]
+
+    @classmethod
+    def lay(cls, plan: Plan, backends: Backends, workers: int) -> Self:
+        words = max((pair.e2e.end for pair in _place(backends).values()), default=REFUSED + CAPACITY)
+        return cls(NameSpans.lay(plan), tuple(plan.words(words) for _ in range(workers)))
+
+
+class Tally:
+    """`pairs` says where in a row what is counted; read sums with `total` and `seconds`."""
+
+    def __init__(self, backends: Backends, spans: TallySpans, seat: Seat) -> None:
+        self.pairs = _place(backends)
+        self.names = Names(spans.names, seat)
+        self._counts = [seat.memory.ints(span) for span in spans.rows]
+        self._sums = [seat.memory.floats(span) for span in spans.rows]
+        self._own_counts = self._counts[seat.index]
+        self._own_sums = self._sums[seat.index]
+
+    @classmethod
+    def alone(cls, backends: Backends) -> Self:
+        """For a process that is the only worker."""
+        plan = Plan()
+        spans = TallySpans.lay(plan, backends, workers=1)
+        return cls(backends, spans, Seat.alone(plan.size))
+
+    def count(self, traffic: int, outcome: str, prompt_tokens: int, completion_tokens: int, events: int = 0) -> None:
+        """One attempt more; `traffic` is a pair's `users` or `runs`."""
+        row = self._own_counts
+        row[traffic + OUTCOMES + self.names.number(outcome)] += 1
+        row[traffic + PROMPT] += prompt_tokens
+        row[traffic + COMPLETION] += completion_tokens
+        if events:
+            row[traffic + EVENTS] += events
+
+    def observe(self, histogram: Histogram, seconds: float) -> None:
+        start, bounds = histogram.start, histogram.bounds
+        self._own_counts[start + bisect_left(bounds, seconds)] += 1
+        self._own_sums[start + len(bounds) + 1] += seconds
+
+    def refuse(self, code: str) -> None:
+        self._own_counts[REFUSED + self.names.number(code)] += 1
+
+    def note_tasks(self, tasks: int) -> None:
+        self._own_counts[TASKS] = tasks
+
+    def total(self, word: int) -> int:
+        return sum(row[word] for row in self._counts)
+
+    def by_name(self, start: int) -> Iterator[tuple[str, int]]:
+        """Every name that was counted from `start` on, and how often."""
+        for number, name in enumerate(self.names.read()):
+            if count := self.total(start + number):
+                yield name, count
+
+    def seconds(self, histogram: Histogram) -> float:
+        return sum(row[histogram.sum] for row in self._sums)
+
+    def buckets(self, histogram: Histogram) -> list[tuple[float, int]]:
+        """Upper bounds, the last infinite, and how many were at most that."""
+        cumulative, buckets = 0, []
+        for index, bound in enumerate((*histogram.bounds, float("inf"))):
+            cumulative += self.total(histogram.start + index)
+            buckets.append((bound, cumulative))
+        return buckets
+
+    def tasks(self, worker: int) -> int:
+        return self._counts[worker][TASKS]

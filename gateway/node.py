@@ -1,0 +1,82 @@
+"""What the workers of one gateway share: which of them live, every model's ledger, and the tally of traffic.
+
+In: Settings, from which every process lays the same plan. Out: the shared things, for the rooms that use them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from gateway.metrics import Tally, TallySpans
+from gateway.routing import Ledger, LedgerSpans, first_policy
+from gateway.settings import Settings
+from gateway.shared import Plan, Roster, Seat, Span
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpans:
+    """Where everything lies in a map of `size` bytes."""
+
+    size: int
+    roster: Span
+    ledgers: Mapping[str, LedgerSpans]
+    tally: TallySpans
+
+    @classmethod
+    def lay(cls, settings: Settings) -> Self:
+        plan = Plan()
+        roster = Roster.plan(plan, settings.workers)
+        ledgers = {model.id: LedgerSpans.lay(plan, model.backends, settings.workers) for model in settings.models}
+        tally = TallySpans.lay(plan, _backends(settings), settings.workers)
+        return cls(plan.size, roster, ledgers, tally)
+
+
+class Node:
+    """One process's view of what all share. `fd` opens the map for others, None if there are none."""
+
+    def __init__(self, settings: Settings, spans: NodeSpans, seat: Seat) -> None:
+        self.seat = seat
+        self.fd = seat.memory.fd
+        self.roster = Roster(spans.roster, seat)
+        self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
+        self.tally = Tally(_backends(settings), spans.tally, seat)
+
+    @classmethod
+    def alone(cls, settings: Settings) -> Self:
+        """For a process that is the only worker, whatever the settings say."""
+        # The plan is laid for as many rows as they say; the others stay empty.
+        spans = NodeSpans.lay(settings)
+        node = cls(settings, spans, Seat.alone(spans.size, settings.workers))
+        node._begin(settings)
+        node.roster.enter()
+        return node
+
+    @classmethod
+    def found(cls, settings: Settings) -> Self:
+        """For the supervisor, before there is a worker: the map, with the configuration file's policies in force."""
+        spans = NodeSpans.lay(settings)
+        node = cls(settings, spans, Seat.found(spans.size, settings.workers))
+        node._begin(settings)
+        return node
+
+    @classmethod
+    def join(cls, settings: Settings, index: int, fd: int) -> Self:
+        """For worker `index` of a node that was founded on the same settings; `fd` opens its map."""
+        spans = NodeSpans.lay(settings)
+        node = cls(settings, spans, Seat.take(spans.size, settings.workers, index, fd))
+        node.roster.enter()
+        return node
+
+    def clear(self, index: int) -> None:
+        """Give back what a worker held that is dead; what it counted stays counted."""
+        self.roster.clear(index)
+        for ledger in self.ledgers.values():
+            ledger.clear(index)
+
+    def _begin(self, settings: Settings) -> None:
+        for model in settings.models:
+            self.ledgers[model.id].begin(*first_policy(model.policy, model.backends))
+
+
+def _backends(settings: Settings) -> Mapping[str, tuple[str, ...]]:
+    return {model.id: tuple(model.backends) for model in settings.models}
