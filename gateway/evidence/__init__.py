@@ -6,6 +6,7 @@ Figures to show and to warn by, never to route by; an engine that tells nothing 
 from gateway.evidence.board import Board, BoardSpans
 from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
 from gateway.evidence.gather import Routing, gathering
+from gateway.evidence.gauges import EvidenceCollector
 from gateway.evidence.readers import open_engines
 from gateway.evidence.stale import StaleWarning
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
@@ -17,6 +18,7 @@ __all__ = [
     "BoardSpans",
     "Change",
     "Evidence",
+    "EvidenceCollector",
     "Fingerprint",
     "Identity",
     "Place",

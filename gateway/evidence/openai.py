@@ -65,4 +65,4 @@ def _read_cache(page: bytes) -> Identity:
 
 
 def _pick(fields: Mapping[str, Any], names: Iterable[str]) -> Identity:  # Any: JSON
-    return {name: fields[name] for name in names if isinstance(fields.get(name), str | int)}
+    return {name: fields[name] for name in names if type(fields.get(name)) in {str, int}}
