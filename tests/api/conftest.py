@@ -19,6 +19,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
+from gateway.api import Downstream, TokenLane
 from gateway.app import App, compose
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
@@ -143,6 +144,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
 
 def make_stack(language: ModelLanguage, limits: LimitSettings = LIMITS, operator_key: str | None = None) -> Stack:
     low, high = ScriptedBackend("low"), ScriptedBackend("high")
+    backends = {"low": low, "high": high}
     model = ModelSettings(
         id=MODEL,
         tokenizer=TOKENIZER,
@@ -150,8 +152,8 @@ def make_stack(language: ModelLanguage, limits: LimitSettings = LIMITS, operator
         policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
     )
     settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key)
-    fleet = Fleet(model, {"low": low, "high": high}, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-    return Stack(low, high, compose(settings, {MODEL: language}, [fleet]))
+    fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
+    return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends)}, [fleet]))
 
 
 def live_tasks() -> set[str]:

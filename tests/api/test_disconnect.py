@@ -157,13 +157,14 @@ async def test_a_client_that_reads_slowly_gets_everything(stack: Stack, writer: 
 
 
 async def test_a_folded_answer_to_a_client_that_stops_reading_is_cut_off_in_time(stack: Stack, writer: Writer) -> None:
+    """Its place is free at once, because the engine has done its part; only the gateway still holds the answer."""
     stack.low.script = say_much(writer, 3000)
     async with raw_client(stack) as client:
         client.stop_reading()
         client.ask(stream=False)
         await eventually(lambda: bool(stack.low.calls) and stack.low.calls[0].is_over, within_s=30)
-        assert stack.in_flight["low"] == 1
-        await stack.settle(within_s=30)
+        await stack.settle()
+        await asyncio.sleep(2 * LIMITS.client_write_timeout_s)
         client.go_on_reading()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.answer()

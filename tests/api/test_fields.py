@@ -14,7 +14,7 @@ from gateway.api.chat import ChatCompletionRequest
 from gateway.api.completions import CompletionRequest
 from gateway.api.envelope import Envelope
 from gateway.api.generation import Generation
-from gateway.api.parse import parse_body
+from gateway.api.parse import parse_body, parse_json
 from gateway.core import SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
@@ -22,18 +22,18 @@ from gateway.language import ModelLanguage
 USER = {"role": "user", "content": "Hello"}
 CHAT: Mapping[str, object] = {"model": "tiny", "messages": [USER]}
 TEXT: Mapping[str, object] = {"model": "tiny", "prompt": "Hello"}
-ENVELOPE = Envelope(request_id="r1", created=1, arrived=0.0)
+ENVELOPE = Envelope(request_id="r1", created=1)
 
 
 def refuse(body_type: type[Generation], body: object) -> InvalidRequest:
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     with pytest.raises(InvalidRequest) as caught:
-        parse_body(body_type, raw)
+        parse_body(body_type, parse_json(raw))
     return caught.value
 
 
 def ask_chat(language: ModelLanguage, **fields: object) -> Ask:
-    return translate(parse_body(ChatCompletionRequest, orjson.dumps({**CHAT, **fields})), language, ENVELOPE)
+    return translate(parse_body(ChatCompletionRequest, {**CHAT, **fields}), language, ENVELOPE)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_every_field_of_the_official_client_is_known(body_type: type[Generation]
 def test_null_means_absent_for_every_optional_field(body_type: type[Generation]) -> None:
     required = CHAT if body_type is ChatCompletionRequest else TEXT
     nulls = {**dict.fromkeys(body_type.model_fields), **required}
-    assert parse_body(body_type, orjson.dumps(nulls)) == parse_body(body_type, orjson.dumps(required))
+    assert parse_body(body_type, nulls) == parse_body(body_type, required)
 
 
 def test_values_that_ask_for_nothing_are_let_through() -> None:
@@ -223,7 +223,7 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
         "service_tier": "auto",
         "user": "someone",
     }
-    body = parse_body(ChatCompletionRequest, orjson.dumps({**CHAT, **neutral}))
+    body = parse_body(ChatCompletionRequest, {**CHAT, **neutral})
     assert body.stop_strings == ()
 
 
@@ -326,5 +326,5 @@ def test_a_completion_prompt_may_be_text_or_ids_alone_or_in_a_list(language: Mod
     prompt = language.encode_text("Hello")
     ids = list(prompt.token_ids)
     value = {"text": "Hello", "list of text": ["Hello"], "ids": ids, "list of ids": [ids]}[form]
-    body = parse_body(CompletionRequest, orjson.dumps({"model": "tiny", "prompt": value}))
+    body = parse_body(CompletionRequest, {"model": "tiny", "prompt": value})
     assert translate(body, language, ENVELOPE).request.prompt == prompt
