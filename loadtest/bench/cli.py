@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,19 +12,25 @@ from typing import Any
 import click
 import yaml
 
-from loadtest.bench import native, tokenizer
+from loadtest.bench import native, plot, report, tokenizer, triton
+from loadtest.bench.claims import claims
 from loadtest.bench.cpus import Seats
 from loadtest.bench.errors import BenchError
 from loadtest.bench.gateways import Found, Hall, look_for
 from loadtest.bench.http import free_ports
+from loadtest.bench.machine import Machine
 from loadtest.bench.mock import MODEL, MockEngine
 from loadtest.bench.record import Record, append
-from loadtest.bench.runner import Runner, plan, shorten
-from loadtest.bench.scenarios import GROUPS, SCENARIOS, Scenario, quicken
+from loadtest.bench.runner import Runner, describe, plan, shorten
+from loadtest.bench.scenarios import GROUPS, SCENARIOS, TRITON, Scenario, quicken
+from loadtest.bench.summary import Summary
 from loadtest.bench.systems import SYSTEMS
+from loadtest.bench.tokenizer import StampTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG_PROMPT_TOKENS = 100_000
+DOCS = ROOT / "docs"
+CHOICES = (*SCENARIOS, TRITON.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +45,15 @@ class Options:
     write_docs: bool
 
 
-def _names(known: Mapping[str, object], groups: Mapping[str, Sequence[str]]) -> Any:  # Any: a click callback
+def _names(known: Collection[str], groups: Mapping[str, Sequence[str]]) -> Any:  # Any: a click callback
     def parse(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
         if not text:
             return tuple(known)
         asked = [name for part in text.split(",") for name in groups.get(part, (part,))]
         if unknown := [name for name in asked if name not in known]:
-            raise click.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join((*known, *groups))}")
+            raise click.BadParameter(
+                f"unknown: {', '.join(unknown)}; there are {', '.join(dict.fromkeys((*known, *groups)))}"
+            )
         return tuple(dict.fromkeys(asked))
 
     return parse
@@ -64,7 +72,7 @@ def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> M
 
 @click.command()
 @click.option(
-    "--scenarios", callback=_names(SCENARIOS, GROUPS), help=f"Of {', '.join((*SCENARIOS, *GROUPS))}.  [default: all]"
+    "--scenarios", callback=_names(CHOICES, GROUPS), help=f"Of {', '.join((*CHOICES, *GROUPS))}.  [default: all]"
 )
 @click.option("--systems", callback=_names(SYSTEMS, {}), help=f"Of {', '.join(SYSTEMS)}.  [default: all installed]")
 @click.option("--repeats", type=click.IntRange(1), help="Measurements of each; medians count.  [default: 3, quick 1]")
@@ -115,24 +123,31 @@ class Bench:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._seats = Seats.here()
         self._records: list[Record] = []
+        self._missing: list[str] = []
+        self._versions: dict[str, str] = {}
         self._folder = options.out / f"bench-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        self._started_at = time.monotonic()
 
     def run(self) -> bool:
         """True if everything that was measured counts."""
-        seats = Seats.here()
-        if seats.complaint:
-            click.echo(f"note: {seats.complaint}")
+        if self._seats.complaint:
+            self._miss(self._seats.complaint)
         self._folder.mkdir(parents=True)
-        turns_of = self._scenarios()
-        taking_part = {name for scenario in turns_of for name in scenario.systems}
+        scenarios = self._scenarios()
+        taking_part = {name for scenario in scenarios for name in scenario.systems}
         found = self._find([name for name in self._options.systems if name in taking_part])
-        self._measure(turns_of, found, seats)
-        click.echo(f"results: {self._folder}")
+        stamps = tokenizer.prepare(self._options.cache)
+        if scenarios:
+            self._measure(scenarios, found, stamps)
+        if TRITON.name in self._options.scenarios:
+            self._measure_triton(stamps)
+        self._write()
         return all(record.complaint is None for record in self._records)
 
     def _scenarios(self) -> list[Scenario]:
-        chosen = [SCENARIOS[name] for name in self._options.scenarios]
+        chosen = [SCENARIOS[name] for name in self._options.scenarios if name in SCENARIOS]
         if self._options.is_quick:
             chosen = [quicken(scenario) for scenario in chosen]
         return [shorten(scenario, self._options.systems) for scenario in chosen]
@@ -140,30 +155,68 @@ class Bench:
     def _find(self, names: Sequence[str]) -> list[Found]:
         found, missing = look_for([SYSTEMS[name] for name in names], places(self._options.peers, self._options.cache))
         for line in missing:
-            click.echo(line)
+            self._miss(line)
+        self._versions |= {each.system.program: each.version for each in found if each.system.program}
         return found
 
-    def _measure(self, scenarios: Sequence[Scenario], found: Sequence[Found], seats: Seats) -> None:
+    def _measure(self, scenarios: Sequence[Scenario], found: Sequence[Found], stamps: StampTokenizer) -> None:
         cache = self._options.cache
-        stamps = tokenizer.prepare(cache)
         intruder = cache / f"long-prompt-{LONG_PROMPT_TOKENS}.json"
         if not intruder.exists():
             tokenizer.write_long_prompt(stamps, MODEL, LONG_PROMPT_TOKENS, intruder)
-        program, client = native.build("mock", cache), native.build("load", cache)
         [port] = free_ports(1)
         turns = list(plan(scenarios, [each.system.name for each in found], self._options.repeats))
-        started_at = time.monotonic()
-        with MockEngine(program, port, self._folder, stamps.ids, seats.engine) as mock:
-            hall = Hall(mock.url, port, self._folder, stamps.directory, seats)
-            Runner(mock, hall, client, intruder, click.echo, self._keep).run(turns, found)
-        click.echo(f"{len(self._records)} measurements in {(time.monotonic() - started_at) / 60:.1f} minutes")
+        with MockEngine(native.build("mock", cache), port, self._folder, stamps.ids, self._seats.engine) as mock:
+            hall = Hall(mock.url, port, self._folder, stamps.directory, self._seats)
+            client = native.build("load", cache)
+            Runner(mock, hall, client, intruder, click.echo, self._miss, self._keep).run(turns, found)
+
+    def _measure_triton(self, stamps: StampTokenizer) -> None:
+        if complaint := triton.find_complaint():
+            self._miss(complaint)
+            return
+        [found], _ = look_for([triton.GATEWAY], places(self._options.peers, self._options.cache))
+        hall = Hall("", 0, self._folder, stamps.directory, self._seats)
+        load = quicken(TRITON).load if self._options.is_quick else TRITON.load
+        bench = triton.TritonBench(hall, native.build("load", self._options.cache), stamps.ids, load)
+        try:
+            for record in bench.run(found, self._options.repeats):
+                self._keep(record)
+        except BenchError as exc:
+            self._miss(f"{TRITON.name} is left out: {exc}")
+
+    def _miss(self, line: str) -> None:
+        click.echo(line)
+        self._missing.append(line)
 
     def _keep(self, record: Record) -> None:
         self._records.append(record)
         append(self._folder / "results.jsonl", record)
+        click.echo(describe(record))
+
+    def _write(self) -> None:
+        """The report into the run's folder, and into docs/ where that was asked for."""
+        minutes = (time.monotonic() - self._started_at) / 60
+        repeats = self._options.repeats
+        about = f"Medians of {repeats} interleaved repeat{'s' * (repeats > 1)}; {minutes:.0f} minutes in all."
+        summary = Summary.of(self._records)
+        run = report.Run(summary, tuple(claims()), Machine.here(), self._versions, about, self._missing)
+        text, drawing = report.render(run), plot.render(summary)
+        (self._folder / "report.md").write_text(text)
+        (self._folder / "report.svg").write_text(drawing)
+        if self._options.write_docs:
+            write_docs(DOCS, text, drawing)
+        click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{about} Everything: {self._folder}/report.md")
+
+
+def write_docs(folder: Path, text: str, drawing: str) -> None:
+    """Between the page's own words: they are kept from one run to the next."""
+    page = folder / "performance.md"
+    (folder / "performance.svg").write_text(drawing)
+    page.write_text(report.replace_results(page.read_text(), text))
 
 
 def places(given: Mapping[str, Path], cache: Path) -> dict[str, Path]:
     """Commands by name: those in environments under the cache, and over them those that were given."""
     own = {path.name: path / "bin" / path.name for path in sorted(cache.glob("peers/*"))}
-    return {**{name: path for name, path in own.items() if path.exists()}, **given}
+    return {name: path for name, path in own.items() if path.exists()} | dict(given)

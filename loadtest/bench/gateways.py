@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -65,6 +65,10 @@ class Hall:
     folder: Path
     tokenizer: Path
     seats: Seats
+
+    def at(self, engine_url: str, engine_port: int) -> "Hall":
+        """The same with another engine."""
+        return replace(self, engine_url=engine_url, engine_port=engine_port)
 
     @contextmanager
     def running(self, found: Found) -> Iterator[Gateway]:

@@ -30,8 +30,9 @@ class Launch:
 class Child:
     """A process group of its own, pinned to `cpus` where there are any. A context manager: leaving ends it."""
 
-    def __init__(self, launch: Launch, log: Path, cpus: Sequence[int] = ()) -> None:
+    def __init__(self, launch: Launch, log: Path, cpus: Sequence[int] = (), grace_s: float = GRACE_S) -> None:
         self.log = log
+        self._grace_s = grace_s
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_PROXY": "*", "no_proxy": "*"}  # noqa: TID251 - a process launcher
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -73,7 +74,7 @@ class Child:
         if self.exit_code is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE_S)
+                self._process.wait(self._grace_s)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         for pid in others:  # those that made themselves a group of their own

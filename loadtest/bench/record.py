@@ -1,5 +1,7 @@
 """One measurement with what it is of, as a line of results.jsonl."""
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,11 +18,11 @@ class Record:
     scenario: str
     system: str
     repeat: int
-    at: float
-    load_average: float
     complaint: str | None
     measurement: Measurement | None = None
     extra: dict[str, float] = field(default_factory=dict)
+    at: float = field(default_factory=time.time)
+    load_average: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def to_line(self) -> bytes:
         return orjson.dumps(asdict(self)) + b"\n"

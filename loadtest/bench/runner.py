@@ -1,10 +1,8 @@
 """A run: every scenario over its systems, in turns, so often as it takes for a median.
 
-In: what was found on this machine. Out: a Record after each measurement, handed to `report`.
+In: what was found on this machine. Out: a Record after each measurement.
 """
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -48,13 +46,14 @@ def rotate(items: Sequence[str], by: int) -> list[str]:
 
 @dataclass(slots=True)
 class Runner:
-    """`report` is told everything worth a line; `keep` gets each record."""
+    """`keep` gets each record, `miss` a line on whatever cannot be measured, `say` what goes on."""
 
     mock: MockEngine
     hall: Hall
     client: Path
     intruder: Path
-    report: Callable[[str], None]
+    say: Callable[[str], None]
+    miss: Callable[[str], None]
     keep: Callable[[Record], None]
     _gateways: dict[str, Gateway] = field(default_factory=dict)
 
@@ -72,11 +71,11 @@ class Runner:
             self._take_alone(turn, by_name[turn.system])
 
     def _start(self, found: Found, stack: ExitStack) -> None:
-        self.report(f"starting {found.system.name}")
+        self.say(f"starting {found.system.name}")
         try:
             self._gateways[found.system.name] = stack.enter_context(self.hall.running(found))
         except BenchError as exc:
-            self.report(f"{found.system.name} is left out: {exc}")
+            self.miss(f"{found.system.name} is left out: {exc}")
 
     def _take_alone(self, turn: Turn, found: Found) -> None:
         try:
@@ -86,7 +85,7 @@ class Runner:
                 self._settle(gateway)
                 self._take(turn, gateway)
         except BenchError as exc:
-            self.report(f"{turn.system} is left out: {exc}")
+            self.miss(f"{turn.system} is left out: {exc}")
 
     def _take(self, turn: Turn, gateway: Gateway) -> None:
         self.mock.set(turn.scenario.pace)
@@ -97,11 +96,8 @@ class Runner:
             measurement, complaint = None, str(exc)
         if not self._settle(gateway):
             complaint = complaint or "streams went on after their clients had left"
-        average = os.getloadavg()[0]
-        name = turn.scenario.name
-        record = Record(name, turn.system, turn.repeat, time.time(), average, complaint, measurement)
+        record = Record(turn.scenario.name, turn.system, turn.repeat, complaint, measurement)
         self.keep(record)
-        self.report(describe(record))
 
     def _measure(self, gateway: Gateway, load: Load) -> Measurement:
         subject = Subject(
@@ -130,6 +126,7 @@ def describe(record: Record) -> str:
     words = [f"{record.repeat + 1}  {record.scenario:<10} {record.system:<20}"]
     if record.measurement is not None:
         words += _figures(record.measurement)
+    words += [f"{name} {value:,.2f}" for name, value in record.extra.items()]
     if record.complaint:
         words.append(f"DOES NOT COUNT: {record.complaint}")
     return "  ".join(words)

@@ -72,6 +72,16 @@ SCENARIOS = {
     )
 }
 
+TRITON_LANE, GRPC_ALONE = "crossover-triton", "grpc.aio"
+# Its engine is a real Triton server: triton.py.
+TRITON = Scenario(
+    "triton",
+    "64 streams of 20 ms per token from a real Triton server",
+    PACED,
+    Load(64, ramp_s=1, warm_s=1.5, window_s=4),
+    (TRITON_LANE, GRPC_ALONE),
+)
+
 # What a name on the command line may also stand for.
 GROUPS = {
     "paced": ("pace64", "pace256", "pace512", "pace1000"),

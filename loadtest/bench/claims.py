@@ -1,0 +1,151 @@
+"""What the data plane promises, each with its bound, and whether a run shows it. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from loadtest.bench.scenarios import GRPC_ALONE, TRITON, TRITON_LANE
+from loadtest.bench.summary import (
+    Figure,
+    Summary,
+    cpu_us_per_request,
+    cpu_us_per_token,
+    delay_p50_us,
+    delay_p99_us,
+    divide,
+    gap_p99_us,
+    lag_p99_us,
+    subtract,
+)
+
+RELAY, TOKEN = "crossover-relay", "crossover-token"
+RELAY_2W, TOKEN_2W = "crossover-relay-2w", "crossover-token-2w"
+
+Verdict = Literal["holds", "missed", "not measured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`number`: of the promise it belongs to. `bound` is the most it may be, or the least."""
+
+    number: str
+    text: str
+    measure: Callable[[Summary], float | None]
+    bound: float
+    is_least: bool = False
+    unit: str = "x"
+    is_goal: bool = False
+
+    @property
+    def bound_text(self) -> str:
+        sign = "≥" if self.is_least else "≤"
+        return f"{sign} {show(self.bound, self.unit)}{' (goal)' if self.is_goal else ''}"
+
+    def verdict(self, value: float | None) -> Verdict:
+        if value is None:
+            return "not measured"
+        is_kept = value >= self.bound if self.is_least else value <= self.bound
+        return "holds" if is_kept else "missed"
+
+
+def show(value: float, unit: str) -> str:
+    """A value as tables print it: ratios with two digits behind the point, counts with none."""
+    match unit:
+        case "x":
+            return f"{value:.2f} x"
+        case "":
+            return f"{value:,.0f}"
+        case _:
+            return f"{value:,.1f} {unit}"
+
+
+def _ratio(scenario: str, figure: Figure, system: str, reference: str) -> Callable[[Summary], float | None]:
+    return lambda summary: summary.ratio(scenario, figure, system, reference)
+
+
+def _added_ratio(scenario: str, figure: Figure, system: str, reference: str) -> Callable[[Summary], float | None]:
+    return lambda summary: divide(summary.added(scenario, figure, system), summary.added(scenario, figure, reference))
+
+
+def _memory_per_stream(system: str) -> Callable[[Summary], float | None]:
+    """kB of resident memory for each of the soak's streams, over what it was before them."""
+
+    def measure(summary: Summary) -> float | None:
+        return summary.median("soak", system, lambda m: (m.peak_rss_kib - m.idle_rss_kib) * 1.024 / 2000)
+
+    return measure
+
+
+def _lag(system: str) -> Callable[[Summary], float | None]:
+    return lambda summary: divide(summary.median("soak", system, lag_p99_us), 1000)
+
+
+def _broken_tokens(system: str) -> Callable[[Summary], float | None]:
+    """Lost and out of order in the soak, also where that voids the measurement."""
+
+    def measure(summary: Summary) -> float | None:
+        counted = list(summary.measurements.get(("soak", system), ()))
+        counted += [r.measurement for r in summary.void if (r.scenario, r.system) == ("soak", system) and r.measurement]
+        return float(max(abs(m.lost) + m.reordered for m in counted)) if counted else None
+
+    return measure
+
+
+def _gap_rise(summary: Summary) -> float | None:
+    rise = subtract(summary.median("longprompt", TOKEN, gap_p99_us), summary.median("quiet", TOKEN, gap_p99_us))
+    return divide(rise, 1000)
+
+
+def _triton(summary: Summary) -> float | None:
+    lane = summary.median(TRITON.name, TRITON_LANE, cpu_us_per_token)
+    return divide(lane, summary.extra(TRITON.name, GRPC_ALONE, "cpu_us_per_token"))
+
+
+def claims() -> Iterator[Claim]:
+    token, request = cpu_us_per_token, cpu_us_per_request
+    yield Claim("1", "relay, 256 paced streams: CPU per token / nginx", _ratio("pace256", token, RELAY, "nginx"), 1.0)
+    yield Claim(
+        "1",
+        "relay, 256 paced streams: CPU per token / vllm-router",
+        _ratio("pace256", token, RELAY, "vllm-router"),
+        0.9,
+    )
+    for name, what in (
+        ("lock64", "64 in lockstep"),
+        ("lock256", "256 in lockstep"),
+        ("pace512", "512 paced"),
+        ("pace1000", "1,000 paced"),
+    ):
+        ratio = _ratio(name, token, RELAY, "vllm-router")
+        yield Claim("1", f"relay, {what}: CPU per token / vllm-router", ratio, 1.0)
+    yield Claim(
+        "2", "relay, 16 in flight: CPU per request / vllm-router", _ratio("ns16", request, RELAY, "vllm-router"), 1.0
+    )
+    yield Claim(
+        "2", "relay, 16 in flight: CPU per request / nginx", _ratio("ns16", request, RELAY, "nginx"), 2.0, is_goal=True
+    )
+    yield Claim(
+        "3", "token lane, 256 paced streams: CPU per token / smg's relay", _ratio("pace256", token, TOKEN, "smg"), 1.1
+    )
+    for name, figure, bound in (("p50", delay_p50_us, 1.5), ("p99", delay_p99_us, 2.0)):
+        ratio = _added_ratio("pace256", figure, TOKEN, "nginx")
+        yield Claim("3", f"token lane, 256 paced streams: added delay {name} / nginx", ratio, bound)
+    yield Claim("4", "token lane to Triton, 64 paced streams: CPU per token / grpc.aio alone", _triton, 0.5)
+    yield Claim(
+        "5", "LiteLLM / relay, 64 paced streams: CPU per token", _ratio("pace64", token, "litellm", RELAY), 12, True
+    )
+    yield Claim(
+        "5", "LiteLLM / relay, 16 in flight: CPU per request", _ratio("ns16", request, "litellm", RELAY), 50, True
+    )
+    for two, one, what in ((RELAY_2W, RELAY, "relay"), (TOKEN_2W, TOKEN, "token lane")):
+        ratio = _ratio("pace256", token, two, one)
+        yield Claim("6", f"{what}, 256 paced streams: CPU per token, two workers / one", ratio, 1.1)
+    for system, what in ((RELAY, "relay"), (TOKEN, "token lane")):
+        yield Claim(
+            "7", f"{what}, 2,000 streams for a minute: tokens lost or out of order", _broken_tokens(system), 0, unit=""
+        )
+        yield Claim("7", f"{what}, 2,000 streams: memory per open stream", _memory_per_stream(system), 40, unit="kB")
+        yield Claim("7", f"{what}, 2,000 streams: event loop's lag, p99", _lag(system), 20, unit="ms")
+    yield Claim(
+        "8", "token lane, 100 streams: rise of the p99 gap by a 100,000-token prompt a second", _gap_rise, 10, unit="ms"
+    )

@@ -1,0 +1,141 @@
+"""A run as Markdown: what was promised beside what was measured, and every figure behind it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadtest.bench.claims import Claim, show
+from loadtest.bench.machine import Machine, describe_versions
+from loadtest.bench.scenarios import SCENARIOS, TRITON
+from loadtest.bench.summary import (
+    Figure,
+    Summary,
+    bystander_percent,
+    cpu_percent,
+    cpu_us_per_request,
+    cpu_us_per_token,
+    delay_p50_us,
+    delay_p99_us,
+    gap_p99_us,
+    latency_p50_us,
+    latency_p99_us,
+    requests_per_s,
+    tokens_per_s,
+)
+
+NOTHING = "-"
+BEGIN = "<!-- results: written by make bench, ARGS=--write-docs -->"
+END = "<!-- end of results -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a report is of. `about`: one sentence on repeats and windows."""
+
+    summary: Summary
+    claims: Sequence[Claim]
+    machine: Machine
+    versions: Mapping[str, str]
+    about: str
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`against`: also a column with the ratio to this system."""
+
+    title: str
+    figure: Figure
+    digits: int = 0
+    against: str | None = None
+
+
+REQUESTS = (
+    Column("requests/s", requests_per_s),
+    Column("CPU us/request", cpu_us_per_request, 1, "nginx"),
+    Column("CPU %", cpu_percent),
+    Column("latency p50 us", latency_p50_us),
+    Column("p99 us", latency_p99_us),
+    Column("engine + client CPU %", bystander_percent),
+)
+TOKENS = (
+    Column("tokens/s", tokens_per_s),
+    Column("CPU us/token", cpu_us_per_token, 2, "nginx"),
+    Column("CPU %", cpu_percent),
+    Column("delay p50 us", delay_p50_us),
+    Column("p99 us", delay_p99_us),
+    Column("gap p99 us", gap_p99_us),
+    Column("engine + client CPU %", bystander_percent),
+)
+
+
+def render(run: Run) -> str:
+    parts = [_head(run), claims_table(run), *_scenario_parts(run.summary), *_notes(run)]
+    return "\n\n".join(parts) + "\n"
+
+
+def replace_results(page: str, results: str) -> str:
+    """`page` with `results` between its marks. ValueError if it has none."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks {BEGIN if not begin else END}")
+    return f"{before}{BEGIN}\n\n{results}\n{END}{after}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """A Markdown table; columns after the first `text_columns` are right-aligned."""
+    rule = ["---"] * text_columns + ["---:"] * (len(head) - text_columns)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _head(run: Run) -> str:
+    return f"Machine: {run.machine.describe()}.\n\nVersions: {describe_versions(run.versions)}.\n\n{run.about}"
+
+
+def claims_table(run: Run, only_measured: bool = False) -> str:
+    """Promise by promise; `only_measured` leaves out those that this run says nothing about."""
+    rows = []
+    for claim in run.claims:
+        value = claim.measure(run.summary)
+        if value is not None or not only_measured:
+            measured = NOTHING if value is None else show(value, claim.unit)
+            rows.append([claim.number, claim.text, claim.verdict(value), measured, claim.bound_text])
+    return table(["", "promise", "verdict", "measured", "bound"], rows, 3)
+
+
+def _scenario_parts(summary: Summary) -> Iterator[str]:
+    for name in summary.scenarios:
+        systems = [system for system in summary.systems if summary.repeats(name, system)]
+        is_whole = all(summary.median(name, system, tokens_per_s) is None for system in systems)
+        about = SCENARIOS[name].about if name in SCENARIOS else TRITON.about
+        yield f"### {name}: {about}\n\n{_scenario_table(summary, name, systems, REQUESTS if is_whole else TOKENS)}"
+
+
+def _scenario_table(summary: Summary, scenario: str, systems: Sequence[str], columns: Sequence[Column]) -> str:
+    head = ["system"]
+    for column in columns:
+        head += [column.title, *([f"/ {column.against}"] if column.against else [])]
+    return table(head, [[system, *_cells(summary, scenario, system, columns)] for system in systems])
+
+
+def _cells(summary: Summary, scenario: str, system: str, columns: Sequence[Column]) -> Iterator[str]:
+    is_direct = system == "direct"
+    for column in columns:
+        is_empty = is_direct and column.title.startswith("CPU")
+        yield NOTHING if is_empty else _number(summary.median(scenario, system, column.figure), column.digits)
+        if column.against:
+            ratio = None if is_direct else summary.ratio(scenario, column.figure, system, column.against)
+            yield _number(ratio, 2)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def _notes(run: Run) -> Iterator[str]:
+    lines = [*run.missing]
+    lines += [
+        f"{r.scenario}, {r.system}, repeat {r.repeat + 1} does not count: {r.complaint}" for r in run.summary.void
+    ]
+    if lines:
+        yield "Left out:\n\n" + "\n".join(f"- {line}" for line in lines)
