@@ -110,7 +110,7 @@ def test_the_end_leaves_with_the_last_text(language: ModelLanguage, writer: Writ
     sink, taken = answer(language, "zzz", stream=True)
     sink.tokens(writer.ids("Paris z"))
     sink.finish(FinishReason.LENGTH)
-    assert b'"content":" z"' in taken.puts[-1]
+    assert b'"content":"z"' in taken.puts[-1]
     assert taken.puts[-1].endswith(b"data: [DONE]\n\n")
 
 
