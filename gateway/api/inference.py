@@ -3,7 +3,6 @@
 `_place` is the spine: lease a route, let the lane answer, try once elsewhere. Knows every room's door, no wire.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import Generation
 from gateway.api.models import ModelList, unknown_model
+from gateway.api.offload import Offload
 from gateway.api.parse import parse_body, parse_json, read_model
 from gateway.api.relay_lane import RelayLane, RelayWork
 from gateway.api.reply import Reply
@@ -67,6 +67,7 @@ class Inference:
         self._limits = settings.limits
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
+        self._offload = Offload()
         self._replies: set[Reply] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +123,7 @@ class Inference:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
         if len(body) <= INLINE_BODY_BYTES:
             return self._read(client, body, reply)
-        return await asyncio.to_thread(self._read, client, body, reply)
+        return await self._offload.run(self._read, client, body, reply)
 
     def _read(self, client: Client, raw: bytes, reply: Reply) -> Work:
         document = parse_json(raw)
