@@ -1,29 +1,20 @@
-"""`crossover serve`: the gateway as a server, from the listening socket to the last answer.
+"""`crossover serve`: the gateway as a server, in one process or in several that share a listening socket.
 
-In: a configuration file. Out: one `ready` line on stdout, logs on stderr, an exit code. Knows uvicorn; no request.
+In: a configuration file. Out: one `ready` line on stdout, logs on stderr, an exit code. Knows no request.
 """
 
 import asyncio
-import gc
-import logging
-import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
-import uvicorn
 
-from gateway.api import Downstream
-from gateway.app import Gateway, build_app
-from gateway.settings import Settings, SettingsError, default_path, load_settings
-
-KEEP_ALIVE_S = (
-    75  # longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request
-)
-FORCED_END_S = 2  # beyond the drain time, for streams that have been told to end
+from gateway.commands.serving import Serving
+from gateway.commands.supervisor import Supervisor
+from gateway.settings import MAX_WORKERS, Settings, SettingsError, default_path, load_settings
 
 
 @click.command()
@@ -33,7 +24,9 @@ FORCED_END_S = 2  # beyond the drain time, for streams that have been told to en
     type=click.Path(path_type=Path, dir_okay=False),
     help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
 )
-@click.option("--workers", type=click.IntRange(1, 1), help="Worker processes; only 1 is supported so far.")
+@click.option(
+    "--workers", type=click.IntRange(1, MAX_WORKERS), help="Worker processes; by default what the configuration says."
+)
 @click.option(
     "--drain-timeout-s",
     type=click.IntRange(0, 3600),
@@ -48,46 +41,23 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     On SIGTERM or Ctrl-C no connection is accepted any more, running answers end, and those that do not within the drain
     time end with an error event; a second Ctrl-C ends at once.
 
+    Several workers share one listening socket, one count of what is in flight and one policy. A worker that dies is
+    replaced, and what it had in flight counts no more.
+
     \b
-    Example:
+    Examples:
       crossover serve -c crossover.yaml
+      crossover serve -c crossover.yaml --workers 4
 
     Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load); 2 bad
     arguments or configuration.
     """
     settings = _load(config or default_path())
-    _configure_logging(settings.log_level, access_log)
+    settings = replace(settings, workers=workers or settings.workers)
+    serving = Serving(settings.log_level, access_log, drain_timeout_s)
+    serving.configure_logging()
     with _bind(settings.listen_host, settings.listen_port) as listener:
-        _run(build_app(settings), listener, drain_timeout_s, access_log)
-
-
-class Server(uvicorn.Server):
-    """Says when it is ready, and ends what the drain time does not."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, drain_timeout_s: int) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._drain_timeout_s = drain_timeout_s
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, which raises the signal once more in the end: the process would die of it, not exit with 0."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.handle_exit)
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        # What has been loaded stays; the collector would walk it in every full collection: 0.1 s without a token.
-        gc.collect()
-        gc.freeze()
-        for listener in () if self.should_exit else sockets or ():
-            click.echo(f"ready {_name_url(listener)}/v1")
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn cancels what is left in the end, which cuts streams off in silence.
-        asyncio.get_running_loop().call_later(self._drain_timeout_s, self._gateway.give_up)
-        await super().shutdown(sockets)
+        (_run_alone if settings.workers == 1 else _supervise)(settings, serving, listener)
 
 
 def _load(path: Path) -> Settings:
@@ -96,17 +66,6 @@ def _load(path: Path) -> Settings:
     except SettingsError as exc:
         click.echo("\n".join(f"crossover serve: {path}: {problem}" for problem in exc.problems), err=True)
         sys.exit(2)
-
-
-def _configure_logging(level: str, access_log: bool) -> None:
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    if level != "debug":
-        for name in ("uvicorn.error", "httpx"):  # one line per start and stop, one per probe
-            logging.getLogger(name).setLevel(logging.WARNING)
-    if access_log:
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -129,21 +88,17 @@ def _name_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _run(gateway: Gateway, listener: socket.socket, drain_timeout_s: int, access_log: bool) -> None:
-    config = uvicorn.Config(
-        gateway,
-        loop="uvloop",
-        http=Downstream,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=access_log,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=drain_timeout_s + FORCED_END_S,
-    )
-    try:
-        Server(config, gateway, drain_timeout_s).run(sockets=[listener])
-    except SystemExit as exc:  # uvicorn's word for a start that failed, with the cause logged
-        raise SystemExit(1) from exc
+def _run_alone(settings: Settings, serving: Serving, listener: socket.socket) -> None:
+    # Imported here: a supervisor needs none of it, and would hold 80 MB and start two seconds later.
+    from gateway.app import build_app  # noqa: PLC0415
+    from gateway.commands.server import Server  # noqa: PLC0415
+
+    Server(build_app(settings), serving, partial(_announce, listener)).run([listener])
+
+
+def _supervise(settings: Settings, serving: Serving, listener: socket.socket) -> None:
+    sys.exit(asyncio.run(Supervisor(settings, serving, listener, partial(_announce, listener)).run()))
+
+
+def _announce(listener: socket.socket) -> None:
+    click.echo(f"ready {_name_url(listener)}/v1")

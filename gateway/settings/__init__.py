@@ -6,6 +6,7 @@ Nothing else in the gateway reads the environment. Every key, default and meanin
 from gateway.settings.file import PolicySection
 from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
 from gateway.settings.slices import (
+    MAX_WORKERS,
     BackendSettings,
     EvidenceSettings,
     LimitSettings,
@@ -19,6 +20,7 @@ from gateway.settings.slices import (
 )
 
 __all__ = [
+    "MAX_WORKERS",
     "BackendSettings",
     "EvidenceSettings",
     "LimitSettings",

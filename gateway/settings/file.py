@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 from pydantic_core import PydanticCustomError
 
 from gateway.settings.slices import (
+    MAX_WORKERS,
     EvidenceSettings,
     LimitSettings,
     ProbeSettings,
@@ -66,12 +67,6 @@ def _check_metrics_url(url: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise _problem("must look like http://host:port/metrics")
     return url
-
-
-def _check_workers(workers: int) -> int:
-    if workers != 1:
-        raise _problem("only 1 is supported so far: what is in flight is counted within one process")
-    return workers
 
 
 def _check_kind(backend: object) -> object:
@@ -189,7 +184,7 @@ class ModelSection(Section):
 
 class ConfigurationFile(Section):
     listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:8080"
-    workers: Annotated[int, AfterValidator(_check_workers)] = 1
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
     models: Annotated[list[ModelSection], Field(min_length=1)]
     limits: LimitSection = LimitSection()
     probe: ProbeSection = ProbeSection()

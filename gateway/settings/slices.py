@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 
+MAX_WORKERS = 64  # each placing of a request sums a count per worker
+
 
 @dataclass(frozen=True, slots=True)
 class TritonSettings:

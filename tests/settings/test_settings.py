@@ -23,7 +23,7 @@ Edit: TypeAlias = Callable[[Document], object]
 
 FULL = """
 listen: 127.0.0.1:8080
-workers: 1
+workers: 4
 models:
   - id: llama-3.1-8b
     tokenizer: tokenizer
@@ -77,7 +77,7 @@ def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
     path.write_text(FULL)
     settings = load_settings(path, environ={})
     (only,) = settings.models
-    assert (settings.listen_host, settings.listen_port, settings.workers) == ("127.0.0.1", 8080, 1)
+    assert (settings.listen_host, settings.listen_port, settings.workers) == ("127.0.0.1", 8080, 4)
     assert only.tokenizer == folder / "tokenizer"
     assert only.backends == {
         "triton": TritonSettings(
@@ -193,10 +193,8 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         lambda d: d.update(listen="localhost:65536"),
         "listen: must look like host:port, for example 127.0.0.1:8080",
     ),
-    "several workers": (
-        lambda d: d.update(workers=4),
-        "workers: only 1 is supported so far: what is in flight is counted within one process",
-    ),
+    "no workers": (lambda d: d.update(workers=0), "workers: input should be greater than or equal to 1"),
+    "too many workers": (lambda d: d.update(workers=65), "workers: input should be less than or equal to 64"),
     "unknown limit": (lambda d: d.update(limits={"max_body": 1}), "limits.max_body: unknown key"),
     "zero probe interval": (
         lambda d: d.update(probe={"interval_s": 0}),

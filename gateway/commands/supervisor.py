@@ -1,0 +1,132 @@
+"""Starts the workers of one gateway and keeps them: replaces one that dies, passes signals on, ends with the last.
+
+In: settings and a bound socket. Out: an exit code. Answers no request and loads no model, so it has nothing to die of.
+"""
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from gateway.commands.serving import Assignment, Serving
+from gateway.node import Node
+from gateway.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # before a worker that died is replaced, doubled while they die young
+YOUNG_S = 10.0
+KILL_AFTER_S = 5  # beyond the time in which a worker ends by itself
+
+
+class Supervisor:
+    """`announce` is called once, when all workers are ready for the first time."""
+
+    def __init__(
+        self, settings: Settings, serving: Serving, listener: socket.socket, announce: Callable[[], object]
+    ) -> None:
+        self._settings = settings
+        self._serving = serving
+        self._listener = listener
+        self._announce = announce
+        self._node = Node.found(settings)
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._ready: set[int] = set()
+        self._is_up = False
+        self._has_failed = False
+        self._ending = asyncio.Event()
+
+    async def run(self) -> int:
+        """0 when told to end; 1 when a worker could not start, before the gateway was ever up."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end, number)
+        async with asyncio.TaskGroup() as tasks:
+            for index in range(self._settings.workers):
+                tasks.create_task(self._keep(index))
+        return int(self._has_failed)
+
+    async def _keep(self, index: int) -> None:
+        """One worker after another in the same seat."""
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        while not self._ending.is_set():
+            began = loop.time()
+            ended = await self._live(index)
+            if self._ending.is_set():
+                return
+            if not self._is_up:  # what does not start now will not start later: a tokenizer, say
+                self._has_failed = True
+                self._end(signal.SIGTERM)
+                return
+            pause_s = FIRST_PAUSE_S if loop.time() - began > YOUNG_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            logger.error("worker %d %s; its leases are given back, another starts in %.1f s", index, ended, pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ending.wait()
+
+    async def _live(self, index: int) -> str:
+        """One worker's life. Returns how it ended."""
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        with ours:
+            with its:
+                process = await self._start(index, its)
+            self._processes[index] = process
+            if self._ending.is_set():  # the signal came while it was being started
+                process.terminate()
+            if await asyncio.get_running_loop().sock_recv(ours, 64):
+                self._note_ready(index)
+            code = await process.wait()
+        del self._processes[index]
+        self._node.clear(index)
+        return f"(pid {process.pid}) {_describe(code)}"
+
+    async def _start(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
+        assert self._node.fd is not None  # a node that was founded for others has one
+        fds = (self._node.fd, self._listener.fileno(), leash.fileno())
+        assignment = Assignment(self._settings, self._serving, index, *fds)
+        # -P and our own path: a worker imports what this process would, not what lies in the current directory.
+        # Its own process group: Ctrl-C reaches it through us alone, or the second signal would cut its answers off.
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gateway.commands.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=assignment.descriptors,
+            process_group=0,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # noqa: TID251 - a launcher hands it on
+        )
+        assert process.stdin is not None  # it was asked for
+        process.stdin.write(pickle.dumps(assignment))
+        process.stdin.close()
+        return process
+
+    def _note_ready(self, index: int) -> None:
+        self._ready.add(index)
+        if len(self._ready) == self._settings.workers and not self._is_up:
+            self._is_up = True
+            self._announce()
+
+    def _end(self, number: signal.Signals) -> None:
+        """Pass a signal on; from the first on, no worker is replaced and no connection accepted by those that end."""
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        if not self._ending.is_set():
+            self._ending.set()
+            self._listener.close()
+            asyncio.get_running_loop().call_later(self._serving.end_timeout_s + KILL_AFTER_S, self._kill)
+
+    def _kill(self) -> None:
+        for index, process in self._processes.items():
+            logger.error("worker %d (pid %d) did not end; killed", index, process.pid)
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+def _describe(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -1,0 +1,27 @@
+"""A worker process of `crossover serve`: started by the supervisor, which tells it on stdin who it is.
+
+In: an Assignment. Out: one word to the supervisor. It outlives the supervisor by no more than the drain time.
+"""
+
+import pickle
+import socket
+import sys
+
+from gateway.app import build_app
+from gateway.commands.server import Server
+from gateway.commands.serving import READY, Assignment
+from gateway.node import Node
+
+
+def main() -> None:
+    assignment: Assignment = pickle.load(sys.stdin.buffer)
+    assignment.serving.configure_logging(f"worker {assignment.index}")
+    node = Node.join(assignment.settings, assignment.index, assignment.map_fd)
+    with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
+        server = Server(build_app(assignment.settings, node), assignment.serving, lambda: leash.sendall(READY))
+        server.end_with(leash)
+        server.run([listener])
+
+
+if __name__ == "__main__":
+    main()
