@@ -20,6 +20,7 @@ def admin_routes(router: Router) -> APIRouter:
         """Every worker, and every model: what is in flight where, where its policy stands, and the history of it."""
         return StateView(
             version=__version__,
+            answered_by=router.worker,
             workers=[WorkerView.of(worker) for worker in router.workers()],
             models=[ModelView.of(state) for state in router.state()],
         )

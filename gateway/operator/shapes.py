@@ -122,7 +122,10 @@ class WorkerView(BaseModel):
 
 
 class StateView(BaseModel):
+    """`answered_by`: the index of the worker that was asked; the rest is the same whichever it is."""
+
     version: str
+    answered_by: int
     workers: list[WorkerView]
     models: list[ModelView]
 

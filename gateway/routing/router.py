@@ -54,6 +54,7 @@ class Router:
     def __init__(self, fleets: Iterable[Fleet], roster: Roster | None = None) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
         self._roster = roster or Roster.alone()
+        self.worker = self._roster.index  # this process among the node's
 
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"

@@ -24,7 +24,7 @@ class Roster:
     """Written by each worker when it starts, and by the supervisor when one has ended."""
 
     def __init__(self, span: Span, seat: Seat) -> None:
-        self._index = seat.index
+        self.index = seat.index  # of this process
         words = seat.memory.ints(span)
         self._pids, self._starts = words[: seat.workers], words[seat.workers :]
 
@@ -42,8 +42,8 @@ class Roster:
         return roster
 
     def enter(self) -> None:
-        self._starts[self._index] = int(time.time())
-        self._pids[self._index] = os.getpid()
+        self._starts[self.index] = int(time.time())
+        self._pids[self.index] = os.getpid()
 
     def clear(self, index: int) -> None:
         self._pids[index] = NOBODY
