@@ -92,6 +92,8 @@ class Runner:
         try:
             measurement = self._measure(gateway, turn.scenario.load)
             complaint = measurement.complaint
+            if turn.scenario.load.intruder_ms and not measurement.intrusions:
+                complaint = complaint or "no long prompt was answered"
         except BenchError as exc:
             measurement, complaint = None, str(exc)
         if not self._settle(gateway):

@@ -37,15 +37,15 @@ class StampTokenizer:
     ids: IdSpace
 
 
-def prepare(cache: Path) -> StampTokenizer:
-    """Built on first use, which takes some ten seconds."""
-    directory = cache / f"tokenizer-{VERSION}"
+def prepare(cache: Path, learned: int = LEARNED, corpus_bytes: int = CORPUS_BYTES) -> StampTokenizer:
+    """Built on first use, which takes some ten seconds. `learned`: entries that come from the corpus."""
+    directory = cache / f"tokenizer-{VERSION}-{learned}"
     if not directory.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             built = Path(scratch, "built")
             built.mkdir()
-            _write(built)
+            _write(built, learned, corpus_bytes)
             shutil.move(built, directory)
     return StampTokenizer(directory, find_ids(Tokenizer.from_file(str(directory / "tokenizer.json"))))
 
@@ -67,9 +67,8 @@ def write_long_prompt(stamps: StampTokenizer, model: str, tokens: int, path: Pat
     path.write_text(json.dumps(body))
 
 
-def _write(directory: Path) -> None:
-    learned = _learn()
-    vocabulary, merges = extend(learned)
+def _write(directory: Path, learned: int, corpus_bytes: int) -> None:
+    vocabulary, merges = extend(_learn(learned, corpus_bytes))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=False))
     _set_byte_level(tokenizer)
     tokenizer.add_special_tokens(list(SPECIAL))
@@ -109,16 +108,16 @@ def _stamp_merges() -> Iterator[tuple[str, str]]:
     yield from ((f"q{left}", right) for left in two for right in two)
 
 
-def _learn() -> Tokenizer:
+def _learn(size: int, corpus_bytes: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     _set_byte_level(tokenizer)
     trainer = trainers.BpeTrainer(
-        vocab_size=LEARNED,
+        vocab_size=size,
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     # Without digits: learned runs of them would lie between those of the stamps.
-    texts = ("".join(c for c in text if not c.isdigit()) for text in _corpus(CORPUS_BYTES))
+    texts = ("".join(c for c in text if not c.isdigit()) for text in _corpus(corpus_bytes))
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 

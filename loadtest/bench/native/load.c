@@ -52,6 +52,8 @@ struct connection {
     /* the answer */
     int status;
     bool is_last; /* the server closes after it */
+    const char *unsent;
+    size_t unsent_length;
     enum framing framing;
     enum chunk_part part;
     size_t left, trailer_line;
@@ -363,17 +365,30 @@ static void read_events(struct connection *c, const char *data, size_t n, uint64
 
 static void open_connection(struct connection *c);
 
+static void watch(struct connection *c)
+{
+    struct epoll_event e = {.events = EPOLLIN | (c->unsent_length ? EPOLLOUT : 0), .data.ptr = c};
+    epoll_ctl(epoll, EPOLL_CTL_MOD, c->fd, &e);
+}
+
+/* What the socket does not take at once, which is an intruder's body, is sent when it does: nothing may stop the others.
+ * `data` has to live until then. */
 static void send_all(struct connection *c, const char *data, size_t n)
 {
-    while (n) { /* only an intruder is larger than a socket's buffer; it may wait a little */
-        ssize_t sent = send(c->fd, data, n, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN) {
-            fail(c, "send", strerror(errno));
-            return;
-        }
-        data += sent > 0 ? sent : 0;
-        n -= sent > 0 ? (size_t)sent : 0;
+    bool was_waiting = c->unsent_length > 0;
+    ssize_t sent = send(c->fd, data, n, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) {
+        fail(c, "send", strerror(errno));
+        return;
     }
+    c->unsent = data + (sent > 0 ? sent : 0);
+    c->unsent_length = n - (sent > 0 ? (size_t)sent : 0);
+    if (c->unsent_length && c->role != INTRUDER) {
+        c->unsent_length = 0;
+        fail(c, "send", "the server does not read");
+    }
+    if (was_waiting || c->unsent_length)
+        watch(c);
 }
 
 static void begin_answer(struct connection *c)
@@ -434,6 +449,7 @@ static void close_connection(struct connection *c)
     if (c->state != CLOSED)
         close(c->fd);
     c->state = CLOSED;
+    c->unsent_length = 0;
 }
 
 /* An answer to a probe stands for every moment at which one was due and could not be asked. */
@@ -717,6 +733,8 @@ static void wait_for_answers(uint64_t until)
         struct connection *c = events[i].data.ptr;
         if (c->state == CLOSED)
             continue;
+        if (c->unsent_length)
+            send_all(c, c->unsent, c->unsent_length);
         ssize_t got = recv(c->fd, data, sizeof data, 0);
         now = now_ns();
         if (got > 0) {

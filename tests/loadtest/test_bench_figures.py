@@ -1,0 +1,239 @@
+"""From records to medians, ratios, verdicts, a table and a plot: no sockets."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from loadtest.bench import plot, report
+from loadtest.bench.claims import Claim, claims
+from loadtest.bench.cli import places, write_docs
+from loadtest.bench.client import Load, Measurement, Spread
+from loadtest.bench.cpus import Seats
+from loadtest.bench.machine import Machine
+from loadtest.bench.mock import Pace
+from loadtest.bench.record import Record, append, read
+from loadtest.bench.runner import plan
+from loadtest.bench.scenarios import SCENARIOS, Scenario, quicken
+from loadtest.bench.summary import Summary, cpu_us_per_request, cpu_us_per_token, delay_p50_us
+from loadtest.bench.systems import SYSTEMS
+
+BASE: dict[str, object] = {
+    "window_s": 2.0,
+    "requests": 0,
+    "tokens": 1000,
+    "reads": 900,
+    "cpu_s": 0.5,
+    "mock_cpu_s": 0.1,
+    "client_cpu_s": 0.1,
+    "idle_rss_kib": 1000.0,
+    "peak_rss_kib": 2000.0,
+    "first_error": "",
+} | dict.fromkeys(("errors", "unfinished", "malformed", "foreign", "lost", "reordered"), 0)
+
+
+def measured(**changes: object) -> Measurement:
+    return Measurement.from_json(BASE | changes)
+
+
+def record(scenario: str, system: str, repeat: int = 0, complaint: str | None = None, **changes: object) -> Record:
+    return Record(scenario, system, repeat, complaint, measured(**changes))
+
+
+def claim(number: str, words: str) -> Claim:
+    [found] = [each for each in claims() if each.number == number and words in each.text]
+    return found
+
+
+def test_a_median_is_over_repeats_and_a_ratio_is_of_medians() -> None:
+    records = [record("pace256", "ours", n, cpu_s=cpu) for n, cpu in enumerate((0.9, 0.1, 0.2))]
+    records += [record("pace256", "nginx", n, cpu_s=cpu) for n, cpu in enumerate((0.4, 0.4, 1.0))]
+    summary = Summary.of(records)
+    assert summary.median("pace256", "ours", cpu_us_per_token) == pytest.approx(200)
+    assert summary.ratio("pace256", cpu_us_per_token, "ours", "nginx") == pytest.approx(0.5)
+    assert summary.repeats("pace256", "ours") == 3
+
+
+def test_what_has_a_complaint_counts_nowhere() -> None:
+    summary = Summary.of([record("pace256", "ours", complaint="1 tokens lost", lost=1)])
+    assert summary.median("pace256", "ours", cpu_us_per_token) is None
+    assert summary.ratio("pace256", cpu_us_per_token, "ours", "nginx") is None
+    assert [each.complaint for each in summary.void] == ["1 tokens lost"]
+
+
+def test_a_delay_is_added_to_that_without_a_gateway() -> None:
+    spread = {"count": 9, "p50": 50.0}
+    records = [
+        record("pace256", "direct", delay_us=spread),
+        record("pace256", "ours", delay_us=spread | {"p50": 170.0}),
+    ]
+    assert Summary.of(records).added("pace256", delay_p50_us, "ours") == 120
+
+
+def test_cpu_per_request_needs_requests() -> None:
+    assert cpu_us_per_request(measured()) is None
+    assert cpu_us_per_request(measured(requests=100)) == pytest.approx(5000)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "verdict"), [(0.9, "holds"), (1.0, "holds"), (1.1, "missed")], ids=["below", "at the bound", "above"]
+)
+def test_a_promise_is_held_to_its_bound(cpu_s: float, verdict: str) -> None:
+    held = claim("1", "256 paced streams: CPU per token / nginx")
+    records = [record("pace256", "crossover-relay", cpu_s=cpu_s), record("pace256", "nginx", cpu_s=1.0)]
+    assert held.verdict(held.measure(Summary.of(records))) == verdict
+
+
+def test_a_promise_nobody_measured_is_not_kept() -> None:
+    nothing = Summary.of([])
+    assert {each.verdict(each.measure(nothing)) for each in claims()} == {"not measured"}
+
+
+def test_at_least_is_the_other_way_round() -> None:
+    held = claim("5", "CPU per token")
+    records = [record("pace64", "crossover-relay", cpu_s=0.1), record("pace64", "litellm", cpu_s=1.3)]
+    assert held.verdict(held.measure(Summary.of(records))) == "holds"
+    records[1] = record("pace64", "litellm", cpu_s=1.1)
+    assert held.verdict(held.measure(Summary.of(records))) == "missed"
+
+
+def test_memory_per_stream_is_what_the_soak_added() -> None:
+    added = claim("7", "token lane, 2,000 streams: memory")
+    soak = record("soak", "crossover-token", idle_rss_kib=100_000, peak_rss_kib=100_000 + 2000 * 30)
+    assert added.measure(Summary.of([soak])) == pytest.approx(30 * 1.024)
+
+
+def test_tokens_lost_in_the_soak_are_a_missed_promise_though_its_figures_do_not_count() -> None:
+    broken = claim("7", "relay, 2,000 streams for a minute")
+    value = broken.measure(Summary.of([record("soak", "crossover-relay", complaint="lost", lost=2, reordered=1)]))
+    assert value == 3
+    assert broken.verdict(value) == "missed"
+
+
+def test_every_promise_has_scenarios_and_systems_that_exist() -> None:
+    """One measurement of every system in every scenario leaves nothing unmeasured but Triton's rival."""
+    records = []
+    for scenario in SCENARIOS.values():
+        for number, system in enumerate(scenario.systems):
+            spread = {"count": 9, "p50": 10.0 + number, "p90": 20.0, "p99": 30.0 + number, "max": 40.0}
+            spreads = dict.fromkeys(("delay_us", "gap_us", "lag_us", "latency_us"), spread)
+            records.append(record(scenario.name, system, requests=100, **spreads))
+    summary = Summary.of(records)
+    assert [each.number for each in claims() if each.measure(summary) is None] == ["4"]
+    assert {name for scenario in SCENARIOS.values() for name in scenario.systems} == set(SYSTEMS)
+
+
+def test_repeats_are_interleaved_and_begin_with_another_system_each_time() -> None:
+    one = Scenario("one", "", Pace(), Load(1), ("a", "b", "c"))
+    once = Scenario("once", "", Pace(), Load(1), ("c", "a"), repeats=1)
+    turns = [(turn.repeat, turn.scenario.name, turn.system) for turn in plan([one, once], ["a", "b", "c"], 2)]
+    assert turns == [
+        (0, "one", "a"),
+        (0, "one", "b"),
+        (0, "one", "c"),
+        (0, "once", "a"),
+        (0, "once", "c"),
+        (1, "one", "b"),
+        (1, "one", "c"),
+        (1, "one", "a"),
+    ]
+
+
+def test_the_clients_output_is_read_and_nothing_else_is() -> None:
+    line = (
+        '{"window_s":2.0,"requests":3,"tokens":5,"reads":5,"errors":0,"unfinished":0,"malformed":0,"foreign":0,'
+        '"lost":0,"reordered":0,"first_error":"","delay_us":{"count":5,"p50":1.5,"p90":2,"p99":3,"max":4},'
+        '"ttft_us":{"count":0},"cpu_s":0.1,"mock_cpu_s":0.1,"client_cpu_s":0.1,"idle_rss_kib":1,"peak_rss_kib":2}'
+    )
+    parsed = Measurement.parse(line)
+    assert (parsed.requests, parsed.delay_us) == (3, Spread(5, 1.5, 2, 3, 4))
+    assert parsed.ttft_us == Spread()
+    assert parsed.complaint is None
+    with pytest.raises(ValueError, match="not a measurement"):
+        Measurement.parse("{}")
+    with pytest.raises(ValueError, match=r"unexpected|JSON|input"):
+        Measurement.parse("usage: load")
+
+
+@pytest.mark.parametrize("field", ["errors", "unfinished", "malformed", "foreign", "lost", "reordered"])
+def test_any_fault_voids_a_measurement(field: str) -> None:
+    complaint = measured(**{field: 2}).complaint
+    assert complaint is not None
+    assert complaint.startswith("2 ")
+
+
+def test_a_system_that_answers_nothing_has_no_figures() -> None:
+    assert measured(tokens=0, requests=0).complaint == "nothing was answered"
+
+
+def test_records_survive_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    records = [record("pace64", "nginx", delay_us={"count": 1, "p50": 2.0}), Record("triton", "grpc.aio", 1, "broken")]
+    for each in records:
+        append(path, each)
+    assert list(read(path)) == records
+
+
+def run_of(*records: Record) -> report.Run:
+    machine = Machine("a CPU", 2, 8.0, "6.1", "Debian", "3.11")
+    return report.Run(Summary.of(records), tuple(claims()), machine, {"nginx": "1.22"}, "Once.", ["smg is missing"])
+
+
+def test_the_report_has_every_promise_and_every_system() -> None:
+    run = run_of(
+        record("pace256", "nginx"),
+        record("pace256", "crossover-relay", cpu_s=0.4),
+        record("ns16", "smg", complaint="x"),
+    )
+    text = report.render(run)
+    promises = [line for line in text.splitlines() if "| holds |" in line or "| not measured |" in line]
+    assert len(promises) == len(list(claims()))
+    assert "| holds | 0.80 x | ≤ 1.00 x |" in text
+    assert "| crossover-relay | 500 | 400.00 | 0.80 |" in text
+    assert "smg is missing" in text
+    assert "ns16, smg, repeat 1 does not count: x" in text
+    only = report.claims_table(run, only_measured=True).splitlines()
+    assert len(only) == 2 + 1
+
+
+def test_the_page_keeps_its_own_words(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
+    write_docs(tmp_path, "new", "<svg/>")
+    assert page.read_text() == f"# Before\n\n{report.BEGIN}\n\nnew\n{report.END}\n\nafter\n"
+    assert (tmp_path / "performance.svg").read_text() == "<svg/>"
+    with pytest.raises(ValueError, match="lacks"):
+        report.replace_results("# No marks", "new")
+
+
+def test_the_plot_has_a_line_for_each_system_that_was_measured() -> None:
+    records = [record(f"pace{n}", system) for n in (64, 256) for system in ("nginx", "crossover-relay")]
+    drawing = ElementTree.fromstring(plot.render(Summary.of(records)))
+    assert len(drawing.findall("{*}polyline")) == 2
+    assert len(drawing.findall("{*}circle")) == 4
+    assert plot.render(Summary.of([])) == ""
+
+
+def test_gateway_and_engine_sit_apart_where_there_is_room() -> None:
+    assert Seats.among([4, 5]) == Seats((4,), (5,), (5, 4))
+    assert Seats.among([0, 1, 2]).of(workers=2) == (1, 2)
+    assert Seats.among([0, 1, 2]).of(workers=1) == (1,)
+    assert Seats.among([3]).complaint
+    assert Seats.among([0, 1]).complaint is None
+
+
+def test_commands_are_found_in_the_cache_and_where_they_are_said_to_be(tmp_path: Path) -> None:
+    smg = tmp_path / "peers/smg/bin/smg"
+    smg.parent.mkdir(parents=True)
+    smg.touch()
+    found = places({}, tmp_path)
+    assert SYSTEMS["smg"].find(found) == smg
+    given = tmp_path / "elsewhere"
+    given.touch()
+    assert SYSTEMS["smg"].find(places({"smg": given}, tmp_path)) == given
+    assert SYSTEMS["smg"].find({"smg": tmp_path / "gone"}) is None
+
+
+def test_quick_windows_are_shorter() -> None:
+    for scenario in SCENARIOS.values():
+        assert quicken(scenario).load.longest_s < scenario.load.longest_s

@@ -1,0 +1,90 @@
+"""The id wire's other end: a real gateway turns stamped ids back into text, which the client checks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from loadtest.bench import native, tokenizer
+from loadtest.bench.client import Load, Measurement, Subject, run_client
+from loadtest.bench.cpus import Seats
+from loadtest.bench.gateways import Gateway, Hall, look_for
+from loadtest.bench.http import free_ports
+from loadtest.bench.mock import MODEL, MockEngine, Pace
+from loadtest.bench.systems import SYSTEMS
+from loadtest.bench.tokenizer import StampTokenizer
+
+PACE = Pace(interval_us=5000)
+
+
+@pytest.fixture(scope="module")
+def stamps(tmp_path_factory: pytest.TempPathFactory) -> StampTokenizer:
+    return tokenizer.prepare(tmp_path_factory.mktemp("cache"), learned=400, corpus_bytes=50_000)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native.build("load", tmp_path_factory.mktemp("client"))
+
+
+@pytest.fixture(scope="module")
+def mock(stamps: StampTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockEngine]:
+    folder = tmp_path_factory.mktemp("mock")
+    [port] = free_ports(1)
+    with MockEngine(native.build("mock", folder), port, folder, stamps.ids) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def gateway(mock: MockEngine, stamps: StampTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    hall = Hall(mock.url, mock.port, tmp_path_factory.mktemp("gateway"), stamps.directory, Seats())
+    [found], missing = look_for([SYSTEMS["crossover-token"]], {})
+    assert not missing
+    with hall.running(found) as running:
+        yield running
+
+
+def measure(client: Path, gateway: Gateway) -> Measurement:
+    subject = Subject(gateway.port, gateway.system.wire, gateway.system.stop, gateway.pids)
+    return run_client(client, subject, Load(8, tokens=60, warm_s=0.2, window_s=1, drain_s=10))
+
+
+def test_an_id_is_the_stamp_it_stands_for(stamps: StampTokenizer) -> None:
+    vocabulary = Tokenizer.from_file(str(stamps.directory / "tokenizer.json"))
+    assert vocabulary.get_vocab_size() > 100_000
+    first_time, first_place = stamps.ids.first_time, stamps.ids.first_place
+    assert vocabulary.decode([first_time + 12_345, first_place + 678]) == "12345q0678"
+    assert vocabulary.encode("12345").ids == [first_time + 12_345]
+
+
+def test_a_long_prompt_is_as_long_as_was_asked(stamps: StampTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "prompt.json"
+    tokenizer.write_long_prompt(stamps, MODEL, 3000, path)
+    vocabulary = Tokenizer.from_file(str(stamps.directory / "tokenizer.json"))
+    text = path.read_text()
+    assert text.count("########") >= 1
+    assert 2900 < len(vocabulary.encode(text).ids) < 5000  # the JSON around it, and its escapes, are tokens too
+
+
+def test_every_token_comes_through_the_gateway_in_its_place(client: Path, mock: MockEngine, gateway: Gateway) -> None:
+    mock.set(PACE)
+    measured = measure(client, gateway)
+    assert measured.complaint is None
+    assert measured.all_tokens == 60 * measured.streams_ended
+    assert measured.cpu_s > 0
+    # One token in eight holds the place and no time.
+    assert 0.8 * measured.tokens < measured.delay_us.count < measured.tokens
+
+
+@pytest.mark.parametrize(
+    ("fault", "field"), [("drop", "lost"), ("swap", "reordered"), ("repeat", "reordered"), ("foreign", "foreign")]
+)
+def test_what_goes_wrong_with_ids_is_noticed(
+    client: Path, mock: MockEngine, gateway: Gateway, fault: str, field: str
+) -> None:
+    mock.set(replace(PACE, fault=fault, every=5))  # tokens of both kinds
+    measured = measure(client, gateway)
+    assert getattr(measured, field) > 0
+    assert measured.complaint
