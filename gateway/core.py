@@ -4,7 +4,7 @@ A request changes type at every door: OpenAI JSON -> GenerateRequest -> Lease ->
 Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -179,6 +179,15 @@ class RelaySink(Protocol):
         ...
 
     def write(self, data: bytes) -> None: ...
+
+    def splice(self) -> Callable[[bytes], None]:
+        """A `write` for the chunks that follow the first, as near to the client as can be.
+
+        It raises RuntimeError once the client's connection is closed; `lost` wants to know of it.
+        """
+        ...
+
+    def lost(self) -> None: ...
 
     def finish(self) -> None: ...
 

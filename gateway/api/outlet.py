@@ -7,7 +7,7 @@ other server `AsgiOutlet` does the same by ASGI messages. Knows no OpenAI.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Protocol, cast
@@ -56,6 +56,12 @@ class Outlet(Protocol):
         ...
 
     def write(self, data: bytes) -> None: ...
+
+    def splice(self) -> Callable[[bytes], None]:
+        """core.RelaySink's."""
+        ...
+
+    def lost(self) -> None: ...
 
     def end(self, data: bytes = b"") -> None:
         """The answer is complete with `data`."""
@@ -155,6 +161,9 @@ class DirectOutlet:
         if self._head:
             data, self._head = self._head + data, b""
         self._send(data)
+
+    def splice(self) -> Callable[[bytes], None]:
+        return self._transport.write
 
     def end(self, data: bytes = b"") -> None:
         if not self._has_body:
@@ -270,6 +279,12 @@ class AsgiOutlet:
         if not self._is_holding and len(self._messages) > MANY_MESSAGES:
             self._is_holding = True
             self._listener.paused()
+
+    def splice(self) -> Callable[[bytes], None]:
+        return self.write
+
+    def lost(self) -> None:
+        self.leave()
 
     def end(self, data: bytes = b"") -> None:
         self._put({"type": "http.response.body", "body": data, "more_body": False})

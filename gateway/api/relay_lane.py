@@ -3,7 +3,7 @@
 Knows the `model` of a body and nothing else of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.api.reply import Reply
@@ -51,12 +51,13 @@ class RelayWork:
 class _Sink:
     """core.RelaySink: into the reply, and `write` straight into its outlet."""
 
-    __slots__ = ("_reply", "takes_chunks", "write")
+    __slots__ = ("_reply", "lost", "splice", "takes_chunks", "write")
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
-        self.takes_chunks = reply.outlet.takes_chunks
-        self.write: Callable[[bytes], None] = reply.outlet.write
+        outlet = reply.outlet
+        self.takes_chunks = outlet.takes_chunks
+        self.write, self.splice, self.lost = outlet.write, outlet.splice, outlet.lost
 
     def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool) -> None:
         self._reply.begin(status, fields, length, is_framed=is_framed)

@@ -7,7 +7,7 @@ JSON, no events and no other connection; whose connections these are and when th
 import asyncio
 from typing import Protocol, cast
 
-from gateway.backends.http1_framing import Body, Head, NotHTTP, split_head
+from gateway.backends.http1_framing import Body, Chunked, Head, NotHTTP, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 
@@ -89,6 +89,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._start = b""  # of an answer whose head is incomplete
         self._body: Body | None = None  # None until the head is there
+        self._splice: Chunked | None = None  # the body, while its receiver takes it in chunks
         self._may_stay_open = False
 
     # What the pool and the exchange do with it.
@@ -133,7 +134,12 @@ class Connection(asyncio.Protocol):
             self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
             return
         try:
-            if self._body is None:
+            if (splice := self._splice) is not None:
+                used = splice.skip(data)
+                exchange.receiver.body(data if used == len(data) else data[:used])
+                if splice.is_complete:
+                    self._complete(exchange, has_surplus=used != len(data))
+            elif self._body is None:
                 self._read_head(exchange, data)
             else:
                 self._read_body(exchange, self._body, data)
@@ -174,33 +180,33 @@ class Connection(asyncio.Protocol):
         self._may_stay_open = head.keeps_open and not body.ends_with_connection
         self._body = body
         exchange.receiver.head(head)
-        if self._exchange is exchange and (rest or body.is_complete):
+        if exchange.takes_framing and isinstance(body, Chunked):
+            self._splice = body
+        if self._exchange is not exchange:  # its receiver has aborted it
+            return
+        if rest and self._splice is not None:
+            self.data_received(rest)
+        elif rest or body.is_complete:
             self._read_body(exchange, body, rest)
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
-        if exchange.takes_framing:
-            used = body.feed(data, None)
-            if used:
-                exchange.receiver.body(data if used == len(data) else data[:used])
-        else:
-            used = self._read_payload(exchange, body, data)
-        if body.is_complete and self._exchange is exchange:  # else its receiver has aborted it
-            self._complete(exchange, has_surplus=used != len(data))
-
-    @staticmethod
-    def _read_payload(exchange: Exchange, body: Body, data: bytes) -> int:
         pieces: list[bytes] = []
+        used = 0
         try:
-            return body.feed(data, pieces)
+            used = body.feed(data, pieces)
         finally:  # what came before nonsense counts
             if pieces:
                 exchange.receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if body.is_complete:
+            self._complete(exchange, has_surplus=used != len(data))
 
     def _complete(self, exchange: Exchange, *, has_surplus: bool) -> None:
+        if self._exchange is not exchange:  # its receiver has aborted it
+            return
         self._exchange = exchange.connection = None
         if self._may_stay_open and not has_surplus:
             self._is_reused = True
-            self._body = None
+            self._body = self._splice = None
             self._start = b""
             self.resume()
             self._pool.parked(self)

@@ -25,6 +25,7 @@ from gateway.settings import RelaySettings, VLLMSettings
 READY_TIMEOUT_S = 5.0
 END_OF_EVENT = b"\n\n"
 NEWLINE = END_OF_EVENT[0]
+SHORT_READ = 64  # [DONE], and the last chunk
 LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
 
 # RFC 9110 7.6.1: these speak of one connection, not of the message. The others are the gateway's own affair.
@@ -48,7 +49,7 @@ class Relayed:
 
     __slots__ = (
         "_before", "_exchange", "_head", "_held", "_is_framed", "_is_over", "_is_paused", "_is_stream", "_last",
-        "_pool", "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
+        "_pool", "_seen", "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
     )  # fmt: skip
 
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
@@ -60,7 +61,9 @@ class Relayed:
         self._is_stream = self._is_framed = False
         self._is_over = self._is_paused = False
         self._silent_sweeps = 0
-        self._before = self._last = b""  # the last two reads: usage stands at an answer's end
+        # The last reads, short ones joined: an answer's usage and finish_reason stand before its [DONE].
+        self._before = self._last = b""
+        self._seen = self._last  # at the last sweep
         self.status = 0
         self.events = 0
         self.first: float | None = None
@@ -108,23 +111,27 @@ class Relayed:
             self.fail(self._pool.refusal(head.status))
 
     def body(self, data: bytes) -> None:
-        self.last = time.monotonic()
-        self._silent_sweeps = 0
-        if self._write is None:
+        if (write := self._write) is None:
             self._look(data)
             return
         self.events += data.count(END_OF_EVENT)
         if data[0] == NEWLINE == self._last[-1]:
             self.events += 1  # its end was cut in two
-        self._before = self._last
-        self._last = data
-        self._write(data)
+        if len(data) < SHORT_READ:
+            self._last += data
+        else:
+            self._before, self._last = self._last, data
+        try:
+            write(data)
+        except RuntimeError:
+            self._sink.lost()
 
     def done(self) -> None:
         if self._is_over:
             return
         if self._write is None:
             self._begin()
+        self.last = time.monotonic()
         if self._last.rstrip().endswith((b"[DONE]", b"[DONE]\n\n\r\n0")):
             self.events -= 1
         self._close()
@@ -142,7 +149,10 @@ class Relayed:
     # calls.LiveCalls
 
     def sweep(self) -> None:
-        self._silent_sweeps += not self._is_paused
+        # A read leaves an object that was not there before, so that no read has to reset a count.
+        is_silent = self._last is self._seen and not self._is_paused
+        self._seen = self._last
+        self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
         if self._silent_sweeps > SWEEPS_PER_TIMEOUT:
             self.fail(self._pool.calls.timeout_error())
 
@@ -184,15 +194,15 @@ class Relayed:
     def _begin(self) -> None:
         head = self._head
         assert head is not None  # a body comes after its head
-        self.first = self.last or time.monotonic()
+        self.first = time.monotonic()
         fields = [field for field in head.fields if field[0] not in NOT_SENT_BACK]
         self._sink.begin(self.status, fields, head.length, is_framed=self._is_framed)
-        self._write = self._sink.write
         held, self._held = self._held, b""
         if held:
             self.events = held.count(END_OF_EVENT) if self._is_stream else 0
             self._last = held
-            self._write(held)
+            self._sink.write(held)
+        self._write = self._sink.splice() if held and self._is_framed else self._sink.write
 
     def _refuse(self, status: int, body: bytes) -> None:
         """What an event reported, as the status that it names."""

@@ -58,8 +58,9 @@ class TritonCall(LiveCall):
     # What the stream tells it. It goes on to the stream's own end, beyond the final response.
 
     def messages(self, messages: Sequence[bytes]) -> None:
-        self.feed(*self._answer.read(messages))
-        if self._answer.is_cut:
+        token_ids, end = self._answer.read(messages)
+        self.feed(token_ids, end)
+        if end is not None and self._answer.is_cut:
             self.hang_up()
             self.release()
 

@@ -35,7 +35,8 @@ Tensor: TypeAlias = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, s
 OUTPUTS = ("output_ids", "sequence_length")  # the backend insists on both once outputs are named; the rest cost copies
 PAD_OFFSET = -1
 UINT64_MASK = (1 << 64) - 1
-ID_BYTES = 4
+ID = struct.Struct("<i")
+ID_BYTES = ID.size
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 
 
@@ -159,8 +160,12 @@ class Answer:
 
     def _read(self, message: bytes) -> tuple[Sequence[int], End | None]:
         if len(message) == self._size and message.startswith(self._before) and message.endswith(self._after):
-            at = self._id_at
-            return self._take((int.from_bytes(message[at : at + ID_BYTES], "little", signed=True),), is_final=False)
+            token_ids: Sequence[int] = ID.unpack_from(message, self._id_at)
+            if self._min_tokens:
+                return self._take(token_ids, is_final=False)
+            self._total += 1
+            self._last_id = token_ids[0]
+            return token_ids, None
         try:
             response = service_pb2.ModelStreamInferResponse.FromString(message)
         except DecodeError:

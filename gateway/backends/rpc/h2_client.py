@@ -215,8 +215,8 @@ class Link(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self.connection.receive(data)
-        self._settle()
+        if self.connection.receive(data):
+            self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.lost(self)

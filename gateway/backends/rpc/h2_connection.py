@@ -5,6 +5,7 @@ through.
 """
 
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -28,7 +29,6 @@ from gateway.backends.rpc.h2_frames import (
     MAX_STREAM_ID,
     MAX_WINDOW,
     NUMBER,
-    PADDED,
     PING,
     PREFACE,
     PUSH_PROMISE,
@@ -49,13 +49,14 @@ from gateway.backends.rpc.h2_frames import (
     window_update,
     without_padding,
 )
-from gateway.backends.rpc.h2_stream import WINDOW, H2Stream
+from gateway.backends.rpc.h2_stream import PREFIX_BYTES, WINDOW, H2Stream
 from gateway.backends.rpc.status import Status, of_reset
 
 logger = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 32 * 1024  # of one header block, and of the fields in it
 PING_BYTES = 8
+MESSAGE_HEAD = struct.Struct(">BHBBL?L")  # h2_frames.HEAD, h2_stream.PREFIX
 
 
 class Blocks:
@@ -153,20 +154,24 @@ class Connection:
             self._remove(stream)
             stream.let_go()
 
-    def receive(self, data: bytes) -> None:
-        """What came from the server, cut anywhere. Receivers hear of it before this returns."""
-        if self.is_broken:
-            return
+    def receive(self, data: bytes) -> bool:
+        """What came from the server, cut anywhere. Receivers hear of it before this returns.
+
+        False: nothing but messages came, so there is nothing to write and nothing has changed.
+        """
         if self._rest:
             data = self._rest + data
-        try:
-            self._rest = data[self._walk(data) :]
-        except Violation as exc:
-            self._break_off(exc)
-        if self._credit < MAX_WINDOW // 2:
-            self._out.append(window_update(0, MAX_WINDOW - self._credit))
-            self._credit = MAX_WINDOW
-        self._deliver()
+        at = self._walk_messages(data, 0)
+        is_eventful = at < len(data) or self._rest != b""
+        if is_eventful:
+            try:
+                self._rest = data[self._walk(data, at) :]
+            except Violation as exc:
+                self._break_off(exc)
+        stirred, self._stirred = self._stirred, []
+        for stream in stirred:
+            stream.deliver()
+        return is_eventful
 
     def take(self) -> bytes:
         """What is to be written now, possibly nothing."""
@@ -192,7 +197,9 @@ class Connection:
         self._rest = b""
         for stream in tuple(self.streams.values()):
             self._end(stream, Status.UNAVAILABLE, why)
-        self._deliver()
+        stirred, self._stirred = self._stirred, []
+        for stream in stirred:
+            stream.deliver()
 
     def say_goodbye(self) -> None:
         if not self.is_broken:
@@ -200,54 +207,47 @@ class Connection:
 
     # Walking through frames.
 
-    def _walk(self, data: bytes) -> int:
+    def _walk_messages(self, data: bytes, at: int) -> int:
+        """Through DATA frames that hold one whole message each; returns where something else begins.
+
+        Nearly all frames of a token stream are such. They could as well take the way of all others, at twice the cost.
+        """
+        if self._block is not None:
+            return at
+        streams, stirred, size = self.streams, self._stirred, len(data)
+        while size - at >= MESSAGE_HEAD.size:
+            high, length, kind, flags, stream_id, is_compressed, message = MESSAGE_HEAD.unpack_from(data, at)
+            end = at + HEAD_BYTES + length
+            if kind or flags or high or is_compressed or length != message + PREFIX_BYTES or end > size:
+                break
+            stream = streams.get(stream_id)
+            if stream is None or not stream.is_between_messages or length > stream.credit - WINDOW // 2:
+                break
+            if length > SMALLEST_MAX_FRAME or length > self._credit - MAX_WINDOW // 2:
+                break
+            stream.credit -= length
+            self._credit -= length
+            if not stream.messages:
+                stirred.append(stream)
+            stream.messages.append(data[at + MESSAGE_HEAD.size : end])
+            at = end
+        return at
+
+    def _walk(self, data: bytes, at: int) -> int:
         """Through all complete frames; returns where the first incomplete one begins. Raises Violation."""
-        at, size = 0, len(data)
+        size = len(data)
         while size - at >= HEAD_BYTES:
             high, length, kind, flags, stream_id = HEAD.unpack_from(data, at)
             if high or length > SMALLEST_MAX_FRAME:  # we allow no larger ones
                 raise Violation(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {high << 16 | length} bytes")
-            begin = at + HEAD_BYTES
-            at_next = begin + length
-            if at_next > size:
+            end = at + HEAD_BYTES + length
+            if end > size:
                 break
-            if kind == DATA and self._block is None and self.is_greeted:
-                self._take_data(stream_id & STREAM_ID_MASK, flags, data, (begin, at_next))
-            else:
-                self._take_other(kind, flags, stream_id & STREAM_ID_MASK, data[begin:at_next])
-            at = at_next
+            self._take_frame(kind, flags, stream_id & STREAM_ID_MASK, data[at + HEAD_BYTES : end])
+            at = self._walk_messages(data, end)
         return at
 
-    def _take_data(self, stream_id: int, flags: int, data: bytes, span: tuple[int, int]) -> None:
-        begin, end = span
-        self._credit -= end - begin
-        if self._credit < 0:
-            raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            self._check_was_open(stream_id)
-            return
-        stream.credit -= end - begin
-        if stream.credit < WINDOW // 2:
-            self._top_up(stream)
-        if not stream.messages:  # having it twice does no harm
-            self._stirred.append(stream)
-        if flags & PADDED:
-            data = without_padding(flags, data[begin:end])
-            begin, end = 0, len(data)
-        ending = stream.take(data, begin, end)
-        if ending is None and flags & END_STREAM:
-            ending = Status.INTERNAL, "ended without a status"
-        if ending is not None:
-            self._end_early(stream, *ending, is_over=bool(flags & END_STREAM))
-
-    def _top_up(self, stream: H2Stream) -> None:
-        if stream.credit < 0:
-            raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "more data than the stream's window")
-        self._out.append(window_update(stream.id, WINDOW - stream.credit))
-        stream.credit = WINDOW
-
-    def _take_other(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+    def _take_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if not self.is_greeted and (kind != SETTINGS or flags & ACK):
             raise Violation(ErrorCode.PROTOCOL_ERROR, "the server did not begin with its settings")
         if self._block is not None and kind != CONTINUATION:
@@ -257,6 +257,30 @@ class Connection:
             handle(self, flags, stream_id, payload)
 
     # One frame each.
+
+    def _take_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        self._check_was_open(stream_id)
+        self._credit = self._spend(0, self._credit, MAX_WINDOW, len(payload))
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            return
+        stream.credit = self._spend(stream_id, stream.credit, WINDOW, len(payload))
+        self._stirred.append(stream)  # having it twice does no harm
+        ending = stream.take(without_padding(flags, payload))
+        if ending is None and flags & END_STREAM:
+            ending = Status.INTERNAL, "ended without a status"
+        if ending is not None:
+            self._end_early(stream, *ending, is_over=bool(flags & END_STREAM))
+
+    def _spend(self, stream_id: int, credit: int, window: int, length: int) -> int:
+        """What is left of a receive window; it is opened again when half of it is gone."""
+        credit -= length
+        if credit < 0:
+            raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "more data than the window allows")
+        if credit >= window // 2:
+            return credit
+        self._out.append(window_update(stream_id, window - credit))
+        return window
 
     def _take_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._check_was_open(stream_id)
@@ -375,6 +399,7 @@ class Connection:
             self._end(stream, Status.INTERNAL, "a window that cannot be")
 
     _HANDLERS: ClassVar[Mapping[int, Callable[["Connection", int, int, bytes], None]]] = {
+        DATA: _take_data,
         HEADERS: _take_headers,
         RST_STREAM: _take_reset,
         SETTINGS: _take_settings,
@@ -438,11 +463,6 @@ class Connection:
         self._rest = b""
         for stream in tuple(self.streams.values()):
             self._end(stream, Status.UNAVAILABLE, f"the server sent {violation}")
-
-    def _deliver(self) -> None:
-        stirred, self._stirred = self._stirred, []
-        for stream in stirred:
-            stream.deliver()
 
 
 def _check_size(is_right: bool) -> None:

@@ -43,6 +43,7 @@ class H2Stream:
         "credit",
         "holder",
         "id",
+        "is_between_messages",
         "messages",
         "outcome",
         "path",
@@ -61,6 +62,7 @@ class H2Stream:
         self._receiver: Receiver | None = receiver
         self._part = bytearray()  # of a message that came in pieces
         self._has_head = False
+        self.is_between_messages = False  # the next byte of data is the first of a message
 
     def __repr__(self) -> str:
         return f"<H2Stream {self.id} {self.path} unsent={len(self.body)} {self.outcome or 'open'}>"
@@ -85,9 +87,10 @@ class H2Stream:
 
     def deliver(self) -> None:
         """Hand on what has come since the last time."""
-        messages, self.messages = self.messages, []
-        if messages and self._receiver is not None:
-            self._receiver.messages(messages)
+        if self.messages:
+            messages, self.messages = self.messages, []
+            if self._receiver is not None:
+                self._receiver.messages(messages)
         # A receiver may cancel from inside messages(): so ask again.
         if self.outcome is not None and self._receiver is not None:
             receiver, self._receiver = self._receiver, None
@@ -95,18 +98,14 @@ class H2Stream:
 
     # What came in its frames.
 
-    def take(self, data: bytes, begin: int, end: int) -> Ending:
-        """The content of a DATA frame: data[begin:end]."""
-        if not self._part and end - begin >= PREFIX_BYTES:
-            is_compressed, length = PREFIX.unpack_from(data, begin)
-            # One whole message per frame: nearly every frame of a token stream.
-            if length == end - begin - PREFIX_BYTES and not is_compressed and self._has_head:
-                self.messages.append(data[begin + PREFIX_BYTES : end])
-                return None
+    def take(self, data: bytes) -> Ending:
+        """The content of a DATA frame."""
         if not self._has_head:
             return Status.INTERNAL, "data before a head"
-        self._part += data[begin:end]
-        return self._split()
+        self._part += data
+        ending = self._split()
+        self.is_between_messages = not self._part
+        return ending
 
     def _split(self) -> Ending:
         part, at = self._part, 0
@@ -133,7 +132,7 @@ class H2Stream:
             return Status.INTERNAL, "a second head"
         if len(http_status) == 3 and http_status.startswith(b"1"):  # only announces the head
             return None
-        self._has_head = True
+        self._has_head = self.is_between_messages = True
         return _check_head(fields, http_status)
 
     def _end_by(self, fields: Mapping[bytes, bytes], http_status: bytes) -> Ending:
