@@ -117,7 +117,7 @@ def test_every_promise_has_scenarios_and_systems_that_exist() -> None:
         for number, system in enumerate(scenario.systems):
             spread = {"count": 9, "p50": 10.0 + number, "p90": 20.0, "p99": 30.0 + number, "max": 40.0}
             spreads = dict.fromkeys(("delay_us", "gap_us", "lag_us", "latency_us"), spread)
-            records.append(record(scenario.name, system, requests=100, **spreads))
+            records.append(Record(scenario.name, system, 0, None, measured(requests=100, **spreads)))
     summary = Summary.of(records)
     assert [each.number for each in claims() if each.measure(summary) is None] == ["4"]
     assert {name for scenario in SCENARIOS.values() for name in scenario.systems} == set(SYSTEMS)
