@@ -159,6 +159,8 @@ class Connection:
 
         False: nothing but messages came, so there is nothing to write and nothing has changed.
         """
+        if self.is_broken:
+            return False
         if self._rest:
             data = self._rest + data
         at = self._walk_messages(data, 0)
