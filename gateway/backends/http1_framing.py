@@ -3,11 +3,19 @@
 Bytes in, cut anywhere; heads, payload and ends out. Knows no socket. Everything that is not HTTP is a NotHTTP.
 """
 
+import re
 from typing import Protocol
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
-SPACE = 0x20
+MAX_SIZE_DIGITS = 16  # 64 bits: beyond them whoever reads what is passed on may count differently
+CRLF = b"\r\n"
+# From a chunk's size to its length with the two line ends, for usual sizes: quicker than int(), which also takes "0x5".
+USUAL_CHUNKS = {b"%x" % size: size + 4 for size in range(1, 2048)}
+# 101 would switch to a protocol that nobody asked for.
+STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\Z)")
+TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 5.6.2
+BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
 
 
@@ -21,14 +29,16 @@ class Head:
     `length`: content-length, if that is what frames the body. `keeps_open`: the connection may carry another answer.
     """
 
-    __slots__ = ("content_type", "fields", "is_chunked", "keeps_open", "length", "status")
+    __slots__ = ("_closes", "_is_old", "content_type", "fields", "is_chunked", "keeps_open", "length", "status")
 
-    def __init__(self, status: int, *, keeps_open: bool) -> None:
+    def __init__(self, status: int, *, is_old: bool) -> None:
         self.status = status
         self.fields: list[tuple[bytes, bytes]] = []
-        self.keeps_open = keeps_open
+        self._is_old = is_old  # HTTP/1.0
+        self._closes = False
+        self.keeps_open = not is_old
         self.content_type = b""
-        self.length: int | None = 0 if status in {204, 304} else None
+        self.length: int | None = None
         self.is_chunked = False
 
     def add(self, name: bytes, value: bytes) -> None:
@@ -38,24 +48,31 @@ class Head:
         if name == b"content-type":
             self.content_type = value
         elif name == b"connection":
-            self.keeps_open = b"close" not in value.lower() and (self.keeps_open or b"keep-alive" in value.lower())
+            options = value.lower()
+            self._closes = self._closes or b"close" in options
+            self.keeps_open = not self._closes and (self.keeps_open or b"keep-alive" in options)
         elif name == b"transfer-encoding":
-            self.is_chunked = value.lower().endswith(b"chunked")
+            # We offer no other coding, and one that we do not know would be passed on without its name.
+            if value.lower() != b"chunked" or self.is_chunked:
+                raise NotHTTP("transfer-encoding")
+            self.is_chunked = True
         else:
             self._set_length(value)
 
     def body(self) -> "Body":
-        """How the body that follows is framed."""
-        if self.is_chunked:  # it overrules content-length
+        """How the body that follows is framed; to be asked once, when all fields are there."""
+        if self.status in BODILESS:
+            self.length, self.is_chunked = 0, False
+        elif self.is_chunked:  # it overrules content-length; RFC 9112 6.1: somebody may be trying to split answers
+            self.keeps_open = self.keeps_open and self.length is None and not self._is_old
             self.length = None
             return Chunked()
         return Endless() if self.length is None else Sized(self.length)
 
     def _set_length(self, value: bytes) -> None:
-        if not value.isdigit():
+        if not value.isdigit() or len(value) > MAX_SIZE_DIGITS or self.length not in {None, int(value)}:
             raise NotHTTP("content-length")
-        if self.status not in {204, 304}:
-            self.length = int(value)
+        self.length = int(value)
 
 
 def split_head(data: bytes) -> tuple[Head, bytes] | None:
@@ -70,17 +87,15 @@ def split_head(data: bytes) -> tuple[Head, bytes] | None:
 
 def _parse_head(block: bytes) -> Head:
     status_line, *lines = block.split(b"\r\n")
-    version, code = status_line[:9], status_line[9:12]
-    # 101 would switch to a protocol that nobody asked for.
-    if version not in {b"HTTP/1.1 ", b"HTTP/1.0 "} or not code.isdigit() or len(code) < 3 or code == b"101":
+    if (found := STATUS_LINE.match(status_line)) is None:
         raise NotHTTP("status line")
     # A bare CR or LF inside a value would begin a header, or an answer, of its own in what is passed on.
-    if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines):
+    if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines) or b"\0" in block:
         raise NotHTTP("line ends")
-    head = Head(int(code), keeps_open=version == b"HTTP/1.1 ")
+    head = Head(int(found[2]), is_old=found[1] == b"0")
     for line in lines:
         name, colon, value = line.partition(b":")
-        if not colon or not name or name[0] <= SPACE or name[-1] <= SPACE:
+        if not colon or not name or name.translate(None, TOKEN):
             raise NotHTTP("header field")
         head.add(name.lower(), value.strip())
     return head
@@ -137,9 +152,10 @@ class Endless:
 class Chunked:
     """Chunks, each after a line with its size; a chunk of size 0 and trailers end it."""
 
-    __slots__ = ("_has_ended", "_left", "_line", "ends_with_connection", "is_complete")
+    __slots__ = ("_has_ended", "_is_between", "_left", "_line", "ends_with_connection", "is_complete")
 
     def __init__(self) -> None:
+        self._is_between = True  # a chunk's first byte is next
         self._left = 0  # bytes of the present chunk yet to come, its final CRLF included
         self._line = b""  # the beginning of a line that is not complete
         self._has_ended = False  # the last chunk has come, trailers have not
@@ -157,7 +173,7 @@ class Chunked:
                 if left > 2:
                     payload.append(data[start : min(start + left - 2, end)])
                 left -= position - start
-                if not left and data[position - 1] != 10:  # LF
+                if left < 2 and not CRLF[: 2 - left].endswith(data[max(start, position - 2 + left) : position]):
                     raise NotHTTP("end of chunk")
                 continue
             line_end = data.find(b"\r\n", position)
@@ -167,25 +183,22 @@ class Chunked:
             left = self._read_line(data[position:line_end])
             position = line_end + 2
         self._left = left
+        self._is_between = not (left or self._line or self._has_ended)
         return (position if self.is_complete else end) - before
 
     def skip(self, data: bytes) -> int:
         """As `feed` for a caller who passes the chunks on, at a third of its cost: most reads bring whole ones."""
-        if self._line or self._has_ended:
-            return self.feed(data, [])
-        position, end = self._left, len(data)
-        while position < end:
-            line_end = data.find(b"\r\n", position)
-            try:
-                length = int(data[position:line_end], 16) if line_end > 0 else 0
-            except ValueError:  # an extension, perhaps
-                length = 0
-            if length <= 0:
-                self._left = 0
-                return position + self.feed(data[position:], [])
-            position = line_end + length + 4
-        self._left = position - end
-        return end
+        position, end = 0, len(data)
+        if self._is_between:
+            while position < end:
+                line_end = data.find(CRLF, position)
+                length = USUAL_CHUNKS.get(data[position:line_end])
+                if length is None or data[line_end + length - 2 : line_end + length] != CRLF:
+                    break
+                position = line_end + length
+            if position == end:
+                return end
+        return position + self.feed(data[position:], [])
 
     def _keep(self, line: bytes) -> None:
         if len(line) > MAX_LINE_BYTES:
@@ -196,13 +209,26 @@ class Chunked:
         """How many bytes follow before the next line."""
         if self._has_ended:  # a trailer, or the empty line after the last
             self.is_complete = not line
+            _check_trailer(line)
             return 0
-        size = line.partition(b";")[0].strip() if b";" in line else line
-        if not size.isalnum():
+        size = _before_extension(line) if b";" in line else line
+        if not size.isalnum() or len(size) > MAX_SIZE_DIGITS:
             raise NotHTTP("chunk size")
         try:
-            length = int(size, 16)
+            length = int(b"0x" + size, 16)  # int() would let another 0x pass
         except ValueError as exc:
             raise NotHTTP("chunk size") from exc
         self._has_ended = not length
         return length + 2 if length else 0
+
+
+def _before_extension(line: bytes) -> bytes:
+    if b"\n" in line or b"\r" in line:
+        raise NotHTTP("chunk extension")
+    return line.partition(b";")[0].rstrip(b" \t")
+
+
+def _check_trailer(line: bytes) -> None:
+    name, colon, _ = line.partition(b":")
+    if line and (not colon or not name or name.translate(None, TOKEN) or b"\n" in line or b"\r" in line):
+        raise NotHTTP("trailer")
