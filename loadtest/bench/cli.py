@@ -201,11 +201,11 @@ class Bench:
         about = f"Medians of {repeats} interleaved repeat{'s' * (repeats > 1)}; {minutes:.0f} minutes in all."
         summary = Summary.of(self._records)
         run = report.Run(summary, tuple(claims()), Machine.here(), self._versions, about, self._missing)
-        text, drawing = report.render(run), plot.render(summary)
-        (self._folder / "report.md").write_text(text)
+        drawing = plot.render(summary)
+        (self._folder / "report.md").write_text(report.render(run, "report.svg" if drawing else None))
         (self._folder / "report.svg").write_text(drawing)
         if self._options.write_docs:
-            write_docs(DOCS, text, drawing)
+            write_docs(DOCS, report.render(run, "performance.svg" if drawing else None), drawing)
         click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{about} Everything: {self._folder}/report.md")
 
 

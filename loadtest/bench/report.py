@@ -68,8 +68,10 @@ TOKENS = (
 )
 
 
-def render(run: Run) -> str:
-    parts = [_head(run), claims_table(run), *_scenario_parts(run.summary), *_notes(run)]
+def render(run: Run, image: str | None = None) -> str:
+    """`image`: path of the plot, relative to where the text will lie."""
+    plot = [f"![CPU per streamed token by gateway and number of streams]({image})"] if image else []
+    parts = [_head(run), claims_table(run), *plot, *_scenario_parts(run.summary), *_notes(run)]
     return "\n\n".join(parts) + "\n"
 
 

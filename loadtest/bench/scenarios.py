@@ -93,5 +93,7 @@ GROUPS = {
 def quicken(scenario: Scenario) -> Scenario:
     """Shorter windows, for a look: the figures scatter more."""
     load = scenario.load
-    window_s, drain_s = (15.0, 45.0) if scenario.is_alone else (1.5, 0.0)
-    return replace(scenario, load=replace(load, window_s=window_s, warm_s=min(load.warm_s, 0.7), drain_s=drain_s))
+    if scenario.is_alone:
+        return replace(scenario, load=replace(load, window_s=15, drain_s=45))
+    window_s = 1.5 if load.window_s < 5 else 5  # long prompts need some time to arrive
+    return replace(scenario, load=replace(load, window_s=window_s, warm_s=min(load.warm_s, 0.7)))
