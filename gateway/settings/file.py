@@ -55,7 +55,7 @@ def _check_address(url: str, scheme: str) -> str:
 
 
 def _check_grpc(url: str) -> str:
-    return _check_address(url, "grpc")
+    return _check_address(url, "grpcs" if url.startswith("grpcs:") else "grpc")
 
 
 def _check_http(url: str) -> str:

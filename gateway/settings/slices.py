@@ -18,7 +18,7 @@ class TritonSettings:
     kind: ClassVar[str] = "triton"
 
     name: str
-    url: str  # grpc://host:port
+    url: str  # grpc://host:port, grpcs:// for TLS
     model: str = "tensorrt_llm"
     metrics_url: str | None = None
     connect_timeout_s: float = 2.0
