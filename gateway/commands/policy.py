@@ -131,7 +131,9 @@ def policy() -> None:
 @policy.command()
 @gateway_options
 def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
-    """Show each model's policy, the side it stands on, and what is in flight.
+    """Show each model's policy, the side it stands on, and what is in flight, by our count and by the engines'.
+
+    A policy that was measured on other engines than run now is called STALE.
 
     \b
     Example:
@@ -171,8 +173,9 @@ def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes:
     current = admin.get("/admin/policy", model)
     if current["kind"] == "single":
         raise Refused(f"model {current['model']} has one backend, there is nothing to choose")
+    unmeasured = {"calibration": None, "fingerprint": None}
     # `current` brings its version along: if somebody else changes the policy in between, the gateway refuses ours.
-    changed = admin.put("/admin/policy", {**current, "calibration": None, "by": _whoami(), **named})
+    changed = admin.put("/admin/policy", {**current, **unmeasured, "by": _whoami(), **named})
     click.echo(_dump(changed) if as_json else f"{changed['model']}: {_describe(changed)}")
 
 
@@ -197,6 +200,9 @@ def _describe(policy_in_force: Json) -> str:
 def _print_model(entry: Json) -> None:
     in_force = entry["policy"]
     click.echo(f"{entry['model']}: {_describe(in_force)}")
+    for change in in_force["stale"]:
+        terms = "{backend} {field} was {old}, is {new}".format_map(change)
+        click.echo(f"STALE: measured on other engines ({terms}); calibrate again")
     click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("backend")
@@ -204,8 +210,11 @@ def _print_model(entry: Json) -> None:
     table.add_column("ready")
     table.add_column("in flight", justify="right")
     table.add_column("steering", justify="right")
+    table.add_column("engine holds", justify="right")
+    table.add_column("drift", justify="right")
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        table.add_row(name, side, ready, str(backend["in_flight"]), str(backend["steering"]))
+        counts = (backend[key] for key in ("in_flight", "steering", "engine_in_flight", "drift"))
+        table.add_row(name, side, ready, *("?" if count is None else str(count) for count in counts))
     Console().print(table)

@@ -6,13 +6,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
+from gateway.evidence import Board
 from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView, WorkerView
 from gateway.routing import Router
 
 logger = logging.getLogger(__name__)
 
 
-def admin_routes(router: Router) -> APIRouter:
+def admin_routes(router: Router, board: Board) -> APIRouter:
     routes = APIRouter(prefix="/admin", tags=["admin"])
 
     @routes.get("/state")
@@ -22,20 +23,20 @@ def admin_routes(router: Router) -> APIRouter:
             version=__version__,
             answered_by=router.worker,
             workers=[WorkerView.of(worker) for worker in router.workers()],
-            models=[ModelView.of(state) for state in router.state()],
+            models=[ModelView.of(state, board) for state in router.state()],
         )
 
     @routes.get("/policy")
     async def read_policy(model: Annotated[str | None, Query()] = None) -> PolicyView:
         """The policy in force for a model; `model` may be left out when there is only one."""
         state = router.model_state(model)
-        return PolicyView.of(state.model, state.current)
+        return PolicyView.of(state.model, state.current, board)
 
     @routes.put("/policy")
     async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
         """Replace the policy from the next request on; requests in flight stay where they are."""
         state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
         logger.info("policy of %s is now version %d: %s", state.model, state.current.version, state.current)
-        return PolicyView.of(state.model, state.current)
+        return PolicyView.of(state.model, state.current, board)
 
     return routes

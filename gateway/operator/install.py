@@ -2,6 +2,7 @@
 
 from fastapi import Depends, FastAPI
 
+from gateway.evidence import Board
 from gateway.metrics import Metrics
 from gateway.operator.admin import admin_routes
 from gateway.operator.errors import install_error_handlers
@@ -13,9 +14,12 @@ from gateway.routing import Router
 MAX_BODY_BYTES = 64 * 1024  # a policy takes a few hundred
 
 
-def install_operator(app: FastAPI, router: Router, metrics: Metrics, operator_key: str | None) -> None:
+def install_operator(
+    app: FastAPI, router: Router, metrics: Metrics, operator_key: str | None, board: Board | None = None
+) -> None:
     """Adds /health, /ready, /version, /metrics, and /admin/..., the last behind the operator key if there is one."""
-    app.include_router(status_routes(router, metrics))
-    app.include_router(admin_routes(router), dependencies=[Depends(OperatorKey(operator_key))])
+    board = board or Board.alone(())  # without one, what engines say of themselves is unknown
+    app.include_router(status_routes(router, metrics, board))
+    app.include_router(admin_routes(router, board), dependencies=[Depends(OperatorKey(operator_key))])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)

@@ -1,14 +1,27 @@
 """The JSON of the operator's routes: pydantic models, and how routing's values become them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Field
+import orjson
+from pydantic import AfterValidator, BaseModel, Field
+from pydantic_core import PydanticCustomError
 
+from gateway.evidence import Board, Change, Evidence, Place
 from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
-from gateway.settings import PolicySection
+from gateway.settings import Name, PolicySection
 
+MAX_FINGERPRINT_BYTES = 2048  # the last hundred policies share a memory of fixed size
+
+
+def _check_fingerprint(fingerprint: Mapping[str, Mapping[str, str | int]]) -> Mapping[str, Mapping[str, str | int]]:
+    if len(orjson.dumps(fingerprint)) > MAX_FINGERPRINT_BYTES:
+        raise PydanticCustomError("crossover", "is longer than {limit} bytes", {"limit": MAX_FINGERPRINT_BYTES})
+    return fingerprint
+
+
+Fingerprint: TypeAlias = Annotated[dict[Name, dict[str, str | int]], AfterValidator(_check_fingerprint)]
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -17,12 +30,15 @@ class PolicyBody(PolicySection):
 
     `model`: needed when there are several. `calibration`: the run the thresholds come from. `by`: who changes it, by
     default the caller's address. `version`: the one to replace; if another is in force by then, the answer is 409.
+    `fingerprint`: of the engines it was measured on. `stale` is of an answer and means nothing here.
     """
 
     model: Text | None = None
     calibration: Text | None = None
+    fingerprint: Fingerprint | None = None
     by: Text | None = None
     version: int | None = None
+    stale: object = None
 
     def change(self, caller: str) -> PolicyChange:
         return PolicyChange(
@@ -30,12 +46,13 @@ class PolicyBody(PolicySection):
             by=self.by or caller,
             model=self.model,
             calibration=self.calibration,
+            fingerprint=self.fingerprint,
             version=self.version,
         )
 
 
-class PolicyView(BaseModel):
-    """The policy in force. Of kind `single` (one backend, nothing to choose) it has no thresholds."""
+class PolicyFields(BaseModel):
+    """A policy and where it comes from. Of kind `single` (one backend, nothing to choose) it has no thresholds."""
 
     model: str
     kind: str
@@ -45,37 +62,72 @@ class PolicyView(BaseModel):
     down: int | None = None
     dwell_s: float | None = None
     calibration: str | None
+    fingerprint: dict[str, dict[str, str | int]] | None
     by: str
     version: int
 
+
+class ChangeView(BaseModel):
+    """What is no longer as it was when the policy was measured."""
+
+    backend: str
+    field: str
+    old: str | int
+    new: str | int
+
     @classmethod
-    def of(cls, model: str, record: PolicyRecord) -> Self:
-        view = cls(model=model, kind="single", calibration=record.calibration, by=record.by, version=record.version)
-        if (policy := record.policy) is None:
-            return view
-        thresholds = {key: getattr(policy, key) for key in ("kind", "low", "high", "up", "down", "dwell_s")}
-        return view.model_copy(update=thresholds)
+    def of(cls, change: Change) -> Self:
+        return cls(**change._asdict())
 
 
-class PolicyEntry(PolicyView):
+class PolicyView(PolicyFields):
+    """The policy in force; `stale` tells how the engines differ from those it was measured on."""
+
+    stale: list[ChangeView]
+
+    @classmethod
+    def of(cls, model: str, record: PolicyRecord, board: Board) -> Self:
+        changes = board.find_changes(model, record.fingerprint)
+        return cls(**_describe(model, record), stale=[ChangeView.of(change) for change in changes])
+
+
+class PolicyEntry(PolicyFields):
     """One entry of the history: a policy and since when it was in force."""
 
     at: datetime
 
     @classmethod
     def at_its_time(cls, model: str, record: PolicyRecord) -> Self:
-        at = datetime.fromtimestamp(record.at, UTC)
-        return cls(**PolicyView.of(model, record).model_dump(), at=at)
+        return cls(**_describe(model, record), at=datetime.fromtimestamp(record.at, UTC))
+
+
+def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: PolicyFields' own fields, by name
+    keys = ("kind", "low", "high", "up", "down", "dwell_s")
+    thresholds = {key: getattr(record.policy, key) for key in keys} if record.policy else {"kind": "single"}
+    origin = {key: getattr(record, key) for key in ("calibration", "fingerprint", "by", "version")}
+    return {"model": model, **thresholds, **origin}
 
 
 class BackendView(BaseModel):
+    """`engine_in_flight` is what the engine says it holds, `drift` how many more than it was sent; null is unknown."""
+
     ready: bool
     in_flight: int
     steering: int
+    engine_in_flight: int | None
+    drift: int | None
+    steady_drift: int | None
 
     @classmethod
-    def of(cls, backend: BackendState) -> Self:
-        return cls(ready=backend.is_ready, in_flight=backend.in_flight, steering=backend.steering)
+    def of(cls, backend: BackendState, evidence: Evidence) -> Self:
+        return cls(
+            ready=backend.is_ready,
+            in_flight=backend.in_flight,
+            steering=backend.steering,
+            engine_in_flight=evidence.in_flight,
+            drift=evidence.drift,
+            steady_drift=evidence.steady_drift,
+        )
 
 
 class ModelView(BaseModel):
@@ -92,8 +144,11 @@ class ModelView(BaseModel):
     history: list[PolicyEntry]
 
     @classmethod
-    def of(cls, state: ModelState) -> Self:
-        backends = {name: BackendView.of(backend) for name, backend in state.backends.items()}
+    def of(cls, state: ModelState, board: Board) -> Self:
+        backends = {
+            name: BackendView.of(backend, board.read(Place(state.model, name)))
+            for name, backend in state.backends.items()
+        }
         return cls(
             model=state.model,
             in_flight=sum(backend.in_flight for backend in backends.values()),
@@ -102,7 +157,7 @@ class ModelView(BaseModel):
             side_age_s=round(state.side_age_s, 3),
             switches=state.switches,
             backends=backends,
-            policy=PolicyView.of(state.model, state.current),
+            policy=PolicyView.of(state.model, state.current, board),
             history=[PolicyEntry.at_its_time(state.model, record) for record in state.history],
         )
 
@@ -128,6 +183,24 @@ class StateView(BaseModel):
     answered_by: int
     workers: list[WorkerView]
     models: list[ModelView]
+
+
+class VersionView(BaseModel):
+    """The gateway's version; and by model and backend what each engine says of itself, null what it does not."""
+
+    version: str
+    models: dict[str, dict[str, dict[str, str | int | None]]]
+
+    @classmethod
+    def of(cls, version: str, states: Collection[ModelState], board: Board) -> Self:
+        models = {
+            state.model: {
+                name: {"engine": None, "version": None, **board.read(Place(state.model, name)).identity}
+                for name in state.backends
+            }
+            for state in states
+        }
+        return cls(version=version, models=models)
 
 
 class ReadyView(BaseModel):

@@ -3,12 +3,13 @@
 from fastapi import APIRouter, Response
 
 from gateway import __version__
+from gateway.evidence import Board
 from gateway.metrics import CONTENT_TYPE, Metrics
-from gateway.operator.shapes import ReadyView
+from gateway.operator.shapes import ReadyView, VersionView
 from gateway.routing import Router
 
 
-def status_routes(router: Router, metrics: Metrics) -> APIRouter:
+def status_routes(router: Router, metrics: Metrics, board: Board) -> APIRouter:
     routes = APIRouter(tags=["status"])
 
     @routes.get("/health")
@@ -24,8 +25,9 @@ def status_routes(router: Router, metrics: Metrics) -> APIRouter:
         return view
 
     @routes.get("/version")
-    async def answer_version() -> dict[str, str]:
-        return {"version": __version__}
+    async def answer_version() -> VersionView:
+        """The gateway's version, and what stands behind it as far as the engines say."""
+        return VersionView.of(__version__, router.state(), board)
 
     @routes.get("/metrics")
     async def answer_metrics() -> Response:

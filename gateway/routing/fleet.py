@@ -84,7 +84,8 @@ class Fleet:
             history = decode_history(text)
             if change.version not in {None, state.version}:
                 raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
-            record = PolicyRecord(state.version + 1, change.policy, change.by, time.time(), change.calibration)
+            origin = (change.by, time.time(), change.calibration, change.fingerprint)
+            record = PolicyRecord(state.version + 1, change.policy, *origin)
             return policy.start(record.version, self._clock(), state.side), encode_history([*history, record])
 
         self._ledger.replace(replace)
@@ -147,3 +148,6 @@ class Fleet:
             raise InvalidRequest(f"model {self.model} has one backend, there is nothing to choose", param="model")
         for key, problem in change.policy.problems(self.backends):
             raise InvalidRequest(f"{key}: {problem}", param=key)
+        for name in change.fingerprint or ():
+            if name not in self.backends:
+                raise InvalidRequest(f"fingerprint: model {self.model} has no backend {name}", param="fingerprint")

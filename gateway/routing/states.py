@@ -2,18 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gateway.settings import ThresholdSettings
+
+# Who the engines were that a policy was measured on: by backend, what identified each.
+Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A new policy for one model; `model` None is the only one there is. Refused unless `version` is still in force."""
+    """A new policy for one model; `model` None is the only one there is. Refused unless `version` is still in force.
+
+    `fingerprint`: of the engines it was measured on, None if it was not.
+    """
 
     policy: ThresholdSettings
     by: str
     model: str | None = None
     calibration: str | None = None
+    fingerprint: Fingerprint | None = None
     version: int | None = None
 
 
@@ -26,6 +34,7 @@ class PolicyRecord:
     by: str
     at: float
     calibration: str | None = None
+    fingerprint: Fingerprint | None = None
 
 
 @dataclass(frozen=True, slots=True)

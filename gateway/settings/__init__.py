@@ -3,7 +3,7 @@
 Nothing else in the gateway reads the environment. Every key, default and meaning: docs/configuration.md.
 """
 
-from gateway.settings.file import PolicySection
+from gateway.settings.file import Name, PolicySection
 from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
 from gateway.settings.slices import (
     MAX_WORKERS,
@@ -25,6 +25,7 @@ __all__ = [
     "EvidenceSettings",
     "LimitSettings",
     "ModelSettings",
+    "Name",
     "PolicySection",
     "ProbeSettings",
     "RelaySettings",

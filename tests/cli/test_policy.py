@@ -32,8 +32,8 @@ def test_show_prints_thresholds_sides_and_load(gateway: Operated) -> None:
     )
     assert "on triton for" in result.output
     rows = [line.split() for line in result.output.splitlines()]
-    assert ["triton", "low", "yes", "1", "1"] in rows
-    assert ["vllm", "high", "yes", "0", "0"] in rows
+    assert ["triton", "low", "yes", "1", "1", "?", "?"] in rows  # nobody asks the engines of this gateway
+    assert ["vllm", "high", "yes", "0", "0", "?", "?"] in rows
 
 
 def test_show_json_is_the_gateways_state(gateway: Operated) -> None:

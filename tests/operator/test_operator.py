@@ -12,6 +12,7 @@ from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
+UNKNOWN = dict.fromkeys(("engine_in_flight", "drift", "steady_drift"))
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 
 
@@ -39,7 +40,9 @@ def error(response: httpx.Response) -> Json:
 
 def test_health_and_version_answer_whatever_the_engines_do(shared: Operated) -> None:
     assert ask(shared, "GET", "/health").json() == {"status": "ok"}
-    assert ask(shared, "GET", "/version").json() == {"version": __version__}
+    unknown = {"engine": None, "version": None}
+    version = {"version": __version__, "models": {"llama": {"triton": unknown, "vllm": unknown}}}
+    assert ask(shared, "GET", "/version").json() == version
 
 
 def test_metrics_are_in_prometheus_text_format(shared: Operated) -> None:
@@ -80,9 +83,36 @@ def test_the_policy_in_force_reads_as_in_the_configuration() -> None:
             "down": 40,
             "dwell_s": 1.0,
             "calibration": None,
+            "fingerprint": None,
             "by": "configuration",
             "version": 1,
+            "stale": [],
         }
+
+
+def test_a_policys_fingerprint_is_kept_with_it_and_goes_with_the_next() -> None:
+    fingerprint = {"vllm": {"engine": "vllm", "version": "0.24.0", "max_model_len": 8192}}
+    with Operated().serving() as gateway:
+        assert put(gateway, {**BODY, "fingerprint": fingerprint}).json()["fingerprint"] == fingerprint
+        sent_back = ask(gateway, "GET", "/admin/policy").json()
+        assert put(gateway, {**sent_back, "up": 57}).json()["fingerprint"] == fingerprint
+        assert put(gateway, BODY).json()["fingerprint"] is None
+        (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
+        assert [entry["fingerprint"] for entry in model["history"]] == [None, fingerprint, fingerprint, None]
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "message"),
+    [
+        ({"sglang": {"version": "1"}}, "fingerprint: model llama has no backend sglang"),
+        ({"vllm": {"version": "1" * 2048}}, "fingerprint: is longer than 2048 bytes"),
+        ({"vllm": "0.24.0"}, "fingerprint.vllm: Input should be a valid dictionary"),
+        (["vllm"], "fingerprint: Input should be a valid dictionary"),
+    ],
+)
+def test_a_fingerprint_that_is_none_is_refused(shared: Operated, fingerprint: Json, message: str) -> None:
+    response = put(shared, {**BODY, "fingerprint": fingerprint})
+    assert (response.status_code, error(response)["message"]) == (400, message)
 
 
 def test_a_new_policy_is_in_force_once_it_is_answered() -> None:
@@ -195,11 +225,11 @@ def test_state_tells_what_is_in_flight_and_what_steers() -> None:
         with lease(measured), lease(measured), lease(gateway.request()):
             (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
         assert model["backends"] == {
-            "triton": {"ready": True, "in_flight": 1, "steering": 1},
-            "vllm": {"ready": True, "in_flight": 2, "steering": 0},
+            "triton": {"ready": True, "in_flight": 1, "steering": 1, **UNKNOWN},
+            "vllm": {"ready": True, "in_flight": 2, "steering": 0, **UNKNOWN},
         }
         assert (model["in_flight"], model["steering"], model["side"], model["switches"]) == (3, 1, "triton", 0)
-        assert model["policy"] == {key: value for key, value in model["history"][-1].items() if key != "at"}
+        assert model["policy"] == {key: model["history"][-1].get(key, []) for key in model["policy"]}
 
 
 # ---- the operator key ------------------------------------------------------------------------------------------------
