@@ -18,6 +18,7 @@ from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import Backend, TokenBackend
+from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
@@ -46,7 +47,8 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     router = Router(fleets, node.roster)
     metrics = Metrics(router.state, node.tally, node.roster)
     operator = FastAPI(title="Crossover", version=__version__)
-    install_operator(operator, router, metrics, settings.operator_key)
+    metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
+    install_operator(operator, router, metrics, settings.operator_key, node.board)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
     inference = Inference(lanes, models, router, metrics, settings)
     return App(inference, operator, router, metrics)
@@ -72,7 +74,18 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(app.metrics.noting_tasks())
+        if node.seat.index == 0:  # once for the node: every reading costs the engines a little
+            await stack.enter_async_context(gathering(settings, node.board, _tell_evidence(app.router)))
         yield app
+
+
+def _tell_evidence(router: Router) -> Routing:
+    """What the evidence room may know of routing."""
+
+    def count(place: Place) -> int:
+        return router.model_state(place.model).backends[place.backend].in_flight
+
+    return Routing(count, lambda model: router.model_state(model).current.fingerprint)
 
 
 async def _open_lane(model: ModelSettings) -> Lane:

@@ -1,4 +1,4 @@
-"""What the workers of one gateway share: which of them live, every model's ledger, and the tally of traffic.
+"""What the workers of one gateway share: who lives, every model's ledger, the tally of traffic, what engines say.
 
 In: Settings, from which every process lays the same plan. Out: the shared things, for the rooms that use them.
 """
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from gateway.evidence import Board, BoardSpans, Place
 from gateway.metrics import Tally, TallySpans
 from gateway.routing import Ledger, LedgerSpans, first_policy
 from gateway.settings import Settings
@@ -21,6 +22,7 @@ class NodeSpans:
     roster: Span
     ledgers: Mapping[str, LedgerSpans]
     tally: TallySpans
+    board: BoardSpans
 
     @classmethod
     def lay(cls, settings: Settings) -> Self:
@@ -28,7 +30,8 @@ class NodeSpans:
         roster = Roster.plan(plan, settings.workers)
         ledgers = {model.id: LedgerSpans.lay(plan, model.backends, settings.workers) for model in settings.models}
         tally = TallySpans.lay(plan, _backends(settings), settings.workers)
-        return cls(plan.size, roster, ledgers, tally)
+        board = BoardSpans.lay(plan, _places(settings))
+        return cls(plan.size, roster, ledgers, tally, board)
 
 
 class Node:
@@ -40,6 +43,7 @@ class Node:
         self.roster = Roster(spans.roster, seat)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
         self.tally = Tally(_backends(settings), spans.tally, seat)
+        self.board = Board(_places(settings), spans.board, seat)
 
     @classmethod
     def alone(cls, settings: Settings) -> Self:
@@ -76,6 +80,10 @@ class Node:
     def _begin(self, settings: Settings) -> None:
         for model in settings.models:
             self.ledgers[model.id].begin(*first_policy(model.policy, model.backends))
+
+
+def _places(settings: Settings) -> tuple[Place, ...]:
+    return tuple(Place(model.id, name) for model in settings.models for name in model.backends)
 
 
 def _backends(settings: Settings) -> Mapping[str, tuple[str, ...]]:

@@ -1,0 +1,142 @@
+"""What an operator sees of the engines, through a real gateway before the reference engine's own servers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from deploy.stacks import MODEL
+from gateway import __version__
+from gateway.cli import main
+from tests.engines.wires.servers import Server, free_ports, serving
+from tests.evidence.serving import gateway
+
+# Slow motion: a few hundred tokens take longer than any test.
+SLOW = ("--curve", "vllm", "--time-scale", "20")
+LONG: dict[str, object] = {"model": MODEL, "stream": True, "max_tokens": 900, "ignore_eos": True}
+LABELS = 'backend="{}",model="' + MODEL + '"'
+
+
+def vllm(port: str, name: str = "vllm", *options: str) -> Any:  # Any: serving's own context manager
+    return serving("engines.reference.vllm_http", "--port", port, "--served-model-name", name, *options)
+
+
+@pytest.fixture
+def triton() -> Iterator[Server]:
+    with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
+        yield server
+
+
+def backends(triton: Server, vllm_port: str) -> dict[str, dict[str, str]]:
+    grpc, metrics = triton.addresses
+    return {
+        "triton": {"kind": "triton", "url": grpc, "metrics_url": metrics},
+        "vllm": {"kind": "vllm", "url": f"http://127.0.0.1:{vllm_port}"},
+    }
+
+
+@asynccontextmanager
+async def asking(url: str, body: dict[str, object], headers: dict[str, str] | None = None) -> AsyncIterator[None]:
+    """A stream that has begun; on leaving, its client hangs up."""
+    async with (
+        httpx.AsyncClient(timeout=60) as client,
+        client.stream("POST", url, json=LONG | body, headers=headers) as answer,
+    ):
+        assert answer.status_code == 200, await answer.aread()
+        pieces = answer.aiter_bytes()  # held: when it is collected, the answer is closed
+        await anext(pieces)
+        yield
+
+
+async def test_what_a_stranger_sends_is_drift_until_it_leaves(tmp_path: Path, triton: Server) -> None:
+    (port,) = free_ports(1)
+    with vllm(port, MODEL, *SLOW), gateway(tmp_path, backends(triton, port)) as ours:
+        await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+        async with AsyncExitStack() as stack:
+            users, messages = f"{ours.url}/v1/chat/completions", [{"role": "user", "content": "Tell me a story."}]
+            for _ in range(2):
+                asked = asking(users, {"messages": messages}, {"x-crossover-pin": "vllm"})
+                await stack.enter_async_context(asked)
+            await ours.counts("vllm", in_flight=2, engine_in_flight=2, drift=0)
+            for _ in range(3):
+                await stack.enter_async_context(asking(f"http://127.0.0.1:{port}/v1/completions", {"prompt": "Once"}))
+            await ours.counts("vllm", in_flight=2, engine_in_flight=5, drift=3, steady_drift=3)
+            await ours.counts("triton", in_flight=0, engine_in_flight=0, drift=0)
+            assert ours.metric("crossover_drift") == {LABELS.format("vllm"): 3, LABELS.format("triton"): 0}
+            assert ours.metric("crossover_engine_in_flight")[LABELS.format("vllm")] == 5
+            await ours.logs("more than this gateway has sent it, for 0.5 s: somebody else uses it")
+        await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+        await ours.logs(f"vllm ({MODEL}) holds again what it was sent")
+
+
+async def test_load_of_our_own_leaves_no_drift_behind(tmp_path: Path, triton: Server) -> None:
+    (port,) = free_ports(1)
+    with vllm(port, MODEL), gateway(tmp_path, backends(triton, port)) as ours:
+        async with httpx.AsyncClient(timeout=60) as client:
+
+            async def ask(number: int) -> int:
+                body = {"model": MODEL, "messages": [{"role": "user", "content": f"Story {number}"}], "max_tokens": 30}
+                headers = {"x-crossover-pin": "triton" if number % 2 else "vllm"}
+                answer = await client.post(f"{ours.url}/v1/chat/completions", json=body, headers=headers)
+                return answer.status_code
+
+            assert set(await asyncio.gather(*map(ask, range(60)))) == {200}
+        for name in ("triton", "vllm"):
+            await ours.counts(name, in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+        assert "more than this gateway has sent" not in ours.log.read_text()
+
+
+async def test_engines_that_do_not_tell_are_unknown_and_not_zero(tmp_path: Path, triton: Server) -> None:
+    (dead,) = free_ports(1)
+    silent = backends(triton, dead)
+    del silent["triton"]["metrics_url"]
+    with gateway(tmp_path, silent) as ours:
+        told = await ours.engine("triton")
+        assert (told["engine"], told["model"]) == ("triton", "tensorrt_llm")
+        assert ours.read("/version")["version"] == __version__
+        assert ours.read("/version")["models"][MODEL]["vllm"] == {"engine": None, "version": None}
+        for name in ("triton", "vllm"):
+            await ours.counts(name, engine_in_flight=None, drift=None, steady_drift=None)
+        assert (ours.metric("crossover_drift"), ours.metric("crossover_engine_in_flight")) == ({}, {})
+
+
+async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(
+    tmp_path: Path, triton: Server
+) -> None:
+    (port,) = free_ports(1)
+    with ExitStack() as stack:
+        first = stack.enter_context(vllm(port, "first"))
+        ours = stack.enter_context(gateway(tmp_path, backends(triton, port)))
+        fingerprint = {name: await ours.engine(name) for name in ("triton", "vllm")}
+        measured = ours.put(calibration="run-1", fingerprint=fingerprint)
+        assert (measured["fingerprint"], measured["stale"]) == (fingerprint, [])
+        assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 0}
+        assert first.end() == 0
+        second = stack.enter_context(vllm(port, "second"))
+        change = {"backend": "vllm", "field": "model", "old": "first", "new": "second"}
+        await ours.is_stale(change)
+        assert ours.read("/admin/state")["models"][0]["policy"]["stale"] == [change]
+        assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 1}
+        await ours.logs("measured on other engines than it steers now (vllm model was first, is second)")
+        shown = CliRunner().invoke(main, ["policy", "show", "--url", ours.url])
+        assert "STALE: measured on other engines (vllm model was first, is second)" in shown.output
+        assert second.end() == 0
+        stack.enter_context(vllm(port, "first"))
+        await ours.is_stale()
+
+
+async def test_a_policy_set_by_hand_is_never_stale(tmp_path: Path, triton: Server) -> None:
+    (port,) = free_ports(1)
+    with vllm(port, "first"), gateway(tmp_path, backends(triton, port)) as ours:
+        await ours.engine("vllm")
+        stale = ours.put(fingerprint={"vllm": {"model": "another"}})
+        assert stale["stale"] == [{"backend": "vllm", "field": "model", "old": "another", "new": "first"}]
+        edited = CliRunner().invoke(main, ["policy", "set", "--url", ours.url, "--up", "50"])
+        assert edited.exit_code == 0, edited.output
+        policy = ours.read("/admin/policy")
+        assert (policy["up"], policy["fingerprint"], policy["stale"]) == (50, None, [])
