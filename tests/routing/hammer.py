@@ -1,0 +1,101 @@
+"""One of several processes that place and release in one ledger as fast as they can, and check what they see.
+
+Started by test_ledger_processes.py with the map's descriptor. Exits with 0 if all was as it must be.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, State
+from gateway.routing.ledger import Ledger, LedgerSpans, Slot
+from gateway.routing.policies import make_policy
+from gateway.settings import ThresholdSettings
+from gateway.shared import Plan, Seat, Span
+
+BACKENDS = ("triton", "vllm")
+POLICY = ThresholdSettings(low="triton", high="vllm", up=12, down=6, dwell_s=0)
+REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (0,))
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The map of a hammering: a ledger, and beside it what each process says it has done."""
+
+    size: int
+    ledger: LedgerSpans
+    arrived: Span
+    placed: Span
+    releasing: Span
+    released: Span
+
+    @classmethod
+    def lay(cls, workers: int) -> Self:
+        plan = Plan()
+        ledger = LedgerSpans.lay(plan, BACKENDS, workers)
+        arrived, placed, releasing, released = (plan.words(workers) for _ in range(4))
+        return cls(plan.size, ledger, arrived, placed, releasing, released)
+
+
+class Hammer:
+    """One process. What a choice sees lies between what all books allow: nobody places while another chooses, and a
+    release is one step somewhere between being begun and being done."""
+
+    def __init__(self, seat: Seat, ground: Ground) -> None:
+        self._index = seat.index
+        self._ledger = Ledger(BACKENDS, ground.ledger, seat)
+        self._placed, self._releasing, self._released = map(
+            seat.memory.ints, (ground.placed, ground.releasing, ground.released)
+        )
+        self._policy = make_policy(POLICY, BACKENDS)
+        self._slots: list[Slot] = []
+        self.faults: list[str] = []
+
+    def place(self) -> None:
+        released = sum(self._released)
+
+        def choose(counts: Mapping[str, int], state: State) -> tuple[Route, State]:
+            placed, seen = sum(self._placed), sum(counts.values())
+            if not placed - sum(self._releasing) <= seen <= placed - released:
+                self.faults.append(f"saw {seen} of {placed} placed, {released} released")
+            if counts["triton"] >= POLICY.up:
+                self.faults.append(f"{counts['triton']} on the low side")
+            loads = {name: Load(count, is_ready=True) for name, count in counts.items()}
+            choice = self._policy.choose(REQUEST, loads, state, 2.0)
+            self._placed[self._index] += 1  # under the ledger's lock, as the count that follows
+            return choice
+
+        self._slots.append(self._ledger.place(choose, steers=True))
+
+    def release(self, slot: Slot) -> None:
+        self._releasing[self._index] += 1
+        slot.release()
+        self._released[self._index] += 1
+
+    def run(self, times: int) -> None:
+        chance = random.Random(self._index)
+        for _ in range(times):
+            self.place()
+            while self._slots and chance.random() < 0.5 + 0.08 * (len(self._slots) - 4):
+                self.release(self._slots.pop(chance.randrange(len(self._slots))))
+        for slot in self._slots:
+            self.release(slot)
+
+
+def main(fd: int, workers: int, index: int, times: int) -> None:
+    ground = Ground.lay(workers)
+    seat = Seat.take(ground.size, workers, index, fd)
+    hammer = Hammer(seat, ground)
+    arrived = seat.memory.ints(ground.arrived)
+    arrived[index] = 1
+    while sum(arrived) < workers:  # or the first would be done before the last has been started
+        time.sleep(0.001)
+    hammer.run(times)
+    sys.exit("; ".join(hammer.faults[:5]) or 0)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
