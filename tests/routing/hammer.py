@@ -79,7 +79,7 @@ class Hammer:
         chance = random.Random(self._index)
         for _ in range(times):
             self.place()
-            while self._slots and chance.random() < 0.5 + 0.08 * (len(self._slots) - 4):
+            while self._slots and chance.random() < 0.5 + 0.08 * (len(self._slots) - 2):
                 self.release(self._slots.pop(chance.randrange(len(self._slots))))
         for slot in self._slots:
             self.release(slot)
