@@ -1,0 +1,51 @@
+"""A receiver of one gRPC call that writes down what it hears, and every word that comes after the last."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.backends.rpc.channel import Stream
+from gateway.backends.rpc.status import Outcome, Status
+from tests.fakes.sink import settled
+
+
+class RecordingReceiver:
+    """`reaction`, when given, runs inside every messages()."""
+
+    def __init__(self, reaction: Callable[["RecordingReceiver"], None] | None = None) -> None:
+        self.heard: list[bytes] = []
+        self.batches: list[int] = []
+        self.outcome: Outcome | None = None
+        self.stream: Stream | None = None
+        self.breaches: list[str] = []
+        self.is_cancelled = False
+        self._reaction = reaction
+
+    def messages(self, messages: Sequence[bytes]) -> None:
+        self._check("messages")
+        if not messages:
+            self.breaches.append("no messages at all")
+        self.heard.extend(messages)
+        self.batches.append(len(messages))
+        if self._reaction is not None:
+            self._reaction(self)
+
+    def closed(self, outcome: Outcome) -> None:
+        self._check("closed")
+        self.outcome = outcome
+
+    def cancel(self) -> None:
+        assert self.stream is not None
+        self.is_cancelled = True
+        self.stream.cancel()
+
+    @property
+    def status(self) -> Status | None:
+        return None if self.outcome is None else self.outcome.status
+
+    async def ended(self) -> Outcome:
+        await settled(lambda: self.outcome is not None, "the call's end")
+        assert self.outcome is not None
+        return self.outcome
+
+    def _check(self, word: str) -> None:
+        if self.outcome is not None or self.is_cancelled:
+            self.breaches.append(f"{word} after the end")
