@@ -193,7 +193,7 @@ class Chunked:
             while position < end:
                 line_end = data.find(CRLF, position)
                 length = USUAL_CHUNKS.get(data[position:line_end])
-                if length is None or data[line_end + length - 2 : line_end + length] != CRLF:
+                if length is None or line_end < 0 or data[line_end + length - 2 : line_end + length] != CRLF:
                     break
                 position = line_end + length
             if position == end:

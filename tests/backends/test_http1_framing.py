@@ -23,6 +23,7 @@ SURPLUS = b"HTTP/1.1 200 OK\r\n\r\n"  # of an answer after this one
 CHUNKED_BODIES = {
     b"3\r\nabc\r\n0\r\n\r\n": b"abc",
     b"3\r\nabc\r\n6\r\nd\r\nef!\r\n0\r\n\r\n": b"abcd\r\nef!",
+    b"2\r\nab\r\n4\r\ncdef\r\n0\r\n\r\n": b"abcdef",  # cut after "4\r" that size would fit the first chunk
     b"3;name=value\r\nabc\r\n3 ; a=\"b\"\r\ndef\r\n0;last\r\n\r\n": b"abcdef",
     b"00a\r\n0123456789\r\nA\r\n0123456789\r\n000\r\n\r\n": b"0123456789" * 2,
     b"3\r\nabc\r\n0\r\nTrailer: 1\r\nOther: 2\r\n\r\n": b"abc",
