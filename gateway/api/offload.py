@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Offload:
     """Belongs to one event loop; threads start with the first work and end with the process."""
 
-    def __init__(self, threads: int = 2, most_waiting: int = 64) -> None:
+    def __init__(self, threads: int = 2, most_waiting: int = 32) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="offload")
         self._free = asyncio.Semaphore(threads)
         self._most_waiting = most_waiting

@@ -34,7 +34,7 @@ class Draft:
     _find_ids: Callable[[], Sequence[int]]
 
     def encode(self) -> Prompt:
-        """Raises InvalidRequest. Other threads go on meanwhile, but for 10 ms per 100,000 tokens in small pieces."""
+        """Raises InvalidRequest. Other threads run meanwhile, all but some 10 ms for 100,000 tokens."""
         try:
             token_ids = self._find_ids()
         except UnicodeError as exc:

@@ -1,6 +1,7 @@
 """What was encoded before is not encoded again, and the ids are those of one encoding of everything, always."""
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -265,3 +266,27 @@ def test_lone_surrogates_are_refused_whatever_is_known(byte_level: Model) -> Non
     for _ in range(2):
         with pytest.raises(InvalidRequest, match="lone surrogate"):
             ids_of(encoder, f"known{END}\ud800")
+
+
+def test_nothing_is_kept_where_nothing_may_be(byte_level: Model) -> None:
+    language = ModelLanguage.load(byte_level.directory, cache_bytes=0)
+    chat = [{"role": "user", "content": "hello"}]
+    assert language.render_chat(chat) == byte_level.language.render_chat(chat)
+    assert language.draft_chat(chat).new_characters > 0
+    assert len(language._encoder._cache) == 0
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_other_threads_go_on_while_a_long_text_is_encoded(reference: Model, framed: bool) -> None:
+    encoder = Encoder(reference.tokenizer, None)
+    text = " ".join(f"word{number} and other words" for number in range(10_000))
+    draft = encoder.draft_framed(text, "prompt") if framed else encoder.draft(text, "prompt")
+    longest_wait, started = 0.0, time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        encoding = pool.submit(draft.encode)
+        woken = started
+        while not encoding.done():
+            time.sleep(0.001)
+            woken, before = time.perf_counter(), woken
+            longest_wait = max(longest_wait, woken - before)
+    assert longest_wait < (time.perf_counter() - started) / 2  # with the interpreter held it is all of it
