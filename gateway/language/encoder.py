@@ -18,6 +18,10 @@ from gateway.language.separator import Separator
 
 CACHE_BYTES = 32 * 1024 * 1024
 
+# More than a chat has turns. Each costs microseconds, some of them with the cache's lock, and a message may be full of
+# special tokens' text.
+MOST_SEGMENTS = 4096
+
 # A text in order: the ids of a segment that is known, or segments in a row that are not.
 Stretch: TypeAlias = Ids | list[str]
 
@@ -57,7 +61,7 @@ class Encoder:
 
     def draft(self, text: str, param: str) -> Draft:
         """A text that spells its special tokens itself, as a rendered chat does."""
-        if self._separator is None:
+        if self._separator is None or text.count(self._separator.text) >= MOST_SEGMENTS:
             return Draft(len(text), param, partial(self._encode_whole, text, add_special_tokens=False))
         stretches = _stretch(segments := text.split(self._separator.text), self._cache.find(segments))
         new_characters = sum(sum(map(len, stretch)) for stretch in stretches if isinstance(stretch, list))

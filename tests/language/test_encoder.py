@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.language.encoder import Encoder
+from gateway.language.encoder import MOST_SEGMENTS, Encoder
 from gateway.language.segment_cache import size_of
 from gateway.language.separator import find_separator
 from tests.language.small_models import NASTY_TEXTS, SPECIAL_TOKENS, Model
@@ -258,6 +258,14 @@ def test_bytes_are_those_of_what_is_kept(byte_level: Model, rng: random.Random) 
     assert found == [byte_level.encode(text) for text in chats]
     assert encoder._cache.bytes == sum(size_of(text, ids) for text, ids in encoder._cache._entries.items())
     assert encoder._cache.bytes <= 20_000
+
+
+def test_text_full_of_special_tokens_is_encoded_and_not_kept(byte_level: Model) -> None:
+    encoder = Encoder(byte_level.tokenizer, find_separator(byte_level.tokenizer, CHAT))
+    for times, kept in ((MOST_SEGMENTS, 0), (MOST_SEGMENTS - 1, 2)):
+        text = "a" + START * times
+        assert ids_of(encoder, text) == byte_level.encode(text)
+        assert len(encoder._cache) == kept
 
 
 def test_lone_surrogates_are_refused_whatever_is_known(byte_level: Model) -> None:
