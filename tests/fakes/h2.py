@@ -46,6 +46,11 @@ def message(content: bytes, *, is_compressed: bool = False) -> bytes:
     return bytes([is_compressed]) + len(content).to_bytes(4, "big") + content
 
 
+def split(stream_id: int, data: bytes) -> bytes:
+    """DATA frames no longer than what is allowed to everyone."""
+    return b"".join(frame(DATA, 0, stream_id, data[at : at + 16_384]) for at in range(0, len(data), 16_384))
+
+
 def padded(payload: bytes, padding: int) -> bytes:
     return bytes([padding]) + payload + bytes(padding)
 
@@ -91,8 +96,8 @@ class Peer:
         return frame(HEADERS, END_HEADERS | (END_STREAM if is_end else 0), stream_id, self.block(*fields))
 
     def answer(self, stream_id: int, *contents: bytes, trailers: tuple[tuple[str, str], ...] = OK) -> bytes:
-        """A whole answer: head, a DATA frame per message, trailers."""
-        data = b"".join(frame(DATA, 0, stream_id, message(content)) for content in contents)
+        """A whole answer: head, a DATA frame per message if it is not a long one, trailers."""
+        data = b"".join(split(stream_id, message(content)) for content in contents)
         return self.headers(stream_id, *HEAD) + data + self.headers(stream_id, *trailers, is_end=True)
 
     def feed(self, data: bytes) -> None:
@@ -153,10 +158,14 @@ class Conversation(asyncio.Protocol):
 
     @property
     def unanswered(self) -> list[int]:
-        """Ids of whole requests that were not asked for before by this name."""
+        """Ids of the whole requests that `answer` has not been called for."""
         return [
             number for number, request in self.peer.requests.items() if request.is_whole and number not in self.answered
         ]
+
+    @property
+    def unfinished(self) -> list[int]:
+        return [number for number, request in self.peer.requests.items() if not request.is_whole]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

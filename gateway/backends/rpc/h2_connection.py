@@ -103,6 +103,7 @@ class Connection:
         self.is_greeted = False
         self.is_draining = False
         self.is_broken = False
+        self._authority = authority
         self._blocks = Blocks(authority)
         self._decoder = Decoder(max_header_list_size=MAX_HEADER_BYTES)
         self._rest = b""  # of a frame that is not complete
@@ -374,7 +375,7 @@ class Connection:
         _check_stream_is_zero(stream_id)
         _check_size(len(payload) >= GOAWAY_HEAD.size)
         last_id, code = GOAWAY_HEAD.unpack_from(payload)
-        logger.debug("GOAWAY, HTTP/2 error %d: %r", code, payload[GOAWAY_HEAD.size :])
+        logger.debug("%s goes away (HTTP/2 error %d): %r", self._authority, code, payload[GOAWAY_HEAD.size :])
         self.is_draining = True
         for stream in tuple(self.streams.values()):
             if stream.id > last_id & STREAM_ID_MASK:
@@ -459,7 +460,7 @@ class Connection:
             self._unsent.remove(stream)
 
     def _break_off(self, violation: Violation) -> None:
-        logger.warning("the connection is given up: %s (%s)", violation, violation.code.name)
+        logger.warning("%s sent %s (HTTP/2 %s)", self._authority, violation, violation.code.name)
         self._out.append(goaway(violation.code))
         self.is_broken = True
         self._rest = b""
