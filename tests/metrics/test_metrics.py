@@ -157,6 +157,36 @@ def test_load_test_runs_are_kept_out_of_users_figures(scene: Scene) -> None:
     assert scene.value("crossover_run_completion_tokens_total", "llama", "triton") == 3
 
 
+@dataclass
+class Relayed:
+    """What was seen of an answer on the relay lane."""
+
+    first: float | None
+    last: float
+    events: int = 7
+    status: int = 200
+    usage: tuple[int, int] = (3, 5)
+    finish_reason: str | None = "stop"
+
+
+def test_a_relayed_answer_counts_by_what_was_seen_of_it(scene: Scene) -> None:
+    scene.metrics.relayed(scene.request(), Route("vllm", "test"), 10.0, Relayed(first=10.2, last=11.0), "stop")
+    assert scene.value("crossover_relay_events_total", "llama", "vllm") == 7
+    assert scene.value("crossover_prompt_tokens_total", "llama", "vllm") == 3
+    assert scene.value("crossover_completion_tokens_total", "llama", "vllm") == 5
+    assert scene.value("crossover_ttft_seconds_sum", "llama", "vllm") == pytest.approx(0.2)
+    assert scene.value("crossover_tpot_seconds_sum", "llama", "vllm") == pytest.approx(0.2)
+    assert scene.value("crossover_e2e_seconds_sum", "llama", "vllm") == pytest.approx(1.0)
+
+
+def test_a_relayed_answer_of_a_run_or_without_a_first_byte_has_no_latency(scene: Scene) -> None:
+    scene.metrics.relayed(scene.request("run-1"), Route("vllm", "test"), 10.0, Relayed(first=10.2, last=11.0), "stop")
+    scene.metrics.relayed(scene.request(), Route("vllm", "test"), 10.0, Relayed(first=None, last=10.0), "cancelled")
+    assert scene.value("crossover_run_relay_events_total", "llama", "vllm") == 7
+    assert scene.value("crossover_requests_total", "llama", "vllm", "cancelled") == 1
+    assert scene.samples("crossover_ttft") == {}
+
+
 def test_refusals_are_counted_by_code(scene: Scene) -> None:
     scene.metrics.refuse(ContextLengthExceeded("too long", param="messages"))
     assert scene.value("crossover_refused_total", "context_length_exceeded") == 1

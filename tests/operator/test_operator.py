@@ -1,5 +1,6 @@
 """The operator's routes, asked over a real socket."""
 
+import os
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -230,6 +231,14 @@ def test_state_tells_what_is_in_flight_and_what_steers() -> None:
         }
         assert (model["in_flight"], model["steering"], model["side"], model["switches"]) == (3, 1, "triton", 0)
         assert model["policy"] == {key: model["history"][-1].get(key, []) for key in model["policy"]}
+
+
+def test_state_names_the_workers_and_who_answered(shared: Operated) -> None:
+    with shared.router.lease(shared.request()):
+        state = ask(shared, "GET", "/admin/state").json()
+    assert state["answered_by"] == 0
+    (worker,) = state["workers"]
+    assert (worker["index"], worker["pid"], worker["in_flight"]) == (0, os.getpid(), 1)
 
 
 # ---- the operator key ------------------------------------------------------------------------------------------------
