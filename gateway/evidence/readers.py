@@ -58,7 +58,7 @@ async def open_engines(models: Iterable[ModelSettings]) -> AsyncIterator[tuple[E
 def _make_reader(backend: BackendSettings, pages: Pages) -> Reader:
     match backend:
         case TritonSettings():
-            return TritonReader(backend.url.removeprefix("grpc://"), backend.model, backend.metrics_url, pages)
+            return TritonReader(backend, pages)
         case VLLMSettings():
             return OpenAIReader(pages, backend.url, f"{backend.url}/metrics", engine="vllm")
         case RelaySettings():

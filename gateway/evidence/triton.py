@@ -5,30 +5,33 @@ import hashlib
 from collections.abc import Awaitable
 from typing import Any, TypeAlias
 
+import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from gateway.evidence.exposition import sum_count
 from gateway.evidence.pages import TIMEOUT_S, Pages, Silent
 from gateway.evidence.values import Identity
+from gateway.settings import TritonSettings
 
 Message: TypeAlias = Any  # tritonclient publishes no types
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_reconnect_backoff_ms", 2000),  # by default a server that was away for long is not asked for two minutes
     ("grpc.use_local_subchannel_pool", 1),  # the lane that carries tokens keeps its connection and back-off to itself
     ("grpc.enable_http_proxy", 0),  # engines are neighbours: a proxy in the environment is not meant for them
 ]
 
 
 class TritonReader:
-    """Implements readers.Reader for the model `model` of the server at `address`, host:port."""
+    """Implements readers.Reader."""
 
-    def __init__(self, address: str, model: str, metrics_url: str | None, pages: Pages) -> None:
-        self._address = address
-        self._model = model
-        self._metrics_url = metrics_url
+    def __init__(self, settings: TritonSettings, pages: Pages) -> None:
+        self._url = settings.url
+        self._model = settings.model
+        self._metrics_url = settings.metrics_url
         self._pages = pages
         self._channel: grpc.aio.Channel | None = None
 
@@ -61,7 +64,7 @@ class TritonReader:
     def _stub(self) -> Any:  # tritonclient publishes no types
         """Opened on first use, because a grpc.aio channel belongs to the running loop."""
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            self._channel = _open_channel(self._url)
         return service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
 
@@ -71,6 +74,13 @@ async def _ask(call: Awaitable[Message]) -> Message:
             return await call
     except (grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError) as exc:
         raise Silent(str(exc)) from exc
+
+
+def _open_channel(url: str) -> grpc.aio.Channel:
+    scheme, _, target = url.partition("://")
+    if scheme == "grpcs":
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(), options=CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
 
 
 def _digest(config: Message) -> str:

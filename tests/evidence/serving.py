@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,22 @@ class Gateway:
     def backend(self, name: str, *fields: str) -> dict[str, Json]:
         state = self.read("/admin/state")["models"][0]["backends"][name]
         return {field: state[field] for field in fields}
+
+    def by_worker(self, name: str, field: str) -> dict[int, Json]:
+        """The field as each worker tells it. Whom a connection reaches is chance, if several come at once."""
+
+        def ask(_: int) -> tuple[int, Json] | None:
+            try:
+                state = httpx.get(f"{self.url}/admin/state", timeout=SOON_S, verify=False).json()
+            except httpx.TransportError:  # a worker that has just been killed
+                return None
+            return state["answered_by"], state["models"][0]["backends"][name][field]
+
+        with ThreadPoolExecutor(8) as pool:
+            return dict(filter(None, pool.map(ask, range(16))))
+
+    def pid_of(self, worker: int) -> int:
+        return int(self.read("/admin/state")["workers"][worker]["pid"])
 
     async def counts(self, name: str, **fields: object) -> None:
         """Wait until a backend's state has these fields."""

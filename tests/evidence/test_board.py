@@ -58,7 +58,7 @@ def test_a_writer_that_is_killed_leaves_whole_evidence() -> None:
     plan = Plan()
     spans = BoardSpans.lay(plan, PLACES)
     long, short = Evidence({"engine": "a" * 256}), Evidence({"engine": "b"}, 1, 2, 3)
-    for _ in range(4):
+    for _ in range(2):
         seat = Seat.found(plan.size, workers=1)
         reader = Board(PLACES, spans, seat)
         assert seat.memory.fd is not None

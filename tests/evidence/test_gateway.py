@@ -1,6 +1,8 @@
 """What an operator sees of the engines, through a real gateway before the reference engine's own servers."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
 from tests.engines.wires.servers import Server, free_ports, serving
-from tests.evidence.serving import gateway
+from tests.evidence.serving import becomes, gateway
 
 # Slow motion: a few hundred tokens take longer than any test.
 SLOW = ("--curve", "vllm", "--time-scale", "20")
@@ -72,6 +74,18 @@ async def test_what_a_stranger_sends_is_drift_until_it_leaves(tmp_path: Path, tr
             await ours.logs("more than this gateway has sent it, for 0.5 s: somebody else uses it")
         await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
         await ours.logs(f"vllm ({MODEL}) holds again what it was sent")
+
+
+async def test_every_worker_shows_what_one_reads_and_another_takes_over(tmp_path: Path, triton: Server) -> None:
+    (port,) = free_ports(1)
+    strangers = f"http://127.0.0.1:{port}/v1/completions"
+    with vllm(port, MODEL, *SLOW), gateway(tmp_path, backends(triton, port), workers=2) as ours:
+        async with asking(strangers, {"prompt": "Once"}):
+            await ours.counts("vllm", engine_in_flight=1, drift=1, steady_drift=1)
+            await becomes(lambda: ours.by_worker("vllm", "drift"), {0: 1, 1: 1})
+            os.kill(ours.pid_of(0), signal.SIGKILL)
+            async with asking(strangers, {"prompt": "Twice"}):
+                await becomes(lambda: ours.by_worker("vllm", "drift"), {0: 2, 1: 2})
 
 
 async def test_load_of_our_own_leaves_no_drift_behind(tmp_path: Path, triton: Server) -> None:

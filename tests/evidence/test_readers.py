@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.evidence import Identity
 from gateway.evidence.pages import MAX_PAGE_BYTES, TIMEOUT_S, Silent
 from gateway.evidence.readers import Engine, open_engines
 from gateway.settings import BackendSettings, ModelSettings, RelaySettings, TritonSettings, VLLMSettings
@@ -164,6 +165,32 @@ async def test_the_reference_engine_behind_tritons_wire_tells_all_it_has() -> No
             assert await engine.reader.read_metrics() is None
     assert (told["engine"], told["model"], told["model_versions"]) == ("triton", "tensorrt_llm", "1")
     assert {"version", "platform", "max_batch_size", "config"} <= set(told)
+
+
+async def test_a_triton_that_was_away_is_heard_again() -> None:
+    grpc, metrics = free_ports(2)
+    ports = ("--grpc-port", grpc, "--metrics-port", metrics)
+    async with one_engine(TritonSettings("triton", f"grpc://127.0.0.1:{grpc}")) as engine:
+        with serving("engines.reference.kserve", *ports):
+            told = await engine.reader.identify(None)
+        for _ in range(6):  # long enough for gRPC to put off its next attempt to connect
+            with pytest.raises(Silent):
+                await engine.reader.identify(None)
+            await asyncio.sleep(0.5)
+        with serving("engines.reference.kserve", *ports):
+            again: Identity | None = None
+            for _ in range(200):
+                if again := await try_to_identify(engine):
+                    break
+                await asyncio.sleep(0.1)
+    assert again == told
+
+
+async def try_to_identify(engine: Engine) -> Identity | None:
+    try:
+        return await engine.reader.identify(None)
+    except Silent:
+        return None
 
 
 async def test_one_server_behind_several_models_is_one_engine() -> None:
