@@ -1,9 +1,11 @@
 """`python -m loadtest.bench`: options in, a run folder with results and a table out."""
 
+import fcntl
 import signal
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,11 +113,25 @@ def main(**values: Any) -> None:  # Any: click's; Options gives the types
     options = Options(repeats=repeats or (1 if values["is_quick"] else 3), **values)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
-        is_good = Bench(options).run()
+        with alone(options.cache):
+            is_good = Bench(options).run()
     except (BenchError, OSError) as exc:
         click.echo(f"Error: {exc}", err=True)
         sys.exit(2)
     sys.exit(0 if is_good else 1)
+
+
+@contextmanager
+def alone(cache: Path) -> Iterator[None]:
+    """Two runs at once would measure each other: the later one waits."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            click.echo("another run is going on; waiting for its end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class Bench:
@@ -206,7 +222,7 @@ class Bench:
         (self._folder / "report.svg").write_text(drawing)
         if self._options.write_docs:
             write_docs(DOCS, report.render(run, "performance.svg" if drawing else None), drawing)
-        click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{about} Everything: {self._folder}/report.md")
+        click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{about} All of it: {self._folder}/report.md")
 
 
 def write_docs(folder: Path, text: str, drawing: str) -> None:

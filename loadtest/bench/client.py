@@ -58,8 +58,9 @@ class Subject:
     wire: Wire = "text"
     stop: str | None = None
     pids: Sequence[int] = ()
-    mock_pid: int = 0
+    mock_pids: Sequence[int] = ()
     acks: Path | None = None
+    cpus: Sequence[int] = ()
     intruder: Path | None = None
 
     def arguments(self) -> list[str]:
@@ -69,7 +70,8 @@ class Subject:
             "--model": MODEL,
             "--stop": self.stop,
             "--processes": ",".join(map(str, self.pids)),
-            "--mock": str(self.mock_pid),
+            "--mock": ",".join(map(str, self.mock_pids)),
+            "--cpus": ",".join(map(str, self.cpus)),
             "--acks": str(self.acks) if self.acks else None,
             "--intruder": str(self.intruder) if self.intruder else None,
         }
@@ -111,6 +113,7 @@ class Measurement:
     streams_ended: int = 0
     all_tokens: int = 0
     intrusions: int = 0
+    other_cpu_s: float = 0.0
     latency_us: Spread = field(default_factory=Spread)
     ttft_us: Spread = field(default_factory=Spread)
     delay_us: Spread = field(default_factory=Spread)

@@ -26,6 +26,10 @@ class Seats:
         """One CPU for one worker, two for more; of two CPUs in all, mock engine and client share one of those."""
         return self.gateway if workers == 1 else self.pair
 
+    @property
+    def all(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.engine, *self.gateway, *self.pair}))
+
     @classmethod
     def among(cls, cpus: Sequence[int]) -> "Seats":
         if len(cpus) < 2:

@@ -18,6 +18,7 @@ from loadtest.bench.summary import (
     gap_p99_us,
     latency_p50_us,
     latency_p99_us,
+    other_percent,
     requests_per_s,
     tokens_per_s,
 )
@@ -56,6 +57,7 @@ REQUESTS = (
     Column("latency p50 us", latency_p50_us),
     Column("p99 us", latency_p99_us),
     Column("engine + client CPU %", bystander_percent),
+    Column("others CPU %", other_percent),
 )
 TOKENS = (
     Column("tokens/s", tokens_per_s),
@@ -65,6 +67,7 @@ TOKENS = (
     Column("p99 us", delay_p99_us),
     Column("gap p99 us", gap_p99_us),
     Column("engine + client CPU %", bystander_percent),
+    Column("others CPU %", other_percent),
 )
 
 

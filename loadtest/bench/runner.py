@@ -107,8 +107,9 @@ class Runner:
             gateway.system.wire,
             gateway.system.stop,
             gateway.pids,
-            self.mock.child.pid,
+            self.mock.child.pids(),
             self.mock.acks,
+            self.hall.seats.all,
             self.intruder if load.intruder_ms else None,
         )
         # Without a gateway its CPU is free, and the client has it.

@@ -67,6 +67,11 @@ def bystander_percent(measured: Measurement) -> float | None:
     return 100 * (measured.mock_cpu_s + measured.client_cpu_s) / measured.window_s
 
 
+def other_percent(measured: Measurement) -> float | None:
+    """Of a CPU, what nobody here used: it should be little, or the machine was not ours."""
+    return 100 * measured.other_cpu_s / measured.window_s
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The measurements of one run that count, by (scenario, system), and the figures of scenarios of another kind."""

@@ -18,7 +18,7 @@ import yaml
 
 from loadtest.bench.client import Load, Subject, run_client
 from loadtest.bench.errors import BenchError
-from loadtest.bench.gateways import Found, Hall
+from loadtest.bench.gateways import Found, Gateway, Hall
 from loadtest.bench.http import fetch, free_ports
 from loadtest.bench.mock import MODEL, IdSpace
 from loadtest.bench.processes import Child, Launch, pinned_to, wait_until_quiet
@@ -121,14 +121,16 @@ class TritonBench:
             for repeat in range(repeats):
                 for system in rotate(TRITON.systems, repeat):
                     if system == TRITON_LANE:
-                        pids = gateway.pids
-                        yield self._lane(Subject(gateway.port, "ids", pids=pids, mock_pid=server.child.pid), repeat)
+                        yield self._lane(gateway, server, repeat)
                     else:
                         yield self._alone(server.target, repeat)
                     if gateway.child:
                         wait_until_quiet(gateway.child)
 
-    def _lane(self, subject: Subject, repeat: int) -> Record:
+    def _lane(self, gateway: Gateway, server: Server, repeat: int) -> Record:
+        subject = Subject(
+            gateway.port, "ids", pids=gateway.pids, mock_pids=server.child.pids(), cpus=self.hall.seats.all
+        )
         measured = run_client(self.client, subject, self.load, self.hall.seats.engine)
         return Record(TRITON.name, TRITON_LANE, repeat, measured.complaint, measured)
 

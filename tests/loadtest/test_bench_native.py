@@ -35,7 +35,7 @@ def mock(cache: Path, tmp_path: Path) -> Iterator[MockEngine]:
 
 
 def measure(client: Path, mock: MockEngine, load: Load = LOAD) -> Measurement:
-    subject = Subject(mock.port, pids=[mock.child.pid, os.getpid()], mock_pid=mock.child.pid, acks=mock.acks)
+    subject = Subject(mock.port, pids=[mock.child.pid, os.getpid()], mock_pids=[mock.child.pid], acks=mock.acks)
     return run_client(client, subject, load)
 
 

@@ -1,7 +1,7 @@
 /* A load client for OpenAI's chat endpoint, one thread on epoll. Prints one JSON object.
  *
  *   load --port N [--streams N] [--tokens N] [--whole] [--wire text|ids] [--ramp S] [--warm S] [--window S] [--drain S]
- *        [--model M] [--stop TEXT] [--header "k: v"]... [--acks FILE] [--processes PID,...] [--mock PID]
+ *        [--model M] [--stop TEXT] [--header "k: v"]... [--acks FILE] [--processes PID,...] [--mock PID,...] [--cpus N,...]
  *        [--probe-ms N] [--intruder FILE --intruder-ms N]
  *
  * Each of N streams is a connection that asks for a chat completion of so many tokens, and for the next when it has
@@ -10,7 +10,8 @@
  * first to last. With --drain no stream begins after the window and those that run may end, so that every token that was
  * sent is accounted for.
  *
- * --processes: whose CPU time is read at both ends of the window, and whose memory every second.
+ * --processes: whose CPU time is read at both ends of the window, and whose memory every second. What else --cpus were
+ *              busy with in the window, beside these, the mock and the client, is the CPU of others.
  * --probe-ms: GET /health on a connection of its own at fixed times; what an answer is late by is the server's lag.
  * --intruder: a request body sent as often as --intruder-ms says, beside the streams; "########" in it becomes a number,
  *             so that no two are alike.
@@ -74,8 +75,11 @@ static struct options {
     double ramp_s, warm_s, window_s, drain_s;
     const char *model, *stop;
     char headers[2048];
-    long processes[MAX_PROCESSES], mock;
-    int process_count;
+    struct pids {
+        long values[MAX_PROCESSES];
+        int count;
+    } gateway, mock;
+    unsigned long long cpus; /* a bit each */
 } options = {.streams = 1, .tokens = 256, .ramp_s = 0.1, .warm_s = 0.5, .window_s = 2, .model = "bench/mock-8b"};
 
 static struct {
@@ -158,18 +162,37 @@ static double cpu_of(long pid, double *kib)
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
+/* Seconds that the CPUs of --cpus, else all, were busy with anything at all. */
+static double busy_cpu(void)
+{
+    char line[512];
+    unsigned long long busy = 0;
+    FILE *file = fopen("/proc/stat", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned long long user, nice, system, idle, waiting, irq, softirq, steal;
+        int cpu;
+        if (sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, &user, &nice, &system, &idle, &waiting,
+                   &irq, &softirq, &steal) == 9 && (!options.cpus || (cpu < 64 && options.cpus >> cpu & 1)))
+            busy += user + nice + system + irq + softirq + steal;
+    }
+    if (file)
+        fclose(file);
+    return (double)busy / (double)sysconf(_SC_CLK_TCK);
+}
+
 struct usage {
-    double gateway_s, mock_s, client_s, rss_kib;
+    double gateway_s, mock_s, client_s, busy_s, rss_kib;
 };
 
 static struct usage read_usage(void)
 {
     struct usage u = {0};
     struct rusage self;
-    for (int i = 0; i < options.process_count; i++)
-        u.gateway_s += cpu_of(options.processes[i], &u.rss_kib);
-    if (options.mock)
-        u.mock_s = cpu_of(options.mock, NULL);
+    for (int i = 0; i < options.gateway.count; i++)
+        u.gateway_s += cpu_of(options.gateway.values[i], &u.rss_kib);
+    for (int i = 0; i < options.mock.count; i++)
+        u.mock_s += cpu_of(options.mock.values[i], NULL);
+    u.busy_s = busy_cpu();
     getrusage(RUSAGE_SELF, &self);
     u.client_s = (double)(self.ru_utime.tv_sec + self.ru_stime.tv_sec) +
                  (double)(self.ru_utime.tv_usec + self.ru_stime.tv_usec) / 1e6;
@@ -827,6 +850,9 @@ static void print_result(const struct record *r)
     print_samples("delay_us", &delays);
     print_samples("gap_us", &gaps);
     print_samples("lag_us", &lags);
+    double ours = r->end.gateway_s - r->start.gateway_s + r->end.mock_s - r->start.mock_s + r->end.client_s - r->start.client_s;
+    double others = r->end.busy_s - r->start.busy_s - ours;
+    printf(",\"other_cpu_s\":%.3f", others > 0 ? others : 0);
     printf(",\"cpu_s\":%.3f,\"mock_cpu_s\":%.3f,\"client_cpu_s\":%.3f", r->end.gateway_s - r->start.gateway_s,
            r->end.mock_s - r->start.mock_s, r->end.client_s - r->start.client_s);
     printf(",\"idle_rss_kib\":%.0f,\"peak_rss_kib\":%.0f}\n", r->idle.rss_kib, r->peak_kib);
@@ -834,12 +860,19 @@ static void print_result(const struct record *r)
 
 /* ----------------------------------------------------------------------------------------------------- options */
 
-static void read_processes(char *list)
+static void read_pids(char *list, struct pids *pids)
 {
     char *rest = NULL;
-    for (char *pid = strtok_r(list, ",", &rest); pid && options.process_count < MAX_PROCESSES;
-         pid = strtok_r(NULL, ",", &rest))
-        options.processes[options.process_count++] = atol(pid);
+    for (char *pid = strtok_r(list, ",", &rest); pid && pids->count < MAX_PROCESSES; pid = strtok_r(NULL, ",", &rest))
+        pids->values[pids->count++] = atol(pid);
+}
+
+static void read_cpus(char *list)
+{
+    char *rest = NULL;
+    for (char *cpu = strtok_r(list, ",", &rest); cpu; cpu = strtok_r(NULL, ",", &rest))
+        if (atoi(cpu) < 64)
+            options.cpus |= 1ull << atoi(cpu);
 }
 
 static void add_header(const char *header)
@@ -888,8 +921,9 @@ static bool take_option(int option)
     case 'S': options.stop = optarg; break;
     case 'H': add_header(optarg); break;
     case 'a': map_acks(optarg); break;
-    case 'g': read_processes(optarg); break;
-    case 'k': options.mock = atol(optarg); break;
+    case 'g': read_pids(optarg, &options.gateway); break;
+    case 'c': read_cpus(optarg); break;
+    case 'k': read_pids(optarg, &options.mock); break;
     case 'P': options.probe_ms = atoi(optarg); break;
     case 'i': read_file(optarg, &intruder); break;
     case 'I': options.intruder_ms = atoi(optarg); break;
@@ -909,6 +943,7 @@ int main(int count, char **arguments)
         {"stop", required_argument, NULL, 'S'},      {"header", required_argument, NULL, 'H'},
         {"acks", required_argument, NULL, 'a'},      {"processes", required_argument, NULL, 'g'},
         {"mock", required_argument, NULL, 'k'},      {"probe-ms", required_argument, NULL, 'P'},
+        {"cpus", required_argument, NULL, 'c'},
         {"intruder", required_argument, NULL, 'i'},  {"intruder-ms", required_argument, NULL, 'I'},
         {NULL, 0, NULL, 0},
     };
