@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 from gateway.backends.calls import End
 from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
-from gateway.backends.triton_tensors import Answer, encode, inband_error, word_list
+from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, word_list
 from gateway.core import FinishReason
 from gateway.errors import (
     BackendError,
@@ -330,3 +330,77 @@ async def test_the_same_request_never_meets_itself_on_the_server(served: tuple[F
     ids_sent = [str(asked.raw["id"]) for asked in engine.asked]
     assert len(set(ids_sent)) == 2
     assert all(call_id.startswith(REQUEST.request_id) for call_id in ids_sent)
+
+
+# Messages that differ only in their id are read without parsing them.
+
+
+def serialized(response: Message) -> bytes:
+    data: bytes = response.SerializeToString()
+    return data
+
+
+def test_messages_alike_are_read_by_their_form() -> None:
+    answer = Answer("triton", REQUEST)
+    assert answer.read([serialized(ids(5))]) == ((5,), None)
+    assert answer._size == len(serialized(ids(6)))
+    for token_id in (6, 0, 1, 4, -1, 2**31 - 1):
+        assert answer.read([serialized(ids(token_id))]) == ((token_id,), None)
+    assert answer._moulds_left == MAX_MOULDS - 1
+    assert answer.read([serialized(ids(7, 8))]) == ((7, 8), None)
+    assert answer.read([serialized(ids(is_final=True))]) == ((END_ID,), FinishReason.STOP)
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 65, 0x0A0A0A0A, 0x04320432])
+def test_the_id_is_found_wherever_its_bytes_occur_besides(first: int) -> None:
+    for names in (("output_ids", "sequence_length"), ("sequence_length", "output_ids")):
+        answer = Answer("triton", REQUEST)
+        for token_id in (first, first + 1, 0, 77):
+            assert answer.read([serialized(reordered(ids(token_id), names))]) == ((token_id,), None)
+        assert answer._moulds_left == MAX_MOULDS - 1
+
+
+def reordered(response: Message, names: tuple[str, str]) -> Message:
+    inner = response.infer_response
+    content = {output.name: raw for output, raw in zip(inner.outputs, inner.raw_output_contents, strict=True)}
+    inner.raw_output_contents[:] = [content[name] for name in names]
+    for output, name in zip(inner.outputs, names, strict=True):
+        output.name = name
+    return response
+
+
+def test_an_answer_whose_form_keeps_changing_is_parsed() -> None:
+    answer = Answer("triton", REQUEST)
+    for number in range(10):
+        response = ids(number)
+        response.infer_response.model_version = "1" * number
+        assert answer.read([serialized(response)]) == ((number,), None)
+    assert answer._moulds_left == 0
+
+
+def test_another_length_or_a_final_flag_is_not_taken_for_the_same_form() -> None:
+    answer = Answer("triton", REQUEST)
+    answer.read([serialized(ids(5))])
+    padded_ids = ids(6)
+    padded_ids.infer_response.raw_output_contents[1] = (0).to_bytes(4, "little")
+    assert answer.read([serialized(padded_ids)]) == ((), None)
+    assert answer.read([serialized(ids(7, is_final=True))]) == ((7, END_ID), FinishReason.STOP)
+
+
+def test_messages_that_came_together_are_one_piece_of_news_up_to_the_end() -> None:
+    answer = Answer("triton", REQUEST)
+    together = [serialized(ids(5)), serialized(ids(6, 7)), serialized(empty_final()), serialized(ids(8))]
+    assert answer.read(together) == ([5, 6, 7, END_ID], FinishReason.STOP)
+
+
+def test_stop_tokens_count_after_min_tokens_on_the_short_way_too() -> None:
+    answer = Answer("triton", replace(REQUEST, params=replace(REQUEST.params, min_tokens=3, stop_token_ids=(9,))))
+    for token_id in (9, 9):
+        assert answer.read([serialized(ids(token_id))]) == ((token_id,), None)
+    assert answer.read([serialized(ids(9))]) == ((9,), FinishReason.STOP)
+    assert answer.is_cut
+
+
+def test_bytes_that_are_no_message_are_a_protocol_error() -> None:
+    token_ids, end = Answer("triton", REQUEST).read([b"\xff\xff\xff"])
+    assert (token_ids, type(end)) == ((), BackendProtocolError)

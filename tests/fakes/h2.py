@@ -119,7 +119,7 @@ class Peer:
         number = int.from_bytes(payload[:4], "big")
         if kind == HEADERS:
             assert flags & END_HEADERS
-            self.requests[stream_id] = Request(dict(self._decoder.decode(payload)))
+            self.requests[stream_id] = Request({str(name): str(value) for name, value in self._decoder.decode(payload)})
         elif kind == DATA:
             request = self.requests[stream_id]
             request.frames.append(len(payload))

@@ -16,7 +16,9 @@ from gateway.backends.rpc.status import Outcome, Status
 
 END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 
-RawCall: TypeAlias = Any  # a grpc.aio call whose messages are bytes both ways: grpc-stubs know only one class for all
+# Calls whose messages are bytes both ways, and what makes them: grpc-stubs insist on serializers.
+RawCall: TypeAlias = Any
+RawChannel: TypeAlias = Any
 
 
 class AioStream:
@@ -97,7 +99,8 @@ class AioClient:
             loop.call_soon(receiver.closed, Outcome(Status.UNAVAILABLE, "the client is closed", is_sent=False))
             return stream
         # Owned by this set because it outlives `start`; AioStream.cancel and aclose() cancel it.
-        task = stream.run(self._open().stream_stream(path), request)
+        channel: RawChannel = self._open()
+        task = stream.run(channel.stream_stream(path), request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return stream

@@ -122,7 +122,7 @@ class Connection:
             Setting.INITIAL_WINDOW_SIZE: WINDOW,
             Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
         }
-        self._out = [PREFACE, settings(ours), window_update(0, MAX_WINDOW - DEFAULT_WINDOW)]
+        self._out: list[bytes | memoryview] = [PREFACE, settings(ours), window_update(0, MAX_WINDOW - DEFAULT_WINDOW)]
 
     def __repr__(self) -> str:
         state = "broken" if self.is_broken else "draining" if self.is_draining else "open"
