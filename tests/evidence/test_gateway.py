@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
+from loadtest.crossing import Threshold
+from loadtest.subject import apply_threshold, confirm_engines, find_subject
+from loadtest.target import Target
 from tests.engines.wires.servers import Server, free_ports, serving
 from tests.evidence.serving import becomes, gateway
 
@@ -142,6 +146,19 @@ async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_
         assert second.end() == 0
         stack.enter_context(vllm(port, "first"))
         await ours.is_stale()
+
+
+async def test_what_a_calibration_applies_holds_the_engines_it_measured(tmp_path: Path, triton: Server) -> None:
+    (port,) = free_ports(1)
+    with vllm(port, MODEL), gateway(tmp_path, backends(triton, port)) as ours:
+        engines = {name: await ours.engine(name) for name in ("triton", "vllm")}
+        target = Target.parse(ours.url)
+        subject = await confirm_engines(target, await find_subject(target, MODEL))
+        assert subject.engines == engines
+        applied = await apply_threshold(target, subject, Threshold(up=30, down=20), "run-1")
+        assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
+        again = await apply_threshold(target, replace(subject, engines={}), Threshold(up=31, down=20), "run-2")
+        assert (again["up"], again["fingerprint"]) == (31, None)
 
 
 async def test_a_policy_set_by_hand_is_never_stale(tmp_path: Path, triton: Server) -> None:
