@@ -65,10 +65,14 @@ class TrafficCollector(Collector):
         for label, histogram in histograms.items():
             buckets = self._tally.buckets(histogram)
             if buckets[-1][1]:
-                named = [(floatToGoString(bound), count) for bound, count in buckets]
+                named = [(_name(bound), count) for bound, count in buckets]
                 family.add_metric(label, named, self._tally.seconds(histogram))
         return family
 
     def describe(self) -> Iterator[Metric]:
         """Empty: names are this module's own, the registry need not collect to learn them."""
         return iter(())
+
+
+def _name(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped

@@ -21,7 +21,7 @@ class Health:
     """
 
     def __init__(
-        self, backend: Backend, settings: ProbeSettings, label: str, report: Callable[[bool], None] = bool
+        self, backend: Backend, settings: ProbeSettings, label: str, report: Callable[[bool], object] = bool
     ) -> None:
         self.is_ready = False
         self._report = report

@@ -124,7 +124,7 @@ async def state(client: RawClient) -> Json:
 async def in_flight(client: RawClient) -> int:
     seen = await state(client)
     (model,) = seen["models"]
-    by_backend = sum(backend["in_flight"] for backend in model["backends"].values())
+    by_backend: int = sum(backend["in_flight"] for backend in model["backends"].values())
     by_worker = sum(worker["in_flight"] for worker in seen["workers"])
     assert model["in_flight"] == by_backend == by_worker
     return by_backend

@@ -83,7 +83,7 @@ def test_what_one_worker_writes_the_other_reads() -> None:
             {"triton": 0, "vllm": 1},
             (1, 2),
         )
-        assert (seen.state, seen.text, seen.doubted) == (State("vllm", 5.0, 2), b"new", {"vllm"})
+        assert (seen.state, seen.text, seen.doubted) == (State("vllm", 5.0, 2), b"new", frozenset({"vllm"}))
         assert second.read().doubted == set()  # one knows one's own doubts
         for slot in slots:
             slot.release()

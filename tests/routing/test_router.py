@@ -270,7 +270,7 @@ async def test_a_threshold_changed_under_load_drops_nothing(node: Node, request_
             sink = RecordingSink()
             with node.router.lease(request_of()) as lease:
                 used.add(lease.route.backend)
-                sink.call = lease.backend.start(request_of(), sink)
+                sink.call = node.backends[lease.route.backend].start(request_of(), sink)
                 endings.append(await sink.ended())
             assert sink.token_ids == [1, 2]
 
