@@ -33,12 +33,13 @@ class Exchange:
     `takes_framing`: the receiver wants the body with its chunk framing; it may say so until `head` returns.
     """
 
-    __slots__ = ("connecting", "connection", "receiver", "request", "takes_framing")
+    __slots__ = ("connecting", "connection", "is_paused", "receiver", "request", "takes_framing")
 
     def __init__(self, request: bytes, receiver: Receiver) -> None:
         self.request = request
         self.receiver = receiver
         self.takes_framing = False
+        self.is_paused = False
         self.connecting: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
 
@@ -53,10 +54,12 @@ class Exchange:
 
     def pause(self) -> None:
         """Read no more of the answer for now: the engine is held up once the sockets between are full."""
+        self.is_paused = True
         if self.connection is not None:
             self.connection.pause()
 
     def resume(self) -> None:
+        self.is_paused = False
         if self.connection is not None:
             self.connection.resume()
 
@@ -103,6 +106,8 @@ class Connection(asyncio.Protocol):
         exchange.connection = self
         self._exchange = exchange
         self._transport.write(exchange.request)
+        if exchange.is_paused:
+            self.pause()
 
     def abort(self) -> None:
         """Close without another word to the receiver."""

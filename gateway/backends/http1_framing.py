@@ -46,7 +46,7 @@ class Head:
         if name not in FRAMING:
             return
         if name == b"content-type":
-            self.content_type = value
+            self.content_type = value.lower()
         elif name == b"connection":
             options = value.lower()
             self._closes = self._closes or b"close" in options

@@ -18,14 +18,17 @@ from gateway.backends.http1 import Exchange
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
-from gateway.core import RelayCall, RelayRequest, RelaySink
+from gateway.core import Fields, RelayCall, RelayRequest, RelaySink
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
 from gateway.settings import RelaySettings, VLLMSettings
 
 READY_TIMEOUT_S = 5.0
 END_OF_EVENT = b"\n\n"
+END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
 SHORT_READ = 64  # [DONE], and the last chunk
+MUCH_KEPT = 4096
+DONE = re.compile(rb"\[DONE\]\s*(?:0\s*)?\Z")  # with the last chunk, if the body is in chunks
 LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
 
 # RFC 9110 7.6.1: these speak of one connection, not of the message. The others are the gateway's own affair.
@@ -94,9 +97,9 @@ class Relayed:
 
     @property
     def finish_reason(self) -> str | None:
-        end = self._before + self._last
         # The last chunk that has one; the usage chunk after it has none.
-        found = FINISH_REASON.match(end, end.rfind(b'"finish_reason"') + len(b'"finish_reason"'))
+        _, has_one, end = (self._before + self._last).rpartition(b'"finish_reason"')
+        found = FINISH_REASON.match(end) if has_one else None
         return found[1].decode() if found else None
 
     # http1.Receiver
@@ -117,7 +120,7 @@ class Relayed:
         self.events += data.count(END_OF_EVENT)
         if data[0] == NEWLINE == self._last[-1]:
             self.events += 1  # its end was cut in two
-        if len(data) < SHORT_READ:
+        if len(data) < SHORT_READ and len(self._last) < MUCH_KEPT:
             self._last += data
         else:
             self._before, self._last = self._last, data
@@ -132,7 +135,9 @@ class Relayed:
         if self._write is None:
             self._begin()
         self.last = time.monotonic()
-        if self._last.rstrip().endswith((b"[DONE]", b"[DONE]\n\n\r\n0")):
+        if not self._is_stream:
+            self.events = 0
+        elif DONE.search(self._last[-SHORT_READ:]):
             self.events -= 1
         self._close()
         self._sink.finish()
@@ -157,10 +162,13 @@ class Relayed:
             self.fail(self._pool.calls.timeout_error())
 
     def fail(self, error: GatewayError) -> None:
-        if not self._is_over:
-            may_append = self._write is not None and self._is_between_events()
-            self._leave()
-            self._sink.fail(error, may_append=may_append)
+        if self._is_over:
+            return
+        may_append = self._write is not None and self._is_between_events()
+        if self._write is not None and isinstance(error, BackendUnavailable):
+            error = BackendLost(error.message)  # unavailable promises that nothing was answered
+        self._leave()
+        self._sink.fail(error, may_append=may_append)
 
     def fail_unless_begun(self, error: GatewayError) -> None:
         if self._write is None:
@@ -176,7 +184,7 @@ class Relayed:
             return
         payload = self._payload()
         event, is_whole, _ = payload.partition(END_OF_EVENT)
-        if not is_whole and len(payload) < LONGEST_FIRST_EVENT and b"\r\n\r\n" not in payload:
+        if not is_whole and len(payload) < LONGEST_FIRST_EVENT and END_BY_CRLF not in payload:
             return
         error = _read_error(event)
         if error is None:
@@ -195,14 +203,20 @@ class Relayed:
         head = self._head
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
-        fields = [field for field in head.fields if field[0] not in NOT_SENT_BACK]
+        dropped = _with_named(NOT_SENT_BACK, head.fields)
+        fields = [field for field in head.fields if field[0] not in dropped]
         self._sink.begin(self.status, fields, head.length, is_framed=self._is_framed)
+        payload = self._payload() if self._is_stream else b""
         held, self._held = self._held, b""
         if held:
-            self.events = held.count(END_OF_EVENT) if self._is_stream else 0
+            self.events = held.count(END_OF_EVENT)
             self._last = held
             self._sink.write(held)
         self._write = self._sink.splice() if held and self._is_framed else self._sink.write
+        if END_BY_CRLF in payload:  # some engines' lines; what it costs to count them the others do not pay
+            events = _EventsByCRLF(self, self._write, is_framed=self._is_framed)
+            events.count(held)
+            self._write = events.write
 
     def _refuse(self, status: int, body: bytes) -> None:
         """What an event reported, as the status that it names."""
@@ -216,9 +230,10 @@ class Relayed:
         self._sink.finish()
 
     def _is_between_events(self) -> bool:
-        if not self._is_stream:
+        if not self._is_stream or (self._head is not None and self._head.length is not None):
             return False
-        return self._last.endswith(b"\n\n\r\n" if self._is_framed else END_OF_EVENT)
+        chunk_end = b"\r\n" if self._is_framed else b""
+        return self._last.endswith((END_OF_EVENT + chunk_end, END_BY_CRLF + chunk_end))
 
     # The end.
 
@@ -232,6 +247,30 @@ class Relayed:
         self._close()
         if exchange is not None:
             exchange.abort()  # engines abort a request whose client disconnects
+
+
+class _EventsByCRLF:
+    """Counts events whose lines end in CRLF on their way; as with the others, by the empty lines that end them."""
+
+    def __init__(self, relayed: Relayed, write: Callable[[bytes], None], *, is_framed: bool) -> None:
+        self._relayed = relayed
+        self._write = write
+        self._chunks = Chunked() if is_framed else None
+        self._rest = b""  # what may be the start of an event's end
+
+    def write(self, data: bytes) -> None:
+        self.count(data)
+        self._write(data)
+
+    def count(self, data: bytes) -> None:
+        pieces = [self._rest]
+        if self._chunks is None:
+            pieces.append(data)
+        else:
+            self._chunks.feed(data, pieces)
+        payload = b"".join(pieces)
+        self._relayed.events += payload.count(END_BY_CRLF)
+        self._rest = payload.rpartition(END_BY_CRLF)[2][-3:]
 
 
 class RelayServer:
@@ -270,7 +309,8 @@ class RelayServer:
 
     def render(self, request: RelayRequest) -> bytes:
         """The client's request with a head of ours."""
-        lines = [b"%b: %b\r\n" % field for field in request.fields if field[0] not in NOT_SENT_ON]
+        dropped = _with_named(NOT_SENT_ON, request.fields)
+        lines = [b"%b: %b\r\n" % field for field in request.fields if field[0] not in dropped]
         head = b"POST %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n"
         values = (request.path.encode(), self._own_fields, request.request_id.encode(), len(request.body))
         return head % (*values, b"".join(lines)) + request.body
@@ -282,6 +322,14 @@ class RelayServer:
         if status in AWAY:
             return BackendUnavailable(f"{self.name} is not there")
         return BackendError(f"{self.name} failed")
+
+
+def _with_named(dropped: frozenset[bytes], fields: Fields) -> frozenset[bytes]:
+    """And those that Connection names (RFC 9110 7.6.1)."""
+    options = [value.lower() for name, value in fields if name == b"connection"]
+    if not options or options == [b"keep-alive"]:
+        return dropped
+    return dropped.union(*([option.strip() for option in value.split(b",")] for value in options))
 
 
 def _count(pattern: re.Pattern[bytes], usage: bytes) -> int:
