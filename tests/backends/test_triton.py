@@ -1,20 +1,25 @@
 """What is peculiar to Triton: TensorRT-LLM's tensors, ends that must be inferred, errors that carry only a text."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import End
+from gateway.backends.rpc.aio import AioClient
+from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
 from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, word_list
-from gateway.core import FinishReason
+from gateway.core import FinishReason, Prompt
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -26,7 +31,8 @@ from gateway.errors import (
 )
 from gateway.settings import TritonSettings
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
-from tests.fakes.sink import RecordingSink
+from tests.fakes.script import EndToken, Pause, Say
+from tests.fakes.sink import RecordingSink, settled
 from tests.fakes.triton import FakeTriton, Message, decode_inputs, error_response, tokens_response
 
 # Requests.
@@ -330,6 +336,105 @@ async def test_the_same_request_never_meets_itself_on_the_server(served: tuple[F
     ids_sent = [str(asked.raw["id"]) for asked in engine.asked]
     assert len(set(ids_sent)) == 2
     assert all(call_id.startswith(REQUEST.request_id) for call_id in ids_sent)
+
+
+async def finish_all(backend: TritonBackend, count: int) -> list[RecordingSink]:
+    sinks = [RecordingSink() for _ in range(count)]
+    for sink in sinks:
+        sink.call = backend.start(REQUEST, sink)
+    for sink in sinks:
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.breaches == []
+    return sinks
+
+
+@asynccontextmanager
+async def serving(engine: FakeTriton) -> AsyncIterator[TritonBackend]:
+    async with engine.serving():
+        backend = TritonBackend(TritonSettings("triton", f"grpc://127.0.0.1:{engine.port}"))
+        yield backend
+        await backend.aclose()
+
+
+async def test_a_server_that_ends_connections_by_age_loses_no_answer() -> None:
+    """grpc's own server goes away in two steps, with a ping between them."""
+    engine = FakeTriton(options=[("grpc.max_connection_age_ms", 100)])
+    engine.play(*(step for n in range(20) for step in (Say((n,)), Pause(0.01))), EndToken())
+    async with serving(engine) as backend:
+        links: set[object] = set()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(40):
+                tasks.create_task(finish_all(backend, 2))
+                await asyncio.sleep(0.02)
+                assert isinstance(backend.channel, H2Client)
+                links |= backend.channel._links
+        assert len(links) > 3
+
+
+async def test_more_calls_than_a_connection_may_carry_use_further_ones() -> None:
+    engine = FakeTriton(options=[("grpc.max_concurrent_streams", 3)])
+    engine.play(Say((5,)), Pause(1.0), EndToken())
+    async with serving(engine) as backend:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(finish_all(backend, 20))
+            await settled(lambda: engine.running == 20, "all of them running")
+            assert isinstance(backend.channel, H2Client)
+            assert len(backend.channel._links) == 7
+            assert await backend.is_ready()
+        await settled(lambda: len(backend.channel._links) == 1, "the spare connections closed")
+
+
+async def test_a_prompt_of_a_hundred_thousand_ids_arrives_whole() -> None:
+    engine = FakeTriton(options=[("grpc.max_receive_message_length", -1)])
+    prompt = tuple(range(100_000))
+    async with serving(engine) as backend:
+        sink = RecordingSink()
+        sink.call = backend.start(replace(REQUEST, prompt=Prompt(prompt)), sink)
+        assert await sink.ended() is FinishReason.STOP
+    assert engine.asked[0].prompt == prompt
+
+
+# TLS.
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Self-signed, for localhost."""
+
+    key: bytes
+    chain: bytes
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("certificate")
+    key, chain = folder / "key.pem", folder / "chain.pem"
+    command = (
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"),
+        *("-keyout", str(key), "-out", str(chain)),
+    )
+    subprocess.run(command, check=True, capture_output=True)
+    return Certificate(key.read_bytes(), chain.read_bytes())
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_over_tls_grpc_aio_carries_the_same(certificate: Certificate, *, is_trusted: bool) -> None:
+    ours = grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
+    async with FakeTriton(credentials=ours).serving() as engine:
+        settings = TritonSettings("triton", f"grpcs://localhost:{engine.port}")
+        theirs = grpc.ssl_channel_credentials(certificate.chain)
+        trusting = AioClient(f"localhost:{engine.port}", connect_timeout_s=5.0, credentials=theirs)
+        backend = TritonBackend(settings, trusting if is_trusted else None)
+        assert isinstance(backend.channel, AioClient)
+        assert await backend.is_ready() is is_trusted
+        sink = RecordingSink()
+        sink.call = backend.start(REQUEST, sink)
+        end = await sink.ended()
+        assert end is FinishReason.STOP if is_trusted else type(end) is BackendUnavailable
+        await backend.aclose()
 
 
 # Messages that differ only in their id are read without parsing them.

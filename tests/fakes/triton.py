@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -64,16 +65,25 @@ def error_response(request_id: str, text: str) -> Message:
 
 
 class FakeTriton(FakeEngine):
-    def __init__(self) -> None:
+    """`options`: the gRPC server's. With `credentials` it speaks TLS."""
+
+    def __init__(
+        self, options: Sequence[tuple[str, int]] = (), credentials: grpc.ServerCredentials | None = None
+    ) -> None:
         super().__init__()
+        self._options = options
+        self._credentials = credentials
         self.is_server_ready = True
         self.is_model_ready = True
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["FakeTriton"]:
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), *self._options])
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(self), server)
-        self.port = server.add_insecure_port("127.0.0.1:0")
+        if self._credentials is None:
+            self.port = server.add_insecure_port("127.0.0.1:0")
+        else:
+            self.port = server.add_secure_port("127.0.0.1:0", self._credentials)
         await server.start()
         try:
             yield self
