@@ -131,7 +131,10 @@ def policy() -> None:
 @policy.command()
 @gateway_options
 def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
-    """Show each model's policy, the side it stands on, and what is in flight, by our count and by the engines'.
+    """Show each model's policy, the side it stands on, and what is in flight.
+
+    Drift is how many more requests an engine holds than it was sent, at the last reading and for some time; ? is
+    unknown.
 
     A policy that was measured on other engines than run now is called STALE.
 
@@ -210,11 +213,11 @@ def _print_model(entry: Json) -> None:
     table.add_column("ready")
     table.add_column("in flight", justify="right")
     table.add_column("steering", justify="right")
-    table.add_column("engine holds", justify="right")
     table.add_column("drift", justify="right")
+    table.add_column("steady drift", justify="right")
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        counts = (backend[key] for key in ("in_flight", "steering", "engine_in_flight", "drift"))
+        counts = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
         table.add_row(name, side, ready, *("?" if count is None else str(count) for count in counts))
     Console().print(table)

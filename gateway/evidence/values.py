@@ -29,13 +29,15 @@ class Evidence:
 
     `in_flight`: requests the engine holds, running or waiting. `drift`: how many more than the ledger counts, negative
     for fewer. `steady_drift`: the part of it that every reading of the last `drift_for_s` seconds agrees on. `identity`
-    is kept while the engine does not answer: what it was is not refuted by its silence.
+    is kept while the engine does not answer: what it was is not refuted by its silence. `read_at`: when it was asked,
+    in monotonic seconds, which all processes of a node share.
     """
 
     identity: Identity = field(default_factory=dict)
     in_flight: int | None = None
     drift: int | None = None
     steady_drift: int | None = None
+    read_at: float | None = None
 
 
 UNKNOWN = Evidence()

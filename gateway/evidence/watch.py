@@ -58,8 +58,9 @@ class Watch:
     async def look(self) -> Evidence:
         """Ask once, publish what is known then."""
         page, in_flight, drift = await self._count()
-        steady = self._steady.feed(drift, self._clock())
-        self._evidence = Evidence(await self._identify(page), in_flight, drift, steady)
+        now = self._clock()
+        steady = self._steady.feed(drift, now)
+        self._evidence = Evidence(await self._identify(page), in_flight, drift, steady, now)
         for place in self._engine.places:
             self._publish(place, self._evidence)
         self._report(steady)

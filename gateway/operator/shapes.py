@@ -1,5 +1,6 @@
 """The JSON of the operator's routes: pydantic models, and how routing's values become them."""
 
+import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -109,7 +110,10 @@ def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: Polic
 
 
 class BackendView(BaseModel):
-    """`engine_in_flight` is what the engine says it holds, `drift` how many more than it was sent; null is unknown."""
+    """`in_flight` and `steering` are now's. What the engine says is as old as `evidence_age_s`; null is unknown.
+
+    `engine_in_flight`: how many it held then. `drift`: how many more than it had been sent by then.
+    """
 
     ready: bool
     in_flight: int
@@ -117,6 +121,7 @@ class BackendView(BaseModel):
     engine_in_flight: int | None
     drift: int | None
     steady_drift: int | None
+    evidence_age_s: float | None
 
     @classmethod
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
@@ -127,6 +132,7 @@ class BackendView(BaseModel):
             engine_in_flight=evidence.in_flight,
             drift=evidence.drift,
             steady_drift=evidence.steady_drift,
+            evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
         )
 
 

@@ -74,6 +74,7 @@ async def test_what_a_stranger_sends_is_drift_until_it_leaves(tmp_path: Path, tr
             await ours.counts("vllm", in_flight=2, engine_in_flight=5, drift=3, steady_drift=3)
             await ours.counts("triton", in_flight=0, engine_in_flight=0, drift=0)
             assert ours.metric("crossover_drift") == {LABELS.format("vllm"): 3, LABELS.format("triton"): 0}
+            assert ours.backend("vllm", "evidence_age_s")["evidence_age_s"] >= 0
             assert ours.metric("crossover_engine_in_flight")[LABELS.format("vllm")] == 5
             await ours.logs("more than this gateway has sent it, for 0.5 s: somebody else uses it")
         await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)

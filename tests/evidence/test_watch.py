@@ -55,7 +55,7 @@ async def test_an_engine_that_holds_what_it_was_sent_does_not_drift(site: Site) 
     site.engine_holds(3, waiting=2)
     site.held |= {PLACE: 4, Place("alias", "vllm"): 1}
     seen = await site.look()
-    assert (seen.in_flight, seen.drift) == (5, 0)
+    assert (seen.in_flight, seen.drift, seen.read_at) == (5, 0, site.now)
     assert site.published == dict.fromkeys(site.held, seen)
 
 

@@ -13,7 +13,7 @@ from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
-UNKNOWN = dict.fromkeys(("engine_in_flight", "drift", "steady_drift"))
+UNKNOWN = dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s"))
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 
 
