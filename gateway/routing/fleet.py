@@ -11,7 +11,7 @@ from gateway.core import Backend, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
-from gateway.routing.ledger import Ledger, Slot
+from gateway.routing.ledger import TEXT_BYTES, Ledger, Slot
 from gateway.routing.policies import make_policy
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
@@ -25,7 +25,7 @@ def first_policy(
 ) -> tuple[State, bytes]:
     """What a ledger begins with: the configuration file's policy, as version 1."""
     record = PolicyRecord(version=1, policy=settings, by="configuration", at=time.time())
-    return make_policy(settings, backends).start(1, clock()), encode_history([record])
+    return make_policy(settings, backends).start(1, clock()), encode_history([record], TEXT_BYTES)
 
 
 class Fleet:
@@ -86,7 +86,9 @@ class Fleet:
                 raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
             origin = (change.by, time.time(), change.calibration, change.fingerprint)
             record = PolicyRecord(state.version + 1, change.policy, *origin)
-            return policy.start(record.version, self._clock(), state.side), encode_history([*history, record])
+            return policy.start(record.version, self._clock(), state.side), encode_history(
+                [*history, record], TEXT_BYTES
+            )
 
         self._ledger.replace(replace)
 

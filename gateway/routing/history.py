@@ -12,8 +12,12 @@ from gateway.settings import ThresholdSettings
 LENGTH = 100
 
 
-def encode_history(records: Sequence[PolicyRecord]) -> bytes:
-    return orjson.dumps([asdict(record) for record in records[-LENGTH:]])
+def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
+    """The newest hundred, or as many of them as fit into `room` bytes; the newest of all is never left out."""
+    texts = [orjson.dumps(asdict(record)) for record in records[-LENGTH:]]
+    while len(texts) > 1 and sum(map(len, texts)) + len(texts) + 1 > room:
+        del texts[0]
+    return b"[" + b",".join(texts) + b"]"
 
 
 def decode_history(text: bytes) -> tuple[PolicyRecord, ...]:

@@ -13,7 +13,7 @@ from gateway.shared import Ints, Plan, Seat, Span
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 
-TEXT_BYTES = 512 * 1024  # a hundred policies at their longest take half of it; pages never written cost nothing
+TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # what a worker says of a backend; unknown until its first probe
 
 # Words of a record. A float stands among integers; both views cover the same span.
