@@ -65,7 +65,8 @@ class TritonCall(LiveCall):
             self.release()
 
     def closed(self, outcome: Outcome) -> None:
-        self.fail(status_error(self._peer, outcome))
+        if not self.is_over:
+            self.fail(status_error(self._peer, outcome))
         self.release()
 
 
