@@ -29,15 +29,28 @@ END = "<!-- end of results -->"
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """Under what circumstances a run was made. `missing`: a line on everything that could not be measured."""
+
+    machine: Machine
+    versions: Mapping[str, str]
+    repeats: int
+    minutes: float
+    missing: Sequence[str] = ()
+
+    @property
+    def sentence(self) -> str:
+        times = f"{self.repeats} interleaved repeats" if self.repeats > 1 else "one repeat"
+        return f"Medians of {times}; {self.minutes:.0f} minutes in all."
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """What a report is of. `about`: one sentence on repeats and windows."""
+    """What a report is of."""
 
     summary: Summary
     claims: Sequence[Claim]
-    machine: Machine
-    versions: Mapping[str, str]
-    about: str
-    missing: Sequence[str] = ()
+    about: About
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int 
 
 
 def _head(run: Run) -> str:
-    return f"Machine: {run.machine.describe()}.\n\nVersions: {describe_versions(run.versions)}.\n\n{run.about}"
+    about = run.about
+    versions = describe_versions(about.versions)
+    return f"Machine: {about.machine.describe()}.\n\nVersions: {versions}.\n\n{about.sentence}"
 
 
 def claims_table(run: Run, only_measured: bool = False) -> str:
@@ -138,7 +153,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _notes(run: Run) -> Iterator[str]:
-    lines = [*run.missing]
+    lines = [*run.about.missing]
     lines += [
         f"{r.scenario}, {r.system}, repeat {r.repeat + 1} does not count: {r.complaint}" for r in run.summary.void
     ]

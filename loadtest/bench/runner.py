@@ -17,7 +17,8 @@ from loadtest.bench.record import Record
 from loadtest.bench.scenarios import Scenario
 from loadtest.bench.systems import DIRECT
 
-WARM_UP = Load(64, tokens=100, ramp_s=0.5, warm_s=0.2, window_s=1.5)
+# Code is compiled, caches and pools fill, modules are imported with the first requests; for some that takes seconds.
+WARM_UP = (Load(16, 64, True, window_s=1.0), Load(64, tokens=100, ramp_s=0.5, window_s=1.5))
 WARM_UP_PACE = Pace(interval_us=20_000)
 
 
@@ -64,6 +65,8 @@ class Runner:
         with ExitStack() as stack:
             for name in (name for name in by_name if name in shared):
                 self._start(by_name[name], stack)
+            for gateway in self._gateways.values():
+                self._warm(gateway)
             for turn in (turn for turn in turns if not turn.scenario.is_alone):
                 if turn.system in self._gateways:
                     self._take(turn, self._gateways[turn.system])
@@ -80,12 +83,16 @@ class Runner:
     def _take_alone(self, turn: Turn, found: Found) -> None:
         try:
             with self.hall.running(found) as gateway:
-                self.mock.set(WARM_UP_PACE)
-                self._measure(gateway, WARM_UP)
-                self._settle(gateway)
+                self._warm(gateway)
                 self._take(turn, gateway)
         except BenchError as exc:
             self.miss(f"{turn.system} is left out: {exc}")
+
+    def _warm(self, gateway: Gateway) -> None:
+        for load in WARM_UP:
+            self.mock.set(WARM_UP_PACE)
+            self._measure(gateway, load)
+            self._settle(gateway)
 
     def _take(self, turn: Turn, gateway: Gateway) -> None:
         self.mock.set(turn.scenario.pace)

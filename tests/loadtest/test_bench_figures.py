@@ -7,14 +7,16 @@ import pytest
 
 from loadtest.bench import plot, report
 from loadtest.bench.claims import Claim, claims
-from loadtest.bench.cli import places, write_docs
 from loadtest.bench.client import Load, Measurement, Spread
 from loadtest.bench.cpus import Seats
+from loadtest.bench.errors import BenchError
+from loadtest.bench.folder import BenchFolder, write_docs
 from loadtest.bench.machine import Machine
 from loadtest.bench.mock import Pace
 from loadtest.bench.record import Record, append, read
 from loadtest.bench.runner import plan
 from loadtest.bench.scenarios import SCENARIOS, Scenario, quicken
+from loadtest.bench.session import places
 from loadtest.bench.summary import Summary, cpu_us_per_request, cpu_us_per_token, delay_p50_us
 from loadtest.bench.systems import SYSTEMS
 
@@ -175,8 +177,10 @@ def test_records_survive_the_disk(tmp_path: Path) -> None:
 
 
 def run_of(*records: Record) -> report.Run:
-    machine = Machine("a CPU", 2, 8.0, "6.1", "Debian", "3.11")
-    return report.Run(Summary.of(records), tuple(claims()), machine, {"nginx": "1.22"}, "Once.", ["smg is missing"])
+    about = report.About(
+        Machine("a CPU", 2, 8.0, "6.1", "Debian", "3.11"), {"nginx": "1.22"}, 3, 1.5, ["smg is missing"]
+    )
+    return report.Run(Summary.of(records), tuple(claims()), about)
 
 
 def test_the_report_has_every_promise_and_every_system() -> None:
@@ -199,11 +203,31 @@ def test_the_report_has_every_promise_and_every_system() -> None:
 def test_the_page_keeps_its_own_words(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
-    write_docs(tmp_path, "new", "<svg/>")
-    assert page.read_text() == f"# Before\n\n{report.BEGIN}\n\nnew\n{report.END}\n\nafter\n"
-    assert (tmp_path / "performance.svg").read_text() == "<svg/>"
+    text = ""
+    for system in ("nginx", "haproxy"):
+        write_docs(tmp_path, run_of(record("pace256", system)))
+        text = page.read_text()
+        assert text.startswith(f"# Before\n\n{report.BEGIN}\n\nMachine: a CPU")
+        assert text.endswith(f"{report.END}\n\nafter\n")
+        assert f"| {system} |" in text
+        assert system in (tmp_path / "performance.svg").read_text()
+    assert "| nginx |" not in text
+    assert "old" not in text
     with pytest.raises(ValueError, match="lacks"):
         report.replace_results("# No marks", "new")
+
+
+def test_a_run_can_be_reported_on_again_from_its_folder(tmp_path: Path) -> None:
+    folder = BenchFolder.create(tmp_path)
+    run = run_of(record("pace256", "nginx"))
+    folder.write_about(run.about)
+    folder.append(record("pace256", "nginx"))
+    again = folder.read()
+    assert report.render(again) == report.render(run)
+    folder.write_report(again)
+    assert (folder.path / "report.md").exists()
+    with pytest.raises(BenchError, match="not the folder of a run"):
+        BenchFolder(tmp_path).read()
 
 
 def test_the_plot_has_a_line_for_each_system_that_was_measured() -> None:
