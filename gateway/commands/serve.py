@@ -54,6 +54,8 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     """
     settings = _load(config or default_path())
     settings = replace(settings, workers=workers or settings.workers)
+    if settings.workers > 1 and sys.platform != "linux":
+        raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
     serving = Serving(settings.log_level, access_log, drain_timeout_s)
     serving.configure_logging()
     with _bind(settings.listen_host, settings.listen_port) as listener:

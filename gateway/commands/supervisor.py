@@ -64,11 +64,13 @@ class Supervisor:
                 self._has_failed = True
                 self._end(signal.SIGTERM)
                 return
-            pause_s = FIRST_PAUSE_S if loop.time() - began > YOUNG_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            if loop.time() - began > YOUNG_S:
+                pause_s = FIRST_PAUSE_S
             logger.error("worker %d %s; its leases are given back, another starts in %.1f s", index, ended, pause_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._ending.wait()
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _live(self, index: int) -> str:
         """One worker's life. Returns how it ended."""

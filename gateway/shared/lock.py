@@ -15,8 +15,9 @@ class NodeLock:
 
     def __init__(self, fd: int | None) -> None:
         """Over a file of which each process has a descriptor. None: there is no other process, and nothing to do."""
-        # Opened anew: the lock belongs to the open file, which descriptors that were passed on share with the parent.
-        self._fd = None if fd is None else os.open(f"/dev/fd/{fd}", os.O_RDWR)
+        # Opened anew, as Linux does with this path: the lock belongs to the open file, and a descriptor that was passed
+        # on shares the parent's.
+        self._fd = None if fd is None else os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
 
     def __enter__(self) -> None:
         if self._fd is not None:

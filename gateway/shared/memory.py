@@ -6,7 +6,6 @@ is killed leaves one.
 
 import mmap
 import os
-import tempfile
 from typing import Self, TypeAlias
 
 from gateway.shared.plan import Span
@@ -30,8 +29,8 @@ class Memory:
 
     @classmethod
     def create(cls, size: int) -> Self:
-        """For processes that are given `fd`; it has no name, and is gone with the last of them."""
-        fd = _open_nameless()
+        """For processes that are given `fd`; it has no name, and is gone with the last of them. Linux only."""
+        fd = os.memfd_create("crossover")
         os.truncate(fd, max(size, 1))
         return cls.attach(fd, size)
 
@@ -47,10 +46,3 @@ class Memory:
 
     def raw(self, span: Span) -> Ints:
         return self._view[span.offset : span.offset + span.size]
-
-
-def _open_nameless() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("crossover")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -254,7 +254,8 @@ async def test_metrics_are_the_same_whichever_worker_is_asked(site: Site) -> Non
     pages = [await get(client, "/metrics") for client in pinned]
     assert node_samples(pages[0]) == node_samples(pages[1])
     for index in range(WORKERS):
-        assert f'process_cpu_seconds_total{{worker="{index}"}}'.encode() in pages[0]
+        for name in ("process_cpu_seconds_total", "crossover_tasks"):
+            assert all(f'{name}{{worker="{index}"}}'.encode() in page for page in pages)
     assert b'crossover_in_flight{backend="triton",model="tiny"} 10.0' in pages[0]
 
 

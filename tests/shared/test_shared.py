@@ -64,7 +64,7 @@ def test_a_lock_is_held_against_other_processes_until_its_holder_is_killed(memor
 
 def is_free(fd: int) -> bool:
     """Whether another process could take the lock now; so could one of ours, with an open file of its own."""
-    own = os.open(f"/dev/fd/{fd}", os.O_RDWR)
+    own = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
     try:
         fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
