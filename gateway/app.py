@@ -5,7 +5,7 @@ The only module that knows everyone. Paths under /v1/ go to the inference app, a
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -36,9 +36,10 @@ class App:
     router: Router
     metrics: Metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Passes the awaitable on: a coroutine of its own would cost every request another microsecond."""
         is_inference = scope["type"] == "http" and scope["path"].startswith("/v1/")
-        await (self.inference if is_inference else self.operator)(scope, receive, send)
+        return (self.inference if is_inference else self.operator)(scope, receive, send)
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
@@ -127,13 +128,12 @@ class Gateway:
         self._node = node
         self._app: App | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif self._app is not None:
-            await self._app(scope, receive, send)
-        else:
-            raise RuntimeError("the server sent a request before lifespan.startup had completed")
+            return self._live(receive, send)
+        if self._app is not None:
+            return self._app(scope, receive, send)
+        raise RuntimeError("the server sent a request before lifespan.startup had completed")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

@@ -5,7 +5,7 @@ Speaks ASGI; where uvicorn serves, answers go past it (outlet.py). Knows nothing
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Protocol
 
 from starlette.types import Message, Receive, Scope, Send
@@ -38,23 +38,38 @@ class Client:
         self._receive = receive
         self._send = send
         self._limits = limits
+        self._cycle = find_cycle(send)
 
     @property
-    def target(self) -> str:
-        path, query = self._scope["raw_path"], self._scope["query_string"]
-        return (b"%b?%b" % (path, query) if query else path).decode("ascii")
+    def target(self) -> bytes:
+        path: bytes = self._scope["raw_path"]
+        query: bytes = self._scope["query_string"]
+        return path + b"?" + query if query else path
 
     def header(self, name: bytes) -> str | None:
         value = self._headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def attach(self, user: OutletUser) -> bool:
+        """Give `user` a way out past ASGI, where there is one."""
+        if self._cycle is None:
+            return False
+        user.outlet = DirectOutlet(self._cycle, user, self._limits.client_write_timeout_s)
+        return True
+
     def attached(self, user: OutletUser) -> AbstractAsyncContextManager[None]:
         """Gives `user` a way out for as long as it works; on leaving, what it wrote has been handed over."""
-        cycle = find_cycle(self._send)
-        if cycle is None:
-            return self._attached_by_asgi(user)
-        user.outlet = outlet = DirectOutlet(cycle, user, self._limits.client_write_timeout_s)
-        return outlet
+        return nullcontext() if self.attach(user) else self._attached_by_asgi(user)
+
+    def whole_body(self) -> bytes | None:
+        """The body, if all of it has come already and its size needs no waiting. Raises BodyTooLarge."""
+        cycle = self._cycle
+        if cycle is None or cycle.more_body or cycle.disconnected:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        self._check_size(len(body))
+        return body
 
     async def read_body(self) -> bytes:
         """Raises BodyTooLarge, without reading on, and ClientLeft."""

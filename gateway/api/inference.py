@@ -39,6 +39,7 @@ BODIES: Mapping[str, type[Generation]] = {
 }
 RELAYED_ONLY = frozenset({"/v1/embeddings"})
 MODELS = "/v1/models"
+METHODS = {**dict.fromkeys((*BODIES, *RELAYED_ONLY), "POST"), MODELS: "GET"}
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 
@@ -50,7 +51,10 @@ class Work(Protocol):
     def request(self) -> Placeable: ...
 
     async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        """Answer by the backend of `route`; returns when the answer is complete. Raises GatewayError, ClientLeft."""
+        """Answer by the backend of `route`; returns when the answer is complete. Raises GatewayError, ClientLeft.
+
+        Holds an engine call for as long as the answer lasts; leaving, for any reason, gives it up.
+        """
         ...
 
 
@@ -75,32 +79,38 @@ class Inference:
         reply = Reply(self._ids.mint(), self._metrics.clock)
         try:
             self._check_route(client)
-            body = await client.read_body()
+            body = client.whole_body()
+            if body is None:
+                body = await client.read_body()
         except ClientLeft:
             return
         except GatewayError as error:
             async with client.attached(reply):
                 self._refuse(reply, error)
-        else:
-            async with client.attached(reply):
-                await self._answer(client, body, reply)
+            return
+        if client.attach(reply):
+            await self._answer(client, body, reply)
+            return
+        async with client.attached(reply):
+            await self._answer(client, body, reply)
 
     def _check_route(self, client: Client) -> None:
-        path = client.path
-        if path in BODIES or path in RELAYED_ONLY:
-            method = "POST"
-        elif path == MODELS or path.startswith(MODELS + "/"):
-            method = "GET"
-        else:
-            raise PathNotFound(f"Unknown request URL: {client.method} {path[:200]}.")
+        method = METHODS.get(client.path) or ("GET" if client.path.startswith(MODELS + "/") else None)
+        if method is None:
+            raise PathNotFound(f"Unknown request URL: {client.method} {client.path[:200]}.")
         if client.method != method:
-            raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
+            raise MethodNotAllowed(method, f"{client.path[:200]} takes {method} requests only.")
 
     async def _answer(self, client: Client, body: bytes, reply: Reply) -> None:
         """Whatever happens is said to the client here; nothing is raised."""
         self._replies.add(reply)
         try:
-            await self._answer_by_path(client, body, reply)
+            if client.method == "GET":
+                self._show_models(client, reply)
+            elif len(body) <= INLINE_BODY_BYTES:
+                await self._place(self._understand(client, body, reply), reply)
+            else:
+                await self._place(await self._offload.run(self._understand, client, body, reply), reply)
         except ClientLeft:
             pass
         except GatewayError as error:
@@ -112,26 +122,19 @@ class Inference:
         finally:
             self._replies.discard(reply)
 
-    async def _answer_by_path(self, client: Client, body: bytes, reply: Reply) -> None:
-        if client.method == "POST":
-            await self._place(await self._understand(client, body, reply), reply)
-            return
+    def _show_models(self, client: Client, reply: Reply) -> None:
         model = client.path.removeprefix(MODELS).removeprefix("/")
         reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
 
-    async def _understand(self, client: Client, body: bytes, reply: Reply) -> Work:
+    def _understand(self, client: Client, raw: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
-        if len(body) <= INLINE_BODY_BYTES:
-            return self._read(client, body, reply)
-        return await self._offload.run(self._read, client, body, reply)
-
-    def _read(self, client: Client, raw: bytes, reply: Reply) -> Work:
         document = parse_json(raw)
         lane = self._lanes.get(str(document.get("model")))
         pin, run = read_pin(client, self._operator_key), read_run(client)
         if isinstance(lane, RelayLane):
             model = read_model(document)
-            return RelayWork(RelayRequest(reply.request_id, model, client.target, client.fields, raw, pin, run), lane)
+            request = RelayRequest(reply.request_id, model, client.target, client.fields, raw, pin, run)
+            return RelayWork(request, lane)
         if client.path in RELAYED_ONLY:
             raise _not_served(client.path, read_model(document), lane)
         body = parse_body(BODIES[client.path], document)
@@ -141,28 +144,23 @@ class Inference:
         return TokenWork(ask.request, ask, lane)
 
     async def _place(self, work: Work, reply: Reply) -> None:
-        """Hold a lease for as long as the answer lasts; retry once, elsewhere, while nothing has been sent."""
+        """The spine: a lease for as long as the answer lasts; one retry, elsewhere, while nothing has been sent."""
+        request = work.request
         avoid: frozenset[str] = frozenset()
         while True:
-            try:
-                with self._router.lease(work.request, avoid) as lease:
-                    await self._attempt(work, lease.route, reply)
-            except BackendUnavailable:
-                failed = reply.backend
-                if failed is None or avoid or work.request.pin is not None:
-                    raise
-                avoid = frozenset({failed})
-            else:
-                return
-
-    async def _attempt(self, work: Work, route: Route, reply: Reply) -> None:
-        reply.open(route)
-        try:
-            await work.attempt(route, reply, self._metrics)
-        except GatewayError as error:
-            if error.is_down:
-                self._router.mark_unavailable(route.backend, work.request.model)
-            raise
+            with self._router.lease(request, avoid) as lease:
+                route = lease.route
+                reply.open(route)
+                try:
+                    await work.attempt(route, reply, self._metrics)
+                except GatewayError as error:
+                    if error.is_down:
+                        self._router.mark_unavailable(route.backend, request.model)
+                    if avoid or request.pin is not None or not isinstance(error, BackendUnavailable):
+                        raise
+                    avoid = frozenset({route.backend})
+                else:
+                    return
 
     def give_up(self) -> None:
         """End every answer under way with an error, because the gateway is about to stop."""

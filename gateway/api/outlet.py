@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Protocol, cast
 
 from starlette.types import Message, Send
@@ -19,8 +18,9 @@ from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 from gateway.core import Fields
 
 LAST_CHUNK = b"0\r\n\r\n"
+FIELD = b": ".join
 CLOSE = (b"connection", b"close")
-STATUS_LINES = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
 MANY_MESSAGES = 64
 # Of a write that takes long only so much is held by ASGI at a time: the time limit is for each slice.
 SLICE_BYTES = 64 * 1024
@@ -142,18 +142,21 @@ class DirectOutlet:
         if cycle.access_log:
             self._log(status)
         if length is not None:
-            framing = b"content-length: %d\r\n" % length
+            framing = b"content-length: %d" % length
         elif self.takes_chunks:
-            framing = b"transfer-encoding: chunked\r\n"
+            framing = b"transfer-encoding: chunked"
             self._is_chunked = not is_framed
         else:  # HTTP/1.0: the connection's end is the body's
-            framing = b""
+            framing = b"connection: close"
             cycle.keep_alive = False
-        if not cycle.keep_alive or CLOSE in fields:
+        lines = [STATUS_LINES[status]]
+        lines += map(FIELD, cycle.default_headers)
+        lines += map(FIELD, fields)
+        if status >= 400 and CLOSE in fields:
             cycle.keep_alive = False
-            framing += b"" if CLOSE in fields else b"connection: close\r\n"
-        lines = [b"%b: %b\r\n" % field for field in (*cycle.default_headers, *fields)]
-        self._head = b"".join((STATUS_LINES[status], *lines, framing, b"\r\n"))
+        elif not cycle.keep_alive and framing != b"connection: close":
+            lines.append(b"connection: close")
+        self._head = b"\r\n".join((*lines, framing, b"\r\n"))
 
     def write(self, data: bytes) -> None:
         if self._is_chunked:
@@ -177,16 +180,6 @@ class DirectOutlet:
     def cut(self) -> None:
         self._listener = None
         self._transport.abort()
-
-    # An async context manager that waits for nothing: the transport has what was written.
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._listener = None
 
     # What the protocol tells it.
 

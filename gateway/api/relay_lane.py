@@ -3,15 +3,16 @@
 Knows the `model` of a body and nothing else of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.api.reply import Reply
-from gateway.core import Fields, RelayBackend, RelayRequest, Route
+from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
 from gateway.errors import GatewayError
 from gateway.metrics import Metrics
 
 CANCELLED = "cancelled"
+REFUSED = "refused"  # by the engine, with an answer of its own
 FINISHED = frozenset({"stop", "length"})
 
 
@@ -22,7 +23,7 @@ class RelayLane:
     backends: Mapping[str, RelayBackend]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RelayWork:
     """One request to be passed on."""
 
@@ -30,40 +31,46 @@ class RelayWork:
     lane: RelayLane
 
     async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        """Hold an engine call for as long as the answer lasts; leaving, for any reason, gives it up."""
-        sink = _Sink(reply)
-        call = reply.source = self.lane.backends[route.backend].relay(self.request, sink)
+        call = reply.source = self.lane.backends[route.backend].relay(self.request, _Sink(reply))
         outcome = CANCELLED
         try:
-            await reply.end()
-            outcome = "stop" if call.status < 400 else "refused"
-            if (reason := call.finish_reason) in FINISHED:
-                outcome = reason
-        except GatewayError as error:
-            outcome = error.code
-            raise
+            if (error := await reply.end) is not None:
+                if isinstance(error, GatewayError):
+                    outcome = error.code
+                raise error
+            outcome = _outcome(call)
         finally:
             call.cancel()
             reply.source = None
             metrics.relayed(self.request, route, reply.arrived, call, outcome)
 
 
+def _outcome(call: RelayCall) -> str:
+    if call.status >= 400:
+        return REFUSED
+    reason = call.finish_reason
+    return reason if reason in FINISHED else "stop"
+
+
 class _Sink:
     """core.RelaySink: into the reply, and `write` straight into its outlet."""
 
-    __slots__ = ("_reply", "lost", "splice", "takes_chunks", "write")
+    __slots__ = ("_outlet", "_reply", "begin", "takes_chunks", "write")
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
-        outlet = reply.outlet
+        self._outlet = outlet = reply.outlet
         self.takes_chunks = outlet.takes_chunks
-        self.write, self.splice, self.lost = outlet.write, outlet.splice, outlet.lost
+        self.begin, self.write = reply.begin, outlet.write
 
-    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool) -> None:
-        self._reply.begin(status, fields, length, is_framed=is_framed)
+    def splice(self) -> Callable[[bytes], None]:
+        return self._outlet.splice()
+
+    def lost(self) -> None:
+        self._outlet.lost()
 
     def finish(self) -> None:
-        self._reply.outlet.end()
+        self._outlet.end()
         self._reply.settle()
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:

@@ -1,6 +1,6 @@
 """The token lane: the gateway speaks text with the client and token ids with the engine.
 
-In: an Ask. Out: an answer written into the reply by the engine's own calls. Knows no wire.
+In: an Ask. Out: an answer, written into the reply by the engine's own calls. Knows no wire.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class TokenLane:
     backends: Mapping[str, TokenBackend]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TokenWork:
     """One generation to be answered."""
 
@@ -33,17 +33,17 @@ class TokenWork:
     lane: TokenLane
 
     async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        """Hold an engine call for as long as the answer lasts; leaving, for any reason, gives it up."""
-        frames = self.ask.frames()
-        sink = Answer(self.ask.decoder(), frames, len(self.request.prompt), _Way(reply, frames))
+        ask = self.ask
+        frames = ask.frames()
+        sink = Answer(ask.decoder(), frames, len(self.request.prompt), _Way(reply, frames))
         with metrics.observe(self.request, route, sink, reply.arrived) as observation:
             call = self.lane.backends[route.backend].start(self.request, observation)
             try:
-                await reply.end()
+                if (error := await reply.end) is not None:
+                    if isinstance(error, GatewayError):
+                        observation.end(error.code)
+                    raise error
                 observation.end(FinishReason.STOP)  # unless the engine has said how it ended, a stop string did
-            except GatewayError as error:
-                observation.end(error.code)
-                raise
             finally:
                 call.cancel()
 

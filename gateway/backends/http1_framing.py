@@ -15,6 +15,15 @@ USUAL_CHUNKS = {b"%x" % size: size + 4 for size in range(1, 2048)}
 # 101 would switch to a protocol that nobody asked for.
 STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\Z)")
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 5.6.2
+# As engines write them, and in lower case: looking a name up is quicker than checking its characters.
+USUAL_NAMES = {
+    spelling: name
+    for name in (
+        *(b"content-type", b"content-length", b"transfer-encoding", b"connection", b"keep-alive", b"date", b"server"),
+        *(b"cache-control", b"x-accel-buffering", b"x-request-id", b"vary", b"access-control-allow-origin"),
+    )
+    for spelling in (name, name.title())
+}
 BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
 
@@ -41,10 +50,8 @@ class Head:
         self.length: int | None = None
         self.is_chunked = False
 
-    def add(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name, value))
-        if name not in FRAMING:
-            return
+    def note(self, name: bytes, value: bytes) -> None:
+        """Take up a field of FRAMING."""
         if name == b"content-type":
             self.content_type = value.lower()
         elif name == b"connection":
@@ -93,12 +100,22 @@ def _parse_head(block: bytes) -> Head:
     if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines) or b"\0" in block:
         raise NotHTTP("line ends")
     head = Head(int(found[2]), is_old=found[1] == b"0")
+    fields = head.fields
     for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not name or name.translate(None, TOKEN):
-            raise NotHTTP("header field")
-        head.add(name.lower(), value.strip())
+        name, _, value = line.partition(b":")
+        name = USUAL_NAMES.get(name) or _read_name(line)
+        value = value.strip()
+        fields.append((name, value))
+        if name in FRAMING:
+            head.note(name, value)
     return head
+
+
+def _read_name(line: bytes) -> bytes:
+    name, colon, _ = line.partition(b":")
+    if not colon or not name or name.translate(None, TOKEN):
+        raise NotHTTP("header field")
+    return name.lower()
 
 
 class Body(Protocol):

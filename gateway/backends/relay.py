@@ -26,6 +26,7 @@ READY_TIMEOUT_S = 5.0
 END_OF_EVENT = b"\n\n"
 END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
+FIELD = b": ".join
 SHORT_READ = 64  # [DONE], and the last chunk
 MUCH_KEPT = 4096
 DONE = re.compile(rb"\[DONE\]\s*(?:0\s*)?\Z")  # with the last chunk, if the body is in chunks
@@ -36,12 +37,12 @@ HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length",
 })  # fmt: skip
+USUAL_OPTIONS = frozenset({b"keep-alive", b"close"})
 NOT_SENT_ON = HOP_BY_HOP | {b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"}
 NOT_SENT_BACK = HOP_BY_HOP | {b"date", b"server", b"x-request-id"}
 
-PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d+)')
-COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
-FINISH_REASON = re.compile(rb'\s*:\s*"(\w+)"')
+COUNT = re.compile(rb"\s*:\s*(\d+)")
+FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
 FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy in front of an engine that is not there
 ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine may do better
@@ -50,27 +51,23 @@ ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine 
 class Relayed:
     """One answer on its way from an engine to a client; a connection's Receiver and the lane's RelayCall at once."""
 
-    __slots__ = (
-        "_before", "_exchange", "_head", "_held", "_is_framed", "_is_over", "_is_paused", "_is_stream", "_last",
-        "_pool", "_seen", "_silent_sweeps", "_sink", "_write", "events", "first", "last", "status",
-    )  # fmt: skip
+    status = 0
+    events = 0
+    first: float | None = None
+    last = 0.0
+
+    _head: Head | None = None
+    _held = b""  # of the body, before it has begun
+    _write: Callable[[bytes], None] | None = None  # once the answer has begun
+    _is_stream = _is_framed = _is_over = _is_paused = False
+    # The last reads, short ones joined: an answer's usage and finish_reason stand before its [DONE].
+    _before = _last = b""
+    _seen = b""  # the last read at the last sweep
+    _silent_sweeps = 0
 
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
         self._pool = pool
         self._sink = sink
-        self._write: Callable[[bytes], None] | None = None  # once the answer has begun
-        self._head: Head | None = None
-        self._held = b""  # of the body, before it has begun
-        self._is_stream = self._is_framed = False
-        self._is_over = self._is_paused = False
-        self._silent_sweeps = 0
-        # The last reads, short ones joined: an answer's usage and finish_reason stand before its [DONE].
-        self._before = self._last = b""
-        self._seen = self._last  # at the last sweep
-        self.status = 0
-        self.events = 0
-        self.first: float | None = None
-        self.last = 0.0
         pool.calls.add(self)
         self._exchange: Exchange | None = pool.client.send(pool.render(request), self)
 
@@ -92,15 +89,23 @@ class Relayed:
 
     @property
     def usage(self) -> tuple[int, int]:
-        _, found, usage = (self._before + self._last).rpartition(b'"usage"')
-        return (_count(PROMPT_TOKENS, usage), _count(COMPLETION_TOKENS, usage)) if found else (0, 0)
+        end, start = self._find_last(b'"usage"')
+        if start < 0:
+            return 0, 0
+        return _read_count(end, b'"prompt_tokens"', start), _read_count(end, b'"completion_tokens"', start)
 
     @property
     def finish_reason(self) -> str | None:
-        # The last chunk that has one; the usage chunk after it has none.
-        _, has_one, end = (self._before + self._last).rpartition(b'"finish_reason"')
-        found = FINISH_REASON.match(end) if has_one else None
+        # Of the last chunk that has one; the usage chunk after it has none.
+        end, start = self._find_last(b'"finish_reason"')
+        found = FINISH_REASON.match(end, start) if start >= 0 else None
         return found[1].decode() if found else None
+
+    def _find_last(self, key: bytes) -> tuple[bytes, int]:
+        if (start := self._last.rfind(key)) >= 0:
+            return self._last, start
+        end = self._before + self._last
+        return end, end.rfind(key)
 
     # http1.Receiver
 
@@ -203,8 +208,7 @@ class Relayed:
         head = self._head
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
-        dropped = _with_named(NOT_SENT_BACK, head.fields)
-        fields = [field for field in head.fields if field[0] not in dropped]
+        fields = _end_to_end(head.fields, NOT_SENT_BACK)
         self._sink.begin(self.status, fields, head.length, is_framed=self._is_framed)
         payload = self._payload() if self._is_stream else b""
         held, self._held = self._held, b""
@@ -280,12 +284,12 @@ class RelayServer:
         self.name = settings.name
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
-        self._own_fields = b"host: %b\r\n" % self.client.host
+        self._own_head = b" HTTP/1.1\r\nhost: " + self.client.host
         self._health = self.client.render("GET", "/health")
         if isinstance(settings, RelaySettings):
             self._health = self.client.render("GET", settings.health_path)
             if settings.api_key is not None:
-                self._own_fields += b"authorization: Bearer %b\r\n" % settings.api_key.encode()
+                self._own_head += b"\r\nauthorization: Bearer " + settings.api_key.encode()
 
     def __repr__(self) -> str:
         return f"<RelayServer {self.name} {self.calls!r} {self.client!r}>"
@@ -309,11 +313,10 @@ class RelayServer:
 
     def render(self, request: RelayRequest) -> bytes:
         """The client's request with a head of ours."""
-        dropped = _with_named(NOT_SENT_ON, request.fields)
-        lines = [b"%b: %b\r\n" % field for field in request.fields if field[0] not in dropped]
-        head = b"POST %b HTTP/1.1\r\n%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n"
-        values = (request.path.encode(), self._own_fields, request.request_id.encode(), len(request.body))
-        return head % (*values, b"".join(lines)) + request.body
+        lines = [FIELD(field) for field in _end_to_end(request.fields, NOT_SENT_ON)]
+        own = f"x-request-id: {request.request_id}\r\ncontent-length: {len(request.body)}\r\n\r\n"
+        start = b"POST " + request.path + self._own_head
+        return b"\r\n".join((start, *lines, own.encode())) + request.body
 
     def refusal(self, status: int) -> GatewayError:
         """What a status says of the engine rather than of the request."""
@@ -324,16 +327,21 @@ class RelayServer:
         return BackendError(f"{self.name} failed")
 
 
-def _with_named(dropped: frozenset[bytes], fields: Fields) -> frozenset[bytes]:
-    """And those that Connection names (RFC 9110 7.6.1)."""
-    options = [value.lower() for name, value in fields if name == b"connection"]
-    if not options or options == [b"keep-alive"]:
-        return dropped
-    return dropped.union(*([option.strip() for option in value.split(b",")] for value in options))
+def _end_to_end(fields: Fields, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    """Without `dropped`, and without those that Connection names (RFC 9110 7.6.1)."""
+    kept = []
+    for field in fields:
+        if field[0] not in dropped:
+            kept.append(field)
+        elif field[0] == b"connection" and field[1].lower() not in USUAL_OPTIONS:
+            options = {option.strip().lower() for option in field[1].split(b",")}
+            return [field for field in fields if field[0] not in dropped | options]
+    return kept
 
 
-def _count(pattern: re.Pattern[bytes], usage: bytes) -> int:
-    found = pattern.search(usage)
+def _read_count(data: bytes, key: bytes, start: int) -> int:
+    place = data.find(key, start)
+    found = COUNT.match(data, place + len(key)) if place > 0 else None
     return int(found[1]) if found else 0
 
 
