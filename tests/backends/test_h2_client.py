@@ -192,6 +192,17 @@ async def test_after_goaway_new_calls_use_a_new_connection_and_running_ones_end_
         await settled(lambda: old.is_over, "the old connection closed")
 
 
+async def test_leaving_the_last_call_of_a_server_going_away_from_inside_it_closes_the_connection() -> None:
+    async with joined(say_nothing) as (server, client):
+        receiver = RecordingReceiver(RecordingReceiver.cancel)
+        receiver.stream = client.start(PATH, b"hello", receiver)
+        await has_whole_requests(server, 1)
+        conversation = server.open[0]
+        conversation.send(goaway(1), conversation.peer.answer(1, b"a", b"b"))
+        await settled(lambda: conversation.is_over, "the connection closed")
+        assert (receiver.heard, receiver.breaches) == ([b"a", b"b"], [])
+
+
 async def test_calls_that_a_server_going_away_has_not_looked_at_are_unavailable() -> None:
     async with joined(say_nothing) as (server, client):
         receivers = [call(client) for _ in range(3)]

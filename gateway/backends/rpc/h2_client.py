@@ -202,9 +202,9 @@ class Link(asyncio.Protocol):
     def close(self, why: str) -> None:
         self.connection.say_goodbye()
         self._flush()
-        if self._transport.get_write_buffer_size():
+        if self.is_open and self._transport.get_write_buffer_size():
             self._transport.abort()  # whoever does not read is not waited for
-        else:
+        elif self.is_open:
             self._transport.close()
         self.connection.lose(why)
 
