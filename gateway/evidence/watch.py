@@ -114,7 +114,10 @@ def _explain(steady: int, for_s: float) -> str:
             f"holds {count} more than this gateway has sent it, for {for_s:g} s: "
             "somebody else uses it, or cancelled requests linger"
         )
-    return f"holds {count} fewer than this gateway has sent it, for {for_s:g} s: they wait in front of it"
+    return (
+        f"holds {count} fewer than this gateway has sent it, for {for_s:g} s: "
+        "they wait in front of it, or its figures are late"
+    )
 
 
 @asynccontextmanager

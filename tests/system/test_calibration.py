@@ -76,6 +76,8 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     assert policy["up"] == pytest.approx(1.15 * crossover["point"], abs=1)
     assert policy["down"] == pytest.approx(0.85 * crossover["point"], abs=1)
     assert policy["calibration"] == demo.result["run"]
+    assert set(policy["fingerprint"]) == {"triton", "vllm"}
+    assert (policy["fingerprint"], policy["stale"]) == (demo.result["fingerprint"]["engines"], [])
     assert ask(demo.url, "What is the capital of France?") == "The capital of France is Paris."
     assert demo.result["duration_s"] > 0
     print(f"measured {crossover['point']} for {TRUE_CROSSING:.2f} in {demo.result['duration_s']} s")  # noqa: T201 - -rP
