@@ -124,6 +124,27 @@ async def test_engines_that_do_not_tell_are_unknown_and_not_zero(tmp_path: Path,
         assert (ours.metric("crossover_drift"), ours.metric("crossover_engine_in_flight")) == ({}, {})
 
 
+async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    relays = {
+        "triton": {"kind": "relay", "url": "http://127.0.0.1:9"},
+        "vllm": {"kind": "relay", "url": url, "metrics_url": f"{url}/metrics"},
+    }
+    with vllm(port, MODEL, *SLOW), gateway(tmp_path, relays) as ours:
+        body: dict[str, object] = {"prompt": "Once"}
+        async with (
+            asking(f"{ours.url}/v1/completions", body, {"x-crossover-pin": "vllm"}),
+            asking(f"{url}/v1/completions", body),
+        ):
+            await ours.counts("vllm", in_flight=1, engine_in_flight=2, drift=1, steady_drift=1)
+        await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0)
+        await ours.counts("triton", engine_in_flight=None, drift=None)
+        told = ours.read("/version")["models"][MODEL]["vllm"]
+        assert (told["engine"], told["model"]) == (None, MODEL)
+        assert told["version"] is not None
+
+
 async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(
     tmp_path: Path, triton: Server
 ) -> None:
