@@ -6,7 +6,7 @@ Text and ids in, ids out; knows no tokenizer. Safe to call from any thread.
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import pack
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,10 +38,14 @@ class SegmentCache:
     def __repr__(self) -> str:
         return f"<SegmentCache {len(self)} segments, {self.bytes} of {self._most_bytes} bytes>"
 
-    def find(self, texts: Iterable[str]) -> list[Ids | None]:
+    def find(self, texts: Sequence[str]) -> list[Ids | None]:
         """The ids of each text, None where they are not known; those found count as used."""
         with self._lock:
-            return [self._use(text) for text in texts]
+            found = list(map(self._entries.get, texts))
+            for text, ids in zip(texts, found, strict=True):
+                if ids is not None:
+                    self._entries.move_to_end(text)
+        return found
 
     def keep(self, text: str, token_ids: Sequence[int]) -> None:
         ids = array("i", pack(f"{len(token_ids)}i", *token_ids))  # half the time of an array made of the ids one by one
@@ -55,12 +59,6 @@ class SegmentCache:
             self.bytes += size
             while self.bytes > self._most_bytes:
                 self.bytes -= size_of(*self._entries.popitem(last=False))
-
-    def _use(self, text: str) -> Ids | None:
-        ids = self._entries.get(text)
-        if ids is not None:
-            self._entries.move_to_end(text)
-        return ids
 
 
 def size_of(text: str, ids: Ids) -> int:

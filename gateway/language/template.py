@@ -84,10 +84,10 @@ def _flatten(message: Message, index: int) -> Message:
     flat = {name: value for name, value in message.items() if value is not None}
     if not isinstance(flat.get("content"), str):
         flat["content"] = _text_of(message, f"messages[{index}].content")
-    reasoning = next((flat[name] for name in _REASONING if name in flat), None)
-    if reasoning is not None:
-        flat = {"thinking": reasoning, **flat, "reasoning_content": reasoning}
-    return flat
+    if flat.keys().isdisjoint(_REASONING):
+        return flat
+    reasoning = next(flat[name] for name in _REASONING if name in flat)
+    return {"thinking": reasoning, **flat, "reasoning_content": reasoning}
 
 
 def _text_of(message: Message, where: str) -> str:
