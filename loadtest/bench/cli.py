@@ -26,9 +26,7 @@ def _names(known: Collection[str], groups: Mapping[str, Sequence[str]]) -> Any: 
             return tuple(known)
         asked = [name for part in text.split(",") for name in groups.get(part, (part,))]
         if unknown := [name for name in asked if name not in known]:
-            raise click.BadParameter(
-                f"unknown: {', '.join(unknown)}; there are {', '.join(dict.fromkeys((*known, *groups)))}"
-            )
+            raise click.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(sorted({*known, *groups}))}")
         return tuple(dict.fromkeys(asked))
 
     return parse
@@ -47,7 +45,9 @@ def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> M
 
 @click.command()
 @click.option(
-    "--scenarios", callback=_names(CHOICES, GROUPS), help=f"Of {', '.join((*CHOICES, *GROUPS))}.  [default: all]"
+    "--scenarios",
+    callback=_names(CHOICES, GROUPS),
+    help=f"Of {', '.join(sorted({*CHOICES, *GROUPS}))}.  [default: all]",
 )
 @click.option("--systems", callback=_names(SYSTEMS, {}), help=f"Of {', '.join(SYSTEMS)}.  [default: all installed]")
 @click.option("--repeats", type=click.IntRange(1), help="Measurements of each; medians count.  [default: 3, quick 1]")

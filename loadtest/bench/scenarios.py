@@ -87,6 +87,7 @@ GROUPS = {
     "paced": ("pace64", "pace256", "pace512", "pace1000"),
     "routers": ("ns16", "lock64", "lock256", "free64", "pace64", "pace256", "pace512", "pace1000"),
     "longprompt": ("quiet", "longprompt"),
+    "workers2": ("pace256",),
 }
 
 

@@ -291,7 +291,7 @@ static bool read_id_token(struct connection *c, const char *text, uint64_t now)
         return true;
     }
     uint64_t sent_at = unfold(c, value, now);
-    if (c->last_sent_at && sent_at > c->last_sent_at + (uint64_t)TICKS * TICK_NS / 2)
+    if (c->last_sent_at && sent_at > c->last_sent_at + (uint64_t)TICKS * TICK_NS / 10 * 9)
         tally.reordered++;
     else {
         c->last_sent_at = sent_at;
