@@ -1,5 +1,6 @@
 """The lock of a node: one process at a time between `with` and its end. The kernel frees it when the holder dies."""
 
+import ctypes
 import fcntl
 import os
 
@@ -11,18 +12,21 @@ class NodeLock:
     microsecond; while another process holds it, this one sleeps.
     """
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_flock")
 
     def __init__(self, fd: int | None) -> None:
         """Over a file of which each process has a descriptor. None: there is no other process, and nothing to do."""
         # Opened anew, as Linux does with this path: the lock belongs to the open file, and a descriptor that was passed
         # on shares the parent's.
         self._fd = None if fd is None else os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+        # fcntl.flock lets go of the interpreter: beside a thread that computes, the way back takes 5 ms, in which a
+        # lock just taken would keep every other worker waiting.
+        self._flock = ctypes.PyDLL(None).flock
 
     def __enter__(self) -> None:
-        if self._fd is not None:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        if self._fd is not None and self._flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # another has it
 
     def __exit__(self, *_: object) -> None:
         if self._fd is not None:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._flock(self._fd, fcntl.LOCK_UN)
