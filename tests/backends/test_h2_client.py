@@ -115,6 +115,24 @@ async def test_a_request_of_400_kilobytes_through_small_windows() -> None:
         assert receiver.heard == [request]
 
 
+async def test_requests_wait_for_a_server_that_reads_slowly_and_can_still_be_left() -> None:
+    def read_slowly(conversation: Conversation) -> None:
+        transport = conversation._transport
+        transport.pause_reading()
+        asyncio.get_running_loop().call_later(0.01, transport.resume_reading)
+        answer_all(conversation)
+
+    wide = settings({INITIAL_WINDOW: 2**30}) + window_update(0, 2**30)
+    async with joined(read_slowly, wide) as (server, client):
+        first = call(client, bytes(4_000_000))
+        await settled(lambda: any(link.connection._is_paused for link in client._links), "a full socket")
+        left, last = call(client, b"left"), call(client, b"last")
+        left.cancel()
+        assert (await first.ended()).status is Status.OK
+        assert (await last.ended()).status is Status.OK
+        assert [request.is_whole for request in server.conversations[0].peer.requests.values()] == [True, False, True]
+
+
 async def test_when_a_connection_is_full_a_further_one_is_opened_and_calls_begin_in_order() -> None:
     async with joined(say_nothing, settings({MAX_STREAMS: 4})) as (server, client):
         receivers = [call(client, bytes([number])) for number in range(10)]
