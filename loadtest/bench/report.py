@@ -20,10 +20,12 @@ from loadtest.bench.summary import (
     latency_p99_us,
     other_percent,
     requests_per_s,
+    tokens_per_read,
     tokens_per_s,
 )
 
 NOTHING = "-"
+MOST_DISTURBANCE = 10.0  # percent of a CPU: an idle system's own services
 BEGIN = "<!-- results: written by make bench, ARGS=--write-docs -->"
 END = "<!-- end of results -->"
 
@@ -52,6 +54,18 @@ class Run:
     claims: Sequence[Claim]
     about: About
 
+    @property
+    def sentences(self) -> str:
+        """How it was made, and whether the machine was its own."""
+        others = self.summary.disturbance_percent
+        if others is None or others <= MOST_DISTURBANCE:
+            return self.about.sentence
+        return (
+            f"{self.about.sentence} **Other processes used {others:.0f} % of a CPU in the median measurement**: delays "
+            "are longer than they would be, and systems that were kept waiting look cheaper, for they find several "
+            "tokens at once."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -79,6 +93,7 @@ TOKENS = (
     Column("delay p50 us", delay_p50_us),
     Column("p99 us", delay_p99_us),
     Column("gap p99 us", gap_p99_us),
+    Column("tokens/read", tokens_per_read, 2),
     Column("engine + client CPU %", bystander_percent),
     Column("others CPU %", other_percent),
 )
@@ -109,7 +124,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int 
 def _head(run: Run) -> str:
     about = run.about
     versions = describe_versions(about.versions)
-    return f"Machine: {about.machine.describe()}.\n\nVersions: {versions}.\n\n{about.sentence}"
+    return f"Machine: {about.machine.describe()}.\n\nVersions: {versions}.\n\n{run.sentences}"
 
 
 def claims_table(run: Run, only_measured: bool = False) -> str:

@@ -138,7 +138,7 @@ def finish(folder: BenchFolder, into_docs: bool) -> None:
     folder.write_report(run)
     if into_docs:
         write_docs(DOCS, run)
-    click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{run.about.sentence} All: {folder.path}/report.md")
+    click.echo(f"\n{report.claims_table(run, only_measured=True)}\n\n{run.sentences} All: {folder.path}/report.md")
 
 
 def places(given: Mapping[str, Path], cache: Path) -> dict[str, Path]:

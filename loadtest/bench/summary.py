@@ -62,6 +62,11 @@ def lag_p99_us(measured: Measurement) -> float | None:
     return measured.lag_us.p99 if measured.lag_us.count else None
 
 
+def tokens_per_read(measured: Measurement) -> float | None:
+    """Above 1, tokens came together: somebody on the way was late for each single one."""
+    return measured.tokens / measured.reads if measured.tokens and measured.reads else None
+
+
 def bystander_percent(measured: Measurement) -> float | None:
     """Of a CPU, what mock engine and client used: near 100 they are what was measured."""
     return 100 * (measured.mock_cpu_s + measured.client_cpu_s) / measured.window_s
@@ -106,6 +111,11 @@ class Summary:
     @property
     def systems(self) -> list[str]:
         return list(dict.fromkeys(system for _, system in self.measurements))
+
+    @property
+    def disturbance_percent(self) -> float | None:
+        """Of a CPU, what others used in the median measurement."""
+        return median_of(other_percent(each) for group in self.measurements.values() for each in group)
 
     def repeats(self, scenario: str, system: str) -> int:
         return len(self.measurements.get((scenario, system), ()))

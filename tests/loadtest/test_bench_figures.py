@@ -200,6 +200,11 @@ def test_the_report_has_every_promise_and_every_system() -> None:
     assert len(only) == 2 + 1
 
 
+def test_a_run_beside_others_says_so() -> None:
+    assert "Other processes" not in report.render(run_of(record("pace256", "nginx", other_cpu_s=0.1)))
+    assert "used 60 % of a CPU" in report.render(run_of(record("pace256", "nginx", other_cpu_s=1.2)))
+
+
 def test_the_page_keeps_its_own_words(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
