@@ -5,7 +5,7 @@ The only module that knows everyone. Paths under /v1/ go to the inference app, a
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.api import Inference, Lane, ModelList, RelayLane, TokenLane
+from gateway.api import Desk, Inference, Lane, ModelList, RelayLane, TokenLane
 from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
@@ -36,10 +36,14 @@ class App:
     router: Router
     metrics: Metrics
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Passes the awaitable on: a coroutine of its own would cost every request another microsecond."""
+    @property
+    def handler(self) -> Inference:
+        """For a Downstream, which takes generation requests past ASGI."""
+        return self.inference
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_inference = scope["type"] == "http" and scope["path"].startswith("/v1/")
-        return (self.inference if is_inference else self.operator)(scope, receive, send)
+        await (self.inference if is_inference else self.operator)(scope, receive, send)
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
@@ -51,7 +55,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
     install_operator(operator, router, metrics, settings.operator_key, node.board)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    inference = Inference(lanes, models, router, metrics, settings)
+    inference = Inference(lanes, models, Desk(router, metrics), settings)
     return App(inference, operator, router, metrics)
 
 
@@ -128,12 +132,18 @@ class Gateway:
         self._node = node
         self._app: App | None = None
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    @property
+    def handler(self) -> Inference | None:
+        """For a Downstream, which takes generation requests past ASGI."""
+        return None if self._app is None else self._app.inference
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            return self._live(receive, send)
-        if self._app is not None:
-            return self._app(scope, receive, send)
-        raise RuntimeError("the server sent a request before lifespan.startup had completed")
+            await self._live(receive, send)
+        elif self._app is not None:
+            await self._app(scope, receive, send)
+        else:
+            raise RuntimeError("the server sent a request before lifespan.startup had completed")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup

@@ -1,9 +1,10 @@
 """The OpenAI endpoints: wire to core on the way in, core to wire on the way out."""
 
+from gateway.api.desk import Desk
+from gateway.api.downstream import Downstream
 from gateway.api.inference import Inference, Lane
 from gateway.api.models import ModelList
-from gateway.api.outlet import Downstream
 from gateway.api.relay_lane import RelayLane
 from gateway.api.token_lane import TokenLane
 
-__all__ = ["Downstream", "Inference", "Lane", "ModelList", "RelayLane", "TokenLane"]
+__all__ = ["Desk", "Downstream", "Inference", "Lane", "ModelList", "RelayLane", "TokenLane"]

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from secrets import randbits, token_hex
 
-from gateway.api.client import Client
+from gateway.api.request import Request
 from gateway.errors import InvalidRequest, Unauthorized
 
 RUN_FORM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -39,20 +39,20 @@ class RequestIds:
         return f"{self._prefix}{self._count:016x}"
 
 
-def read_pin(client: Client, operator_key: str | None) -> str | None:
+def read_pin(request: Request, operator_key: str | None) -> str | None:
     """The backend that the caller insists on; an operator's privilege where keys are on. Raises Unauthorized."""
-    pin = client.header(b"x-crossover-pin")
+    pin = request.header(b"x-crossover-pin")
     if pin is not None and operator_key is not None:
-        sent = client.header(b"authorization") or ""
+        sent = request.header(b"authorization") or ""
         # In constant time, or the answer's delay would tell how much of a guess is right.
         if not hmac.compare_digest(f"Bearer {operator_key}".encode(), sent.encode()):
             raise Unauthorized("x-crossover-pin needs the header Authorization: Bearer <operator key>.")
     return pin
 
 
-def read_run(client: Client) -> str | None:
+def read_run(request: Request) -> str | None:
     """The load-test run that sent it. Raises InvalidRequest."""
-    run = client.header(b"x-crossover-run")
+    run = request.header(b"x-crossover-run")
     if run is not None and not RUN_FORM.fullmatch(run):
         raise InvalidRequest("x-crossover-run must be 1 to 128 of A-Z a-z 0-9 . _ : -", param="x-crossover-run")
     return run

@@ -1,37 +1,42 @@
-"""The OpenAI endpoints as one raw ASGI app: generation on either lane, and the list of models.
+"""The OpenAI endpoints: generation on either lane, and the list of models.
 
-`_place` is the spine: lease a route, let the lane answer, try once elsewhere. Knows every room's door, no wire.
+Requests come from our own Downstream as Turns, or from any server over ASGI; both go the same way from there. Knows
+every room's door, no wire.
 """
 
 import logging
 import time
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.api.ask import translate
+from gateway.api.ask import Ask, translate
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.client import Client, ClientLeft
 from gateway.api.completions import CompletionRequest
+from gateway.api.desk import Desk
+from gateway.api.downstream import Turn
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import Generation
 from gateway.api.models import ModelList, unknown_model
 from gateway.api.offload import Offload
+from gateway.api.outlet import DirectOutlet
 from gateway.api.parse import parse_body, parse_json, read_model
-from gateway.api.relay_lane import RelayLane, RelayWork
+from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
-from gateway.api.token_lane import TokenLane, TokenWork
-from gateway.core import Placeable, RelayRequest, Route
-from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest
-from gateway.metrics import Metrics
-from gateway.routing import Router
+from gateway.api.request import Request
+from gateway.api.token_lane import TokenLane
+from gateway.core import RelayRequest
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 Lane: TypeAlias = TokenLane | RelayLane
+Work: TypeAlias = Ask | RelayRequest
 
 BODIES: Mapping[str, type[Generation]] = {
     "/v1/chat/completions": ChatCompletionRequest,
@@ -42,135 +47,155 @@ MODELS = "/v1/models"
 METHODS = {**dict.fromkeys((*BODIES, *RELAYED_ONLY), "POST"), MODELS: "GET"}
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
-
-
-class Work(Protocol):
-    """What a lane makes of a request."""
-
-    @property
-    def request(self) -> Placeable: ...
-
-    async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        """Answer by the backend of `route`; returns when the answer is complete. Raises GatewayError, ClientLeft.
-
-        Holds an engine call for as long as the answer lasts; leaving, for any reason, gives it up.
-        """
-        ...
+OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
 class Inference:
-    """`__call__` is the ASGI app; it answers every path under /v1/."""
+    """Answers every path under /v1/: as a Downstream's handler its POSTs, and over ASGI whatever comes.
 
-    def __init__(
-        self, lanes: Mapping[str, Lane], models: ModelList, router: Router, metrics: Metrics, settings: Settings
-    ) -> None:
+    `takes` is what it takes past ASGI.
+    """
+
+    takes = frozenset(path.encode() for path in (*BODIES, *RELAYED_ONLY))
+
+    def __init__(self, lanes: Mapping[str, Lane], models: ModelList, desk: Desk, settings: Settings) -> None:
+        self.max_body_bytes = settings.limits.max_body_bytes
         self._lanes = lanes
         self._models = models
-        self._router = router
-        self._metrics = metrics
+        self._desk = desk
         self._limits = settings.limits
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
         self._offload = Offload()
         self._replies: set[Reply] = set()
 
+    def take(self, turn: Turn) -> None:
+        """A request whose body is there. On the relay lane it needs no task, unless it is long."""
+        reply = self._make_reply()
+        reply.outlet = outlet = DirectOutlet(turn, reply, self._limits.client_write_timeout_s)
+        turn.attach(outlet)
+        raw, turn.body = bytes(turn.body), bytearray()
+        if turn.error is not None:
+            self._end(reply, turn.error)
+        elif len(raw) > INLINE_BODY_BYTES:
+            turn.spawn(self._answer(turn.request, raw, reply))
+        else:
+            self._begin(turn, raw, reply)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(scope, receive, send, self._limits)
-        reply = Reply(self._ids.mint(), self._metrics.clock)
+        raw, failure = b"", None
         try:
             self._check_route(client)
-            body = client.whole_body()
-            if body is None:
-                body = await client.read_body()
+            raw = await client.read_body()
         except ClientLeft:
             return
         except GatewayError as error:
-            async with client.attached(reply):
-                self._refuse(reply, error)
-            return
-        if client.attach(reply):
-            await self._answer(client, body, reply)
-            return
+            failure = error
+        reply = self._make_reply()
         async with client.attached(reply):
-            await self._answer(client, body, reply)
-
-    def _check_route(self, client: Client) -> None:
-        method = METHODS.get(client.path) or ("GET" if client.path.startswith(MODELS + "/") else None)
-        if method is None:
-            raise PathNotFound(f"Unknown request URL: {client.method} {client.path[:200]}.")
-        if client.method != method:
-            raise MethodNotAllowed(method, f"{client.path[:200]} takes {method} requests only.")
-
-    async def _answer(self, client: Client, body: bytes, reply: Reply) -> None:
-        """Whatever happens is said to the client here; nothing is raised."""
-        self._replies.add(reply)
-        try:
-            if client.method == "GET":
-                self._show_models(client, reply)
-            elif len(body) <= INLINE_BODY_BYTES:
-                await self._place(self._understand(client, body, reply), reply)
+            if failure is not None:
+                self._end(reply, failure)
             else:
-                await self._place(await self._offload.run(self._understand, client, body, reply), reply)
-        except ClientLeft:
-            pass
-        except GatewayError as error:
-            self._refuse(reply, error)
-        # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
-        except Exception:
-            logger.exception("request %s failed", reply.request_id)
-            self._refuse(reply, InternalError("The gateway failed; see its log for this request's id."))
-        finally:
-            self._replies.discard(reply)
-
-    def _show_models(self, client: Client, reply: Reply) -> None:
-        model = client.path.removeprefix(MODELS).removeprefix("/")
-        reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
-
-    def _understand(self, client: Client, raw: bytes, reply: Reply) -> Work:
-        """Raises InvalidRequest, ModelNotFound, Unauthorized."""
-        document = parse_json(raw)
-        lane = self._lanes.get(str(document.get("model")))
-        pin, run = read_pin(client, self._operator_key), read_run(client)
-        if isinstance(lane, RelayLane):
-            model = read_model(document)
-            request = RelayRequest(reply.request_id, model, client.target, client.fields, raw, pin, run)
-            return RelayWork(request, lane)
-        if client.path in RELAYED_ONLY:
-            raise _not_served(client.path, read_model(document), lane)
-        body = parse_body(BODIES[client.path], document)
-        if lane is None:
-            raise unknown_model(body.model)
-        ask = translate(body, lane.language, Envelope(reply.request_id, int(time.time()), pin, run))
-        return TokenWork(ask.request, ask, lane)
-
-    async def _place(self, work: Work, reply: Reply) -> None:
-        """The spine: a lease for as long as the answer lasts; one retry, elsewhere, while nothing has been sent."""
-        request = work.request
-        avoid: frozenset[str] = frozenset()
-        while True:
-            with self._router.lease(request, avoid) as lease:
-                route = lease.route
-                reply.open(route)
-                try:
-                    await work.attempt(route, reply, self._metrics)
-                except GatewayError as error:
-                    if error.is_down:
-                        self._router.mark_unavailable(route.backend, request.model)
-                    if avoid or request.pin is not None or not isinstance(error, BackendUnavailable):
-                        raise
-                    avoid = frozenset({route.backend})
-                else:
-                    return
+                await self._answer(client.request, raw, reply)
 
     def give_up(self) -> None:
         """End every answer under way with an error, because the gateway is about to stop."""
-        for reply in self._replies:
-            reply.settle(ShuttingDown("The gateway is shutting down."))
+        for reply in tuple(self._replies):
+            reply.give_up(ShuttingDown("The gateway is shutting down."))
 
-    def _refuse(self, reply: Reply, error: GatewayError) -> None:
-        if reply.backend is None:
-            self._metrics.refuse(error)
-        reply.refuse(error)
+    def _make_reply(self) -> Reply:
+        reply = Reply(self._ids.mint(), self._desk.metrics.clock)
+        self._replies.add(reply)
+        return reply
+
+    def _check_route(self, client: Client) -> None:
+        path = client.request.path
+        method = METHODS.get(path) or ("GET" if path.startswith(MODELS + "/") else None)
+        if method is None:
+            raise PathNotFound(f"Unknown request URL: {client.method} {path[:200]}.")
+        if client.method != method:
+            raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
+
+    def _begin(self, turn: Turn, raw: bytes, reply: Reply) -> None:
+        try:
+            work = self._understand(turn.request, raw, reply)
+        except GatewayError as error:
+            self._end(reply, error)
+        # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
+        except Exception:
+            logger.exception("request %s failed", reply.request_id)
+            self._end(reply, InternalError(OUR_FAULT))
+        else:
+            if isinstance(work, RelayRequest):
+                Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
+            else:
+                turn.spawn(self._answer(turn.request, raw, reply, work))
+
+    async def _answer(self, request: Request, raw: bytes, reply: Reply, work: Work | None = None) -> None:
+        """In a task, because it takes time to understand, or to wait, or an ASGI server waits for it."""
+        try:
+            if request.path.startswith(MODELS):
+                self._show_models(request.path, reply)
+            else:
+                await self._work_on(work or await self._understand_somewhere(request, raw, reply), reply)
+        except (GatewayError, ClientLeft) as error:
+            self._end(reply, error)
+        # Outermost edge, as in _begin.
+        except Exception:
+            logger.exception("request %s failed", reply.request_id)
+            self._end(reply, InternalError(OUR_FAULT))
+        finally:
+            self._replies.discard(reply)
+
+    async def _work_on(self, work: Work, reply: Reply) -> None:
+        if isinstance(work, RelayRequest):
+            await self._relay_lane(work).answer(work, reply, self._desk)
+        else:
+            await self._token_lane(work).answer(work, reply, self._desk)
+
+    async def _understand_somewhere(self, request: Request, raw: bytes, reply: Reply) -> Work:
+        if len(raw) <= INLINE_BODY_BYTES:
+            return self._understand(request, raw, reply)
+        return await self._offload.run(self._understand, request, raw, reply)
+
+    def _understand(self, request: Request, raw: bytes, reply: Reply) -> Work:
+        """Raises InvalidRequest, ModelNotFound, Unauthorized."""
+        document = parse_json(raw)
+        lane = self._lanes.get(str(document.get("model")))
+        pin, run = read_pin(request, self._operator_key), read_run(request)
+        if isinstance(lane, RelayLane):
+            model = read_model(document)
+            return RelayRequest(reply.request_id, model, request.target, request.fields, raw, pin, run)
+        if request.path in RELAYED_ONLY:
+            raise _not_served(request.path, read_model(document), lane)
+        body = parse_body(BODIES[request.path], document)
+        if lane is None:
+            raise unknown_model(body.model)
+        return translate(body, lane.language, Envelope(reply.request_id, int(time.time()), pin, run))
+
+    def _relay_lane(self, work: RelayRequest) -> RelayLane:
+        lane = self._lanes[work.model]
+        assert isinstance(lane, RelayLane)  # or it would not have become a RelayRequest
+        return lane
+
+    def _token_lane(self, work: Ask) -> TokenLane:
+        lane = self._lanes[work.request.model]
+        assert isinstance(lane, TokenLane)
+        return lane
+
+    def _show_models(self, path: str, reply: Reply) -> None:
+        """Raises ModelNotFound."""
+        model = path.removeprefix(MODELS).removeprefix("/")
+        reply.send_json(self._models.encode_one(model) if model else self._models.encode_all())
+
+    def _end(self, reply: Reply, error: Exception | None) -> None:
+        """The one place where an error that the client has not heard of is told."""
+        self._replies.discard(reply)
+        if isinstance(error, GatewayError):
+            if not reply.was_placed:
+                self._desk.metrics.refuse(error)
+            reply.refuse(error)
 
 
 def _not_served(path: str, model: str, lane: Lane | None) -> GatewayError:

@@ -1,26 +1,26 @@
 """Where one answer's bytes leave the gateway: plain calls in, HTTP out, straight into the client's transport.
 
-`Downstream` is uvicorn's HTTP protocol with ears; `DirectOutlet` writes past ASGI into its transport, because a task
-switch and two ASGI messages per token cost more than everything else a token does (docs/decisions/0011). Behind any
-other server `AsgiOutlet` does the same by ASGI messages. Knows no OpenAI.
+`DirectOutlet` writes past ASGI into the transport of our Downstream, because a task switch and two ASGI messages per
+token cost more than everything else a token does (docs/decisions/0011). Behind any other server `AsgiOutlet` does the
+same by ASGI messages. Knows no OpenAI.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from starlette.types import Message, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.utils import get_client_addr, get_path_with_query_string
 
 from gateway.core import Fields
 
 LAST_CHUNK = b"0\r\n\r\n"
 FIELD = b": ".join
 CLOSE = (b"connection", b"close")
-STATUS_LINES = {status.value: b"HTTP/1.1 %d %b" % (status.value, status.phrase.encode()) for status in HTTPStatus}
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+# All that an engine, or a proxy before it, may say: 520 is in use and in no standard.
+STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
 MANY_MESSAGES = 64
 # Of a write that takes long only so much is held by ASGI at a time: the time limit is for each slice.
 SLICE_BYTES = 64 * 1024
@@ -72,89 +72,67 @@ class Outlet(Protocol):
         ...
 
 
-class Downstream(HttpToolsProtocol):
-    """uvicorn's protocol, which also tells the outlet of the answer under way what becomes of its client."""
+class Turn(Protocol):
+    """What a DirectOutlet writes for and into; Downstream's account of one request."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # Any: uvicorn's own
-        super().__init__(*arguments, **options)
-        self.outlet: DirectOutlet | None = None
+    transport: asyncio.Transport
+    keep_alive: bool
+    is_http11: bool
+    default_headers: Sequence[tuple[bytes, bytes]]
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self.outlet is not None:
-            self.outlet.lost()
+    @property
+    def has_left(self) -> bool: ...
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self.outlet is not None:
-            self.outlet.paused()
+    def begun(self, status: int) -> None: ...
 
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self.outlet is not None:
-            self.outlet.resumed()
-
-    def timeout_keep_alive_handler(self) -> None:
-        # Closing waits until the client has taken what is buffered, and one that has stood still since never will.
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
-
-
-def find_cycle(send: Send) -> RequestResponseCycle | None:
-    """uvicorn's side of this request, if it is served by a `Downstream`."""
-    cycle = getattr(send, "__self__", None)
-    if type(cycle) is RequestResponseCycle and type(cycle.transport.get_protocol()) is Downstream:
-        return cycle
-    return None
+    def complete(self) -> None: ...
 
 
 class DirectOutlet:
-    """Writes into uvicorn's transport and keeps uvicorn's own account of the request.
+    """Writes into the transport of a Downstream.
 
     A client that takes no byte for `stall_s` while more waits than the transport likes to hold is cut off, also when
     the answer is complete.
     """
 
-    def __init__(self, cycle: RequestResponseCycle, listener: Listener, stall_s: float) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
+    __slots__ = (
+        "_head", "_is_chunked", "_is_framed", "_listener", "_stall_s", "_transport", "_turn", "_untaken", "_watch",
+        "takes_chunks",
+    )  # fmt: skip
+
+    def __init__(self, turn: Turn, listener: Listener, stall_s: float) -> None:
+        self._turn = turn
+        self._transport = turn.transport
         self._listener: Listener | None = listener
         self._stall_s = stall_s
         self._head = b""
-        self._is_chunked = False
-        self._has_body = cycle.scope["method"] != "HEAD"
+        self._is_chunked = self._is_framed = False
         self._watch: asyncio.TimerHandle | None = None
         self._untaken = 0  # in the transport's buffer when the watch last looked, and written since
-        self.takes_chunks = cycle.scope["http_version"] == "1.1"
-        self._protocol = cast("Downstream", cycle.transport.get_protocol())
-        self._protocol.outlet = self
+        self.takes_chunks = turn.is_http11
 
     @property
     def has_left(self) -> bool:
-        return self._cycle.disconnected or self._transport.is_closing()
+        return self._turn.has_left
 
     def begin(self, status: int, fields: Fields, length: int | None = None, *, is_framed: bool = False) -> None:
-        cycle = self._cycle
-        cycle.response_started = True
-        cycle.waiting_for_100_continue = False
-        if cycle.access_log:
-            self._log(status)
+        turn = self._turn
+        turn.begun(status)
         if length is not None:
             framing = b"content-length: %d" % length
         elif self.takes_chunks:
             framing = b"transfer-encoding: chunked"
             self._is_chunked = not is_framed
+            self._is_framed = is_framed
         else:  # HTTP/1.0: the connection's end is the body's
             framing = b"connection: close"
-            cycle.keep_alive = False
+            turn.keep_alive = False
         lines = [STATUS_LINES[status]]
-        lines += map(FIELD, cycle.default_headers)
+        lines += map(FIELD, turn.default_headers)
         lines += map(FIELD, fields)
         if status >= 400 and CLOSE in fields:
-            cycle.keep_alive = False
-        elif not cycle.keep_alive and framing != b"connection: close":
+            turn.keep_alive = False
+        elif not turn.keep_alive and framing != b"connection: close":
             lines.append(b"connection: close")
         self._head = b"\r\n".join((*lines, framing, b"\r\n"))
 
@@ -169,23 +147,26 @@ class DirectOutlet:
         return self._transport.write
 
     def end(self, data: bytes = b"") -> None:
-        if not self._has_body:
-            data = b""
-        elif self._is_chunked:
+        if self._is_chunked or (self._is_framed and data):  # chunks that were passed on had their own end, or had none
             data = b"%x\r\n%b\r\n%b" % (len(data), data, LAST_CHUNK) if data else LAST_CHUNK
-        if self._head or data:
-            self._send(self._head + data)
-        self._complete()
+        if self._head:
+            data, self._head = self._head + data, b""
+        if data:
+            self._send(data)
+        self._listener = None
+        turn = self._turn
+        turn.complete()
+        if not turn.keep_alive:
+            self.paused()  # the connection is being closed, but what is buffered still has to be taken in time
 
     def cut(self) -> None:
         self._listener = None
         self._transport.abort()
 
-    # What the protocol tells it.
+    # What Downstream tells it.
 
     def lost(self) -> None:
         self._unwatch()
-        self._protocol.outlet = None
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.left()
@@ -212,16 +193,6 @@ class DirectOutlet:
         except RuntimeError:  # uvloop's for a transport that is closed, which its protocol has not heard of yet
             self.lost()
 
-    def _complete(self) -> None:
-        cycle = self._cycle
-        cycle.response_complete = True
-        cycle.message_event.set()
-        self._listener = None
-        if not cycle.keep_alive:
-            self._transport.close()
-            self.paused()  # what is buffered still has to be taken in time
-        cycle.on_response()
-
     def _arm(self) -> None:
         self._watch = asyncio.get_running_loop().call_later(self._stall_s, self._look)
 
@@ -241,11 +212,6 @@ class DirectOutlet:
             return
         self._transport.abort()
         self.lost()
-
-    def _log(self, status: int) -> None:
-        scope = self._cycle.scope
-        line = (scope["method"], get_path_with_query_string(scope), scope["http_version"], status)
-        self._cycle.access_logger.info('%s - "%s %s HTTP/%s" %d', get_client_addr(scope), *line)
 
 
 class AsgiOutlet:

@@ -1,15 +1,19 @@
 """The relay lane: a request goes on as it came, to a backend that routing chose, and its answer comes back as it is.
 
-Knows the `model` of a body and nothing else of it.
+Knows the `model` of a body and nothing else of it. From its place to its end a request is plain calls: a task of its
+own would cost as much as all that is done for it here.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.api.reply import Reply
-from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
-from gateway.errors import GatewayError
-from gateway.metrics import Metrics
+from gateway.api.client import ClientLeft
+from gateway.api.desk import Desk
+from gateway.api.reply import OnEnd, Reply
+from gateway.core import RelayBackend, RelayCall, RelayRequest
+from gateway.errors import BackendUnavailable, GatewayError
+from gateway.routing import Lease
 
 CANCELLED = "cancelled"
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -22,57 +26,107 @@ class RelayLane:
 
     backends: Mapping[str, RelayBackend]
 
-
-@dataclass(slots=True)
-class RelayWork:
-    """One request to be passed on."""
-
-    request: RelayRequest
-    lane: RelayLane
-
-    async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        call = reply.source = self.lane.backends[route.backend].relay(self.request, _Sink(reply))
-        outcome = CANCELLED
+    async def answer(self, request: RelayRequest, reply: Reply, desk: Desk) -> None:
+        """For a caller with a task. Returns when the answer is complete; raises what `Relaying` ends with."""
+        end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        relaying = Relaying(request, self, reply, desk, end.set_result)
+        relaying.start()
         try:
-            if (error := await reply.end) is not None:
-                if isinstance(error, GatewayError):
-                    outcome = error.code
-                raise error
-            outcome = _outcome(call)
-        finally:
-            call.cancel()
-            reply.source = None
-            metrics.relayed(self.request, route, reply.arrived, call, outcome)
+            error = await end
+        except asyncio.CancelledError:
+            relaying.cancel()
+            raise
+        if error is not None:
+            raise error
 
 
-def _outcome(call: RelayCall) -> str:
-    if call.status >= 400:
-        return REFUSED
-    reason = call.finish_reason
-    return reason if reason in FINISHED else "stop"
+class Relaying:
+    """One request on its way; holds a lease and an engine call for as long as an attempt lasts.
 
+    core.RelaySink of its call. `on_end` is told once: None when the answer is complete, else a GatewayError that the
+    client has yet to hear of, or ClientLeft.
+    """
 
-class _Sink:
-    """core.RelaySink: into the reply, and `write` straight into its outlet."""
+    __slots__ = (
+        "_avoid", "_backends", "_call", "_desk", "_lease", "_on_end", "_reply", "_request", "begin", "takes_chunks",
+        "write",
+    )  # fmt: skip
 
-    __slots__ = ("_outlet", "_reply", "begin", "takes_chunks", "write")
-
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, request: RelayRequest, lane: RelayLane, reply: Reply, desk: Desk, on_end: OnEnd) -> None:
+        self._request = request
+        self._backends = lane.backends
+        self._desk = desk
         self._reply = reply
-        self._outlet = outlet = reply.outlet
-        self.takes_chunks = outlet.takes_chunks
-        self.begin, self.write = reply.begin, outlet.write
+        self._on_end = on_end
+        self._avoid: frozenset[str] = frozenset()
+        self._lease: Lease
+        self._call: RelayCall
+        self.begin = reply.begin
+        self.write = reply.outlet.write
+        self.takes_chunks = reply.outlet.takes_chunks
+
+    def start(self) -> None:
+        """Place the request and send it on."""
+        reply, request = self._reply, self._request
+        if reply.outlet.has_left:
+            self._on_end(ClientLeft())
+            return
+        self._lease = lease = self._desk.router.lease(request, self._avoid)
+        try:
+            route = lease.__enter__().route
+        except GatewayError as error:
+            self._on_end(error)
+            return
+        reply.open(route, self._ended)
+        self._call = reply.source = self._backends[route.backend].relay(request, self)
+        if reply.is_held_up:  # by an answer before this one, which the client has yet to take
+            self._call.pause()
+
+    def cancel(self) -> None:
+        """Give it up without another word to anyone."""
+        self._on_end = _say_nothing
+        self._reply.settle(ClientLeft())
+
+    # core.RelaySink
 
     def splice(self) -> Callable[[bytes], None]:
-        return self._outlet.splice()
+        return self._reply.outlet.splice()
 
     def lost(self) -> None:
-        self._outlet.lost()
+        self._reply.outlet.lost()
 
     def finish(self) -> None:
-        self._outlet.end()
+        self._reply.outlet.end()
         self._reply.settle()
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
         self._reply.takes_events = may_append
         self._reply.settle(error)
+
+    def _ended(self, error: Exception | None) -> None:
+        """Give everything up; once, on another backend, try again while nothing of an answer exists."""
+        call, desk, route = self._call, self._desk, self._lease.route
+        call.cancel()
+        self._lease.close()
+        self._reply.source = None
+        desk.metrics.relayed(self._request, route, self._reply.arrived, call, _outcome(call, error))
+        if isinstance(error, GatewayError) and error.is_down:
+            desk.router.mark_unavailable(route.backend, self._request.model)
+        if isinstance(error, BackendUnavailable) and not self._avoid and self._request.pin is None:
+            self._avoid = frozenset({route.backend})
+            self.start()
+        else:
+            self._on_end(error)
+
+
+def _say_nothing(_: Exception | None) -> None:
+    pass
+
+
+def _outcome(call: RelayCall, error: Exception | None) -> str:
+    if error is not None:
+        return error.code if isinstance(error, GatewayError) else CANCELLED
+    if call.status >= 400:
+        return REFUSED
+    reason = call.finish_reason
+    return reason if reason in FINISHED else "stop"

@@ -1,13 +1,12 @@
 """A response from its first byte to its last: the only place that knows when an error is a status and when an event.
 
 Bytes come from an attempt (an Answer's frames, or a relayed body) by plain calls and leave by the Outlet in the same
-call; the request's task sleeps on one future meanwhile. Knows no tokens.
+call. Knows no tokens.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gateway.api.client import ClientLeft
 from gateway.api.errors import error_body, error_event, error_headers
@@ -20,6 +19,9 @@ JSON = (b"content-type", b"application/json")
 UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
+OnEnd: TypeAlias = Callable[[Exception | None], None]
+
+
 class Source(Protocol):
     """What an answer comes from, for a reply that has more of it than its client takes."""
 
@@ -27,36 +29,41 @@ class Source(Protocol):
 
     def resume(self) -> None: ...
 
+    def fail(self, error: GatewayError) -> None: ...
+
 
 class Reply:
-    """One request's response: `open` an attempt, let it write until its `end`; whatever went wrong, `refuse`.
+    """One request's response: `open` an attempt, which writes until it settles; whatever went wrong, `refuse`.
 
     `clock` gives seconds; `arrived` is when the request came, on it.
     """
 
+    has_begun = False
+    takes_events = False  # an error event may follow what has been written
+    is_held_up = False  # by a client that takes no more at the moment
+    source: Source | None = None
+    outlet: Outlet  # there once the client is attached, which comes before any answer
+    _on_end: OnEnd | None = None
+    _route: Route | None = None
+    _started = 0.0
+
     def __init__(self, request_id: str, clock: Callable[[], float]) -> None:
         self.request_id = request_id
         self.arrived = clock()
-        self.backend: str | None = None  # of the last attempt
-        self.has_begun = False
-        self.outlet: Outlet  # there once the client is attached, which comes before any answer
-        self.source: Source | None = None
-        self.takes_events = False  # an error event may follow what has been written
         self._clock = clock
-        self._started = self.arrived
-        self._route: Route | None = None
-        self.end: asyncio.Future[Exception | None]  # of the attempt under way: None, or what went wrong with it
 
-    # What the spine does with it.
+    # What a lane does with it.
 
-    def open(self, route: Route) -> None:
-        """A fresh attempt; an earlier one has begun nothing. Raises ClientLeft."""
-        if self.outlet.has_left:
-            raise ClientLeft
-        self.backend = route.backend
+    @property
+    def was_placed(self) -> bool:
+        """Some backend has been asked to answer."""
+        return self._route is not None
+
+    def open(self, route: Route, on_end: OnEnd) -> None:
+        """A fresh attempt, an earlier one has begun nothing; `on_end` is told once how it ended."""
         self._route = route
         self._started = self._clock()
-        self.end = asyncio.get_running_loop().create_future()
+        self._on_end = on_end
 
     def send_json(self, body: bytes, status: int = 200, fields: Fields = ()) -> None:
         self.begin(status, (JSON, *UNBUFFERED, *fields), len(body))
@@ -79,8 +86,20 @@ class Reply:
 
     def settle(self, error: Exception | None = None) -> None:
         """The attempt is over; the first word counts."""
-        if self._route is not None and not self.end.done():
-            self.end.set_result(error)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(error)
+
+    def close(self) -> None:
+        """Nobody waits for the attempt any more."""
+        self._on_end = None
+
+    def give_up(self, error: GatewayError) -> None:
+        """End the attempt under way with an error of the gateway's own."""
+        if self.source is not None:
+            self.source.fail(error)
+        else:
+            self.settle(error)
 
     # What the outlet tells it.
 
@@ -88,10 +107,12 @@ class Reply:
         self.settle(ClientLeft())
 
     def paused(self) -> None:
+        self.is_held_up = True
         if self.source is not None:
             self.source.pause()
 
     def resumed(self) -> None:
+        self.is_held_up = False
         if self.source is not None:
             self.source.resume()
 

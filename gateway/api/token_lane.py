@@ -3,15 +3,18 @@
 In: an Ask. Out: an answer, written into the reply by the engine's own calls. Knows no wire.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.api.answer import Answer
 from gateway.api.ask import Ask
+from gateway.api.client import ClientLeft
+from gateway.api.desk import Desk
 from gateway.api.frames import Frames
 from gateway.api.reply import UNBUFFERED, Reply
-from gateway.core import FinishReason, GenerateRequest, Route, TokenBackend
-from gateway.errors import GatewayError
+from gateway.core import FinishReason, Route, TokenBackend
+from gateway.errors import BackendUnavailable, GatewayError
 from gateway.language import ModelLanguage
 from gateway.metrics import Metrics
 
@@ -23,29 +26,44 @@ class TokenLane:
     language: ModelLanguage
     backends: Mapping[str, TokenBackend]
 
+    async def answer(self, ask: Ask, reply: Reply, desk: Desk) -> None:
+        """Returns when the answer is complete. Raises ClientLeft, and GatewayError, which the client has yet to hear.
 
-@dataclass(slots=True)
-class TokenWork:
-    """One generation to be answered."""
+        A lease lasts as long as its attempt; there is one retry, elsewhere, while nothing of an answer exists.
+        """
+        request = ask.request
+        avoid: frozenset[str] = frozenset()
+        while not reply.outlet.has_left:
+            with desk.router.lease(request, avoid) as lease:
+                try:
+                    await self._attempt(ask, lease.route, reply, desk.metrics)
+                except GatewayError as error:
+                    if error.is_down:
+                        desk.router.mark_unavailable(lease.route.backend, request.model)
+                    if avoid or request.pin is not None or not isinstance(error, BackendUnavailable):
+                        raise
+                    avoid = frozenset({lease.route.backend})
+                else:
+                    return
+        raise ClientLeft
 
-    request: GenerateRequest
-    ask: Ask
-    lane: TokenLane
-
-    async def attempt(self, route: Route, reply: Reply, metrics: Metrics) -> None:
-        ask = self.ask
+    async def _attempt(self, ask: Ask, route: Route, reply: Reply, metrics: Metrics) -> None:
+        """Hold an engine call for as long as the answer lasts; leaving, for any reason, gives it up."""
+        end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        reply.open(route, end.set_result)
         frames = ask.frames()
-        sink = Answer(ask.decoder(), frames, len(self.request.prompt), _Way(reply, frames))
-        with metrics.observe(self.request, route, sink, reply.arrived) as observation:
-            call = self.lane.backends[route.backend].start(self.request, observation)
+        sink = Answer(ask.decoder(), frames, len(ask.request.prompt), _Way(reply, frames))
+        with metrics.observe(ask.request, route, sink, reply.arrived) as observation:
+            call = self.backends[route.backend].start(ask.request, observation)
             try:
-                if (error := await reply.end) is not None:
+                if (error := await end) is not None:
                     if isinstance(error, GatewayError):
                         observation.end(error.code)
                     raise error
                 observation.end(FinishReason.STOP)  # unless the engine has said how it ended, a stop string did
             finally:
                 call.cancel()
+                reply.close()
 
 
 class _Way:

@@ -76,7 +76,6 @@ def _configure(gateway: Gateway, serving: Serving) -> uvicorn.Config:
         http=Downstream,
         ws="none",
         lifespan="on",
-        interface="asgi3",  # unasked, uvicorn takes an app for ASGI 2 that is no coroutine function
         log_config=None,
         access_log=serving.access_log,
         proxy_headers=False,

@@ -41,6 +41,10 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the place back; for a holder whose life is no block."""
         if self._slot is not None:
             self._slot.release()
 

@@ -131,7 +131,7 @@ class QuietServer(uvicorn.Server):
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
     """uvicorn as `crossover serve` runs it, on a free port."""
     config = uvicorn.Config(
-        app, port=0, loop="none", http=Downstream, ws="none", lifespan="off", interface="asgi3", log_config=None
+        app, port=0, loop="none", http=Downstream, ws="none", lifespan="off", log_config=None
     )
     server = QuietServer(config)
     try:

@@ -59,7 +59,7 @@ class Operated:
     @contextmanager
     def serving(self) -> Iterator["Operated"]:
         """`url` is set inside."""
-        config = uvicorn.Config(self.app(), port=0, log_level="warning", ws="none", interface="asgi3")
+        config = uvicorn.Config(self.app(), port=0, log_level="warning", ws="none")
         server = uvicorn.Server(config)
         socket = config.bind_socket()
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"

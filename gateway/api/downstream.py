@@ -1,0 +1,207 @@
+"""uvicorn's HTTP protocol, which hands generation requests to the gateway without a detour by ASGI.
+
+uvicorn parses, keeps connections alive, pipelines and shuts down as for any request; only what it would make of one,
+a scope, a task and messages in both directions, is left out for those that a Handler takes. Bytes in, Turns out.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_path_with_query_string
+
+from gateway.api.errors import BodyTooLarge
+from gateway.api.outlet import DirectOutlet
+from gateway.api.request import Request
+from gateway.errors import GatewayError
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Handler(Protocol):
+    """Whom requests go to. `takes`: paths whose POSTs it wants."""
+
+    takes: frozenset[bytes]
+    max_body_bytes: int
+
+    def take(self, turn: "Turn") -> None:
+        """Answer it; called once its body is there, or `error` says why it will not be. Does not raise."""
+        ...
+
+
+class _NoEvent:
+    """In the place of the event that wakes a task of uvicorn's; no task waits here."""
+
+    def set(self) -> None:
+        pass
+
+
+class Turn:
+    """One request on a connection, from its head to its answer; where uvicorn looks, it looks like a cycle of its own.
+
+    `body`: whole when the handler gets it. `error`: what is wrong with it as a message.
+    """
+
+    message_event = _NoEvent()
+    response_complete = False
+    disconnected = False
+    more_body = True
+    is_queued = False  # behind another request of its connection
+    error: GatewayError | None = None
+
+    def __init__(self, downstream: "Downstream", request: Request, *, is_http11: bool, keep_alive: bool) -> None:
+        self.request = request
+        self.body = bytearray()
+        self.transport = downstream.transport
+        self.keep_alive = keep_alive
+        self.is_http11 = is_http11
+        self.default_headers: Sequence[tuple[bytes, bytes]] = downstream.server_state.default_headers
+        self._downstream = downstream
+
+    @property
+    def has_left(self) -> bool:
+        return self.disconnected or self.transport.is_closing()
+
+    def attach(self, outlet: DirectOutlet) -> None:
+        """The outlet hears what becomes of the client from here on."""
+        self._downstream.outlet = outlet
+
+    def begun(self, status: int) -> None:
+        if self._downstream.access_log:
+            self._downstream.log(self, status)
+
+    def complete(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self.transport.close()
+        self._downstream.on_response_complete()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it as a task that the server waits for, and cancels, when it shuts down."""
+        self._downstream.spawn(work)
+
+
+class Downstream(HttpToolsProtocol):
+    """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`."""
+
+    outlet: DirectOutlet | None = None
+
+    @property
+    def _handler(self) -> Handler | None:
+        handler: Handler | None = getattr(self.app, "handler", None)
+        return handler
+
+    # From the parser.
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        handler = self._handler
+        path, _, query = self.url.partition(b"?")
+        if handler is None or path not in handler.takes or self.parser.get_method() != b"POST":
+            self._leave_to_uvicorn()
+            return
+        is_http11 = self.parser.get_http_version() == "1.1"
+        turn = Turn(
+            self,
+            Request(path.decode("ascii"), self.url if query else path, self.headers),
+            is_http11=is_http11,
+            keep_alive=is_http11 and self.parser.should_keep_alive(),
+        )
+        before: RequestResponseCycle | None = self.cycle
+        self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        turn.is_queued = before is not None and not before.response_complete
+        if turn.is_queued:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+        if turn.request.length > handler.max_body_bytes:
+            self._refuse_body(turn, handler)
+        elif self.expect_100_continue and not turn.is_queued:
+            self.transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        turn: object = self.cycle
+        if not isinstance(turn, Turn):
+            super().on_body(body)
+        elif turn.error is None and (handler := self._handler) is not None:
+            turn.body += body
+            if len(turn.body) > handler.max_body_bytes:
+                self._refuse_body(turn, handler)
+
+    def on_message_complete(self) -> None:
+        turn: object = self.cycle
+        if not isinstance(turn, Turn):
+            super().on_message_complete()
+        elif turn.more_body:
+            turn.more_body = False
+            self._hand_over(turn)
+
+    # From the transport.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if (outlet := self.outlet) is not None:
+            self.outlet = None
+            outlet.lost()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.outlet is not None:
+            self.outlet.paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.outlet is not None:
+            self.outlet.resumed()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # Closing waits until the client has taken what is buffered, and one that has stood still since never will.
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    # For turns.
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def log(self, turn: Turn, status: int) -> None:
+        """As uvicorn's access log, which only needs these of a scope."""
+        path, _, query = turn.request.target.partition(b"?")
+        scope: Any = {"path": path.decode("ascii"), "query_string": query}
+        client = "{}:{}".format(*self.client) if self.client else ""
+        version = "1.1" if turn.is_http11 else "1.0"
+        line = (client, "POST", get_path_with_query_string(scope), version, status)
+        self.access_logger.info('%s - "%s %s HTTP/%s" %d', *line)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # Any: uvicorn's own
+        """uvicorn's word for the next request in the pipeline."""
+        if isinstance(cycle, Turn):
+            cycle.is_queued = False
+            if not cycle.more_body:
+                self._hand_over(cycle)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _leave_to_uvicorn(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+
+    def _refuse_body(self, turn: Turn, handler: Handler) -> None:
+        turn.error = BodyTooLarge(f"The body is larger than {handler.max_body_bytes} bytes.")
+        turn.body.clear()
+        turn.more_body = False
+        self._hand_over(turn)
+
+    def _hand_over(self, turn: Turn) -> None:
+        if not turn.is_queued and (handler := self._handler) is not None:
+            handler.take(turn)
