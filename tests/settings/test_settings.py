@@ -133,17 +133,17 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         lambda d: triton(d).update(metrics_url="h:8002"),
         "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
     ),
-    "relay": (
-        lambda d: triton(d).update(kind="relay"),
-        "models.0.backends.triton: kind relay does not exist yet; use triton or vllm",
+    "relay over gRPC": (
+        lambda d: d["models"][0]["backends"].update(triton={"kind": "relay", "url": "grpc://127.0.0.1:8001"}),
+        "models.0.backends.triton.url: must look like http://host:port",
     ),
     "no kind": (
         lambda d: triton(d).pop("kind"),
-        "models.0.backends.triton: needs kind: triton or kind: vllm",
+        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
     ),
     "backend is a string": (
         lambda d: model(d)["backends"].update(triton="grpc://h:1"),
-        "models.0.backends.triton: needs kind: triton or kind: vllm",
+        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
     ),
     "text for a number": (lambda d: policy(d).update(up="48"), "models.0.policy.up: input should be a valid integer"),
     "truth for a number": (lambda d: policy(d).update(up=True), "models.0.policy.up: input should be a valid integer"),
