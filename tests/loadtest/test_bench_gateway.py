@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from loadtest.bench import native, tokenizer
 from loadtest.bench.client import Load, Measurement, Subject, run_client
 from loadtest.bench.cpus import Seats
+from loadtest.bench.errors import BenchError
 from loadtest.bench.gateways import Gateway, Hall, look_for
 from loadtest.bench.http import free_ports
 from loadtest.bench.mock import MODEL, MockEngine, Pace
@@ -17,6 +18,14 @@ from loadtest.bench.systems import SYSTEMS
 from loadtest.bench.tokenizer import StampTokenizer
 
 PACE = Pace(interval_us=5000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> str:
+    try:
+        return native.find_compiler()
+    except BenchError as exc:
+        pytest.skip(str(exc))
 
 
 @pytest.fixture(scope="module")

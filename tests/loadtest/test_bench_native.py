@@ -17,6 +17,14 @@ LOAD = Load(8, tokens=40, warm_s=0.1, window_s=0.5, drain_s=5)
 QUICK = Pace(interval_us=2000)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> str:
+    try:
+        return native.find_compiler()
+    except BenchError as exc:
+        pytest.skip(str(exc))
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bench")

@@ -171,7 +171,8 @@ static double busy_cpu(void)
     while (file && fgets(line, sizeof line, file)) {
         unsigned long long user, nice, system, idle, waiting, irq, softirq, steal;
         int cpu;
-        if (sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, &user, &nice, &system, &idle, &waiting,
+        if (line[3] != ' ' && /* the first line is their sum */
+            sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &cpu, &user, &nice, &system, &idle, &waiting,
                    &irq, &softirq, &steal) == 9 && (!options.cpus || (cpu < 64 && options.cpus >> cpu & 1)))
             busy += user + nice + system + irq + softirq + steal;
     }
