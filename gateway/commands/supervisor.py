@@ -61,6 +61,7 @@ class Supervisor:
             if self._ending.is_set():
                 return
             if not self._is_up:  # what does not start now will not start later: a tokenizer, say
+                logger.error("worker %d %s before the gateway was up", index, ended)
                 self._has_failed = True
                 self._end(signal.SIGTERM)
                 return
@@ -74,22 +75,36 @@ class Supervisor:
 
     async def _live(self, index: int) -> str:
         """One worker's life. Returns how it ended."""
-        ours, its = socket.socketpair()
-        ours.setblocking(False)
-        with ours:
-            with its:
-                process = await self._start(index, its)
-            self._processes[index] = process
-            if self._ending.is_set():  # the signal came while it was being started
-                process.terminate()
-            if await asyncio.get_running_loop().sock_recv(ours, 64):
-                self._note_ready(index)
-            code = await process.wait()
+        try:
+            process, leash = await self._start(index)
+        except OSError as exc:  # no process or no descriptor to be had now: as if it had died, and tried again
+            return f"could not be started: {exc}"
+        with leash:
+            return await self._accompany(index, process, leash)
+
+    async def _accompany(self, index: int, process: asyncio.subprocess.Process, leash: socket.socket) -> str:
+        self._processes[index] = process
+        if self._ending.is_set():  # the signal came while it was being started
+            process.terminate()
+        leash.setblocking(False)
+        if await asyncio.get_running_loop().sock_recv(leash, 64):
+            self._note_ready(index)
+        code = await process.wait()
         del self._processes[index]
         self._node.clear(index)
         return f"(pid {process.pid}) {_describe(code)}"
 
-    async def _start(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
+    async def _start(self, index: int) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """A worker, and our end of its leash."""
+        ours, its = socket.socketpair()
+        try:
+            with its:
+                return await self._spawn(index, its), ours
+        except OSError:
+            ours.close()
+            raise
+
+    async def _spawn(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
         assert self._node.fd is not None  # a node that was founded for others has one
         fds = (self._node.fd, self._listener.fileno(), leash.fileno())
         assignment = Assignment(self._settings, self._serving, index, *fds)

@@ -8,6 +8,7 @@ import asyncio
 import os
 import random
 import re
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -285,6 +286,21 @@ async def test_a_killed_worker_gives_its_leases_back_and_is_replaced(site: Site)
     assert (await state(successor))["workers"][1]["pid"] != workers[1]["pid"]
     assert await in_flight(successor) == answered_by.count(0)
     assert node_counters(await get(successor, "/metrics")) == node_counters(await get(survivor, "/metrics"))
+
+
+async def test_a_worker_that_cannot_be_replaced_now_is_replaced_later(site: Site) -> None:
+    survivor, _ = await site.connect_to_each()
+    victim = (await state(survivor))["workers"][1]
+    supervisor = site.gateway.process.pid
+    limit = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limit[1]))  # no descriptor more
+    os.kill(victim["pid"], signal.SIGKILL)
+    await asyncio.sleep(1.0)  # several tries, each longer after the one before
+    assert [worker["index"] for worker in (await state(survivor))["workers"]] == [0]
+    assert site.gateway.process.returncode is None
+    resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limit)
+    _, successor = await site.connect_to_each()
+    assert (await state(successor))["workers"][1]["pid"] != victim["pid"]
 
 
 def node_counters(page: bytes) -> dict[str, float]:
