@@ -224,6 +224,10 @@ class RelayCall(Call, RelayOutcome, Protocol):
 
     def resume(self) -> None: ...
 
+    def fail(self, error: GatewayError) -> None:
+        """End it with an error that is not the server's; the sink hears it, and nothing after it."""
+        ...
+
 
 class RelayBackend(Backend, Protocol):
     """A server that speaks OpenAI's API; its answers go to the client unchanged.

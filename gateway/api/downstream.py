@@ -64,7 +64,9 @@ class Turn:
 
     def attach(self, outlet: DirectOutlet) -> None:
         """The outlet hears what becomes of the client from here on."""
-        self._downstream.outlet = outlet
+        before, self._downstream.outlet = self._downstream.outlet, outlet
+        if before is not None:
+            before.succeed(outlet)
 
     def begun(self, status: int) -> None:
         if self._downstream.access_log:
@@ -184,8 +186,10 @@ class Downstream(HttpToolsProtocol):
         """uvicorn's word for the next request in the pipeline."""
         if isinstance(cycle, Turn):
             cycle.is_queued = False
-            if not cycle.more_body:
-                self._hand_over(cycle)
+            if self.pipeline:  # one read's worth of requests is enough to hold
+                self.flow.pause_reading()
+            if not cycle.more_body:  # not at once: thousands that are refused would be so many calls deep
+                self.loop.call_soon(self._hand_over, cycle)
         else:
             super()._start_asgi_task(cycle, app)
 

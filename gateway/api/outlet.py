@@ -178,6 +178,12 @@ class DirectOutlet:
         if self._listener is not None:
             self._listener.paused()
 
+    def succeed(self, outlet: "DirectOutlet") -> None:
+        """The next answer begins on this connection, perhaps before the client has taken this one (pipelining)."""
+        if self._watch is not None:
+            self._unwatch()
+            outlet.paused()
+
     def resumed(self) -> None:
         self._unwatch()
         if self._listener is not None:

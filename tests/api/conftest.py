@@ -131,7 +131,14 @@ class QuietServer(uvicorn.Server):
 async def serving(app: ASGIApp) -> AsyncIterator[int]:
     """uvicorn as `crossover serve` runs it, on a free port."""
     config = uvicorn.Config(
-        app, port=0, loop="none", http=Downstream, ws="none", lifespan="off", log_config=None
+        app,
+        port=0,
+        loop="none",
+        http=Downstream,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        proxy_headers=False,  # its middleware would stand between Downstream and the app
     )
     server = QuietServer(config)
     try:

@@ -38,7 +38,7 @@ from tests.fakes.openai import (
 from tests.fakes.sink import settled
 
 REQUEST = RelayRequest(
-    "req-1", "m", "/v1/chat/completions", ((b"content-type", b"application/json"),), b'{"model":"m"}'
+    "req-1", "m", b"/v1/chat/completions", ((b"content-type", b"application/json"),), b'{"model":"m"}'
 )
 EVENTS = (event("Par"), event("is"), event(None, "stop"), usage_event(7, 3), DONE)
 FRAMED = chunked(*EVENTS)
@@ -220,12 +220,8 @@ async def test_fields_of_the_connection_do_not_pass_either_way() -> None:
     async with bench_of(saying(answer)) as bench:
         sink = await bench.answer_to(asked)
         assert [name for name, _ in sink.fields] == [b"content-type", b"x-end"]
-        assert [name for name, _ in bench.engine.exchanges[0].fields] == [
-            b"host",
-            b"x-request-id",
-            b"content-length",
-            b"x-end",
-        ]
+        names = {name for name, _ in bench.engine.exchanges[0].fields}
+        assert names == {b"host", b"x-request-id", b"content-length", b"x-end"}
 
 
 async def test_the_engine_sees_the_request_as_it_came_with_a_head_of_ours() -> None:
@@ -242,7 +238,7 @@ async def test_the_engine_sees_the_request_as_it_came_with_a_head_of_ours() -> N
         (b"x-custom", b"b"),
     )
     body = orjson.dumps({"model": "m", "text": "x" * 3_000_000})
-    asked = RelayRequest("our-id", "m", "/v1/embeddings?a=1&b=%2F", fields, body)
+    asked = RelayRequest("our-id", "m", b"/v1/embeddings?a=1&b=%2F", fields, body)
     async with bench_of(saying(sized(b"{}")), api_key="secret") as bench:
         await bench.answer_to(asked)
         (exchange,) = bench.engine.exchanges

@@ -76,6 +76,8 @@ class Exchange:
     async def say(self, *pieces: bytes, pause_s: float = 0.0) -> None:
         """Each piece by a write of its own, waiting for the gateway to take it; raises ConnectionError once it left."""
         for piece in pieces:
+            if self.writer.transport.is_closing():
+                raise ConnectionResetError
             self.writer.write(piece)
             await self.writer.drain()
             self.written += len(piece)
