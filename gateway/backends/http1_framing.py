@@ -24,6 +24,7 @@ USUAL_NAMES = {
     )
     for spelling in (name, name.title())
 }
+UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
 
@@ -102,8 +103,8 @@ def _parse_head(block: bytes) -> Head:
     head = Head(int(found[2]), is_old=found[1] == b"0")
     fields = head.fields
     for line in lines:
-        name, _, value = line.partition(b":")
-        name = USUAL_NAMES.get(name) or _read_name(line)
+        name, colon, value = line.partition(b":")
+        name = (colon and USUAL_NAMES.get(name)) or _read_name(line)
         value = value.strip()
         fields.append((name, value))
         if name in FRAMING:
@@ -240,12 +241,12 @@ class Chunked:
 
 
 def _before_extension(line: bytes) -> bytes:
-    if b"\n" in line or b"\r" in line:
+    if UNSAFE.search(line):
         raise NotHTTP("chunk extension")
     return line.partition(b";")[0].rstrip(b" \t")
 
 
 def _check_trailer(line: bytes) -> None:
     name, colon, _ = line.partition(b":")
-    if line and (not colon or not name or name.translate(None, TOKEN) or b"\n" in line or b"\r" in line):
+    if line and (not colon or not name or name.translate(None, TOKEN) or UNSAFE.search(line)):
         raise NotHTTP("trailer")

@@ -334,7 +334,8 @@ def _end_to_end(fields: Fields, dropped: frozenset[bytes]) -> list[tuple[bytes, 
         if field[0] not in dropped:
             kept.append(field)
         elif field[0] == b"connection" and field[1].lower() not in USUAL_OPTIONS:
-            options = {option.strip().lower() for option in field[1].split(b",")}
+            values = [value for name, value in fields if name == b"connection"]
+            options = {option.strip().lower() for option in b",".join(values).split(b",")}
             return [field for field in fields if field[0] not in dropped | options]
     return kept
 

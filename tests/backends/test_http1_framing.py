@@ -53,6 +53,8 @@ NOT_CHUNKED = {
     "a bare line feed in an extension": b"3;a\nb\r\nabc\r\n0\r\n\r\n",
     "a bare line feed in a trailer": b"0\r\nA: b\n\nHTTP/1.1 200 OK\n\n\r\n\r\n",
     "a bare carriage return in a trailer": b"0\r\nA: b\rC: d\r\n\r\n",
+    "NUL in a trailer": b"0\r\nA: b\0\r\n\r\n",
+    "NUL in an extension": b"3;a\0b\r\nabc\r\n0\r\n\r\n",
     "a trailer that is none": b"0\r\nHTTP/1.1 200 OK\r\n\r\n",
 }
 
@@ -212,6 +214,7 @@ NOT_A_HEAD = {
     "above 599": b"HTTP/1.1 600 High\r\n\r\n",
     "a signed status": b"HTTP/1.1 +20 OK\r\n\r\n",
     "a field without colon": OK + b"nonsense\r\n\r\n",
+    "a usual field without colon": OK + b"Date\r\n\r\n",
     "a field without name": OK + b": value\r\n\r\n",
     "a space before the colon": OK + b"name : value\r\n\r\n",
     "a space in a name": OK + b"na me: value\r\n\r\n",

@@ -209,7 +209,9 @@ async def test_fields_of_the_connection_do_not_pass_either_way() -> None:
         REQUEST,
         fields=(
             (b"connection", b"X-Hop, keep-alive"),
+            (b"connection", b"x-other"),
             (b"x-hop", b"1"),
+            (b"x-other", b"1"),
             (b"keep-alive", b"5"),
             (b"te", b"trailers"),
             (b"proxy-connection", b"keep-alive"),
