@@ -113,6 +113,7 @@ class Downstream(HttpToolsProtocol):
             is_http11=is_http11,
             keep_alive=is_http11 and self.parser.should_keep_alive(),
         )
+        self.headers = []  # what the parser adds from here on are trailers, which are no headers
         before: RequestResponseCycle | None = self.cycle
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
         turn.is_queued = before is not None and not before.response_complete

@@ -1,8 +1,12 @@
 """The relay lane whole: clients, the gateway and engines on real sockets; the same before any ASGI server."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,6 +22,7 @@ from tests.fakes.openai import (
     STREAM,
     Answer,
     Exchange,
+    FakeOpenAI,
     chunk,
     chunked,
     event,
@@ -58,7 +63,7 @@ async def openai(relay: RelayStack) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-def client_of(stack: RelayStack) -> AbstractAsyncContextManager[RawClient]:
+def client_of(stack: "RelayStack | Served") -> AbstractAsyncContextManager[RawClient]:
     return raw_client(stack)  # type: ignore[arg-type]  # it asks for the port only
 
 
@@ -537,3 +542,65 @@ async def test_answers_under_way_end_when_the_gateway_gives_up(relay: RelayStack
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await cut.reader.readexactly(len(COMPLETION))
         await relay.settle()
+
+
+async def test_the_server_ends_with_relays_under_way(tmp_path: Path) -> None:
+    """As a process: what ends within the drain time is whole, a stream that does not has an error event."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.say(STREAM, chunk(EVENTS[0]))
+        if b"endless" in exchange.body:
+            await exchange.left()
+        else:
+            await exchange.say(*map(chunk, EVENTS[1:]), LAST_CHUNK, pause_s=0.1)
+
+    async with FakeOpenAI(answer).serving() as engine, Served(tmp_path, engine).running() as gateway:
+        async with client_of(gateway) as ending, client_of(gateway) as endless, client_of(gateway) as idle:
+            idle.send("GET", "/v1/models")
+            assert (await idle.answer()).status == 200
+            ending.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}))
+            endless.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL, "user": "endless"}))
+            await ending.until(EVENTS[0])
+            await endless.until(EVENTS[0])
+            gateway.process.send_signal(signal.SIGTERM)
+            assert await idle.reader.read() == b""
+            assert (await ending.until(LAST_CHUNK)).endswith(chunk(DONE) + LAST_CHUNK)
+            rest = await endless.until(LAST_CHUNK)
+            assert b'data: {"error":' in rest
+            assert b"shutting_down" in rest
+            assert await endless.reader.read() == b""
+        async with asyncio.timeout(20):
+            _, log = await gateway.process.communicate()
+        assert gateway.process.returncode == 0
+        assert b"Traceback" not in log
+        assert b"ERROR" not in log
+        await eventually(lambda: not engine.connections)
+
+
+@dataclass(slots=True)
+class Served:
+    """`crossover serve` with one relay backend."""
+
+    folder: Path
+    engine: FakeOpenAI
+    port: int = 0
+    process: asyncio.subprocess.Process = field(init=False)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Served"]:
+        config = self.folder / "crossover.yaml"
+        backends = {"engine": {"kind": "relay", "url": self.engine.url}}
+        config.write_bytes(orjson.dumps({"listen": "127.0.0.1:0", "models": [{"id": MODEL, "backends": backends}]}))
+        command = ("-c", "from gateway.cli import main; main()", "serve", "-c", str(config), "--drain-timeout-s", "1")
+        pipe = asyncio.subprocess.PIPE
+        self.process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe, stderr=pipe)
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(40):
+                line = await self.process.stdout.readline()
+            self.port = int(line.split(b":")[-1].removesuffix(b"/v1\n"))
+            yield self
+        finally:
+            if self.process.returncode is None:
+                self.process.kill()
+                await self.process.communicate()
