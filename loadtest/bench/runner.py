@@ -103,9 +103,9 @@ class Runner:
                 complaint = complaint or "no long prompt was answered"
         except BenchError as exc:
             measurement, complaint = None, str(exc)
-        if not self._settle(gateway):
-            complaint = complaint or "streams went on after their clients had left"
-        record = Record(turn.scenario.name, turn.system, turn.repeat, complaint, measurement)
+        left = self._settle(gateway)
+        extra = {"streams_cut_off": float(left)} if left else {}
+        record = Record(turn.scenario.name, turn.system, turn.repeat, complaint, measurement, extra)
         self.keep(record)
 
     def _measure(self, gateway: Gateway, load: Load) -> Measurement:
@@ -123,12 +123,12 @@ class Runner:
         seat = self.hall.seats.gateway if gateway.system is DIRECT else self.hall.seats.engine
         return run_client(self.client, subject, load, seat)
 
-    def _settle(self, gateway: Gateway) -> bool:
-        """Nothing of this measurement is left for the next. False if the streams had to be cut off."""
-        is_drained = self.mock.drain()
+    def _settle(self, gateway: Gateway) -> int:
+        """Nothing of this measurement is left for the next. How many streams had to be cut off for that."""
+        left = self.mock.drain()
         if gateway.child:
             wait_until_quiet(gateway.child)
-        return is_drained
+        return left
 
 
 def describe(record: Record) -> str:

@@ -1,6 +1,8 @@
 """The mock engine and the load client, built and talking to each other over real sockets."""
 
 import os
+import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +123,19 @@ def test_a_refusal_is_an_error_with_the_servers_words(client: Path, mock: MockEn
 def test_a_stream_that_its_client_leaves_is_given_up(client: Path, mock: MockEngine) -> None:
     mock.set(QUICK)
     measure(client, mock, Load(4, tokens=100_000, warm_s=0.1, window_s=0.2))
-    assert mock.drain()
+    assert mock.drain() == 0
+
+
+def test_a_stream_that_nobody_gives_up_is_cut_off(mock: MockEngine) -> None:
+    mock.set(QUICK)
+    with socket.create_connection(("127.0.0.1", mock.port)) as left_open:
+        body = b'{"max_tokens":100000,"stream":true}'
+        head = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)
+        left_open.sendall(head + body)
+        while not mock.state()["running"]:
+            time.sleep(0.01)
+        assert mock.drain(limit_s=0.1) == 1
+        assert mock.state()["running"] == 0
 
 
 def test_the_id_wire_is_there_and_wants_ids(mock: MockEngine) -> None:

@@ -10,6 +10,7 @@
  *          interval_us  time between two tokens of a stream; 0: as fast as they go
  *          groups       streams step in so many groups spread over the interval, as engines that do not step together
  *          lockstep     1: the next token leaves when the client has acknowledged the one before (needs --acks)
+ *          cut          1: every connection that streams is closed, now
  *          fault        none, drop, swap, repeat, foreign or cut, at every `every`th token of a stream
  *   GET  /bench/state             what is running and what was sent
  *
@@ -322,6 +323,9 @@ static void apply(const char *key, const char *value)
         settings.lockstep = atoi(value) && acks;
     else if (!strcmp(key, "every") && atoi(value) > 0)
         settings.every = (uint32_t)atoi(value);
+    else if (!strcmp(key, "cut") && atoi(value))
+        while (running_count)
+            close_connection(running[running_count - 1]);
     else if (!strcmp(key, "fault"))
         for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++)
             if (!strcmp(value, FAULTS[i]))
