@@ -111,7 +111,8 @@ class Downstream(HttpToolsProtocol):
             self,
             Request(path.decode("ascii"), self.url if query else path, self.headers),
             is_http11=is_http11,
-            keep_alive=is_http11 and self.parser.should_keep_alive(),
+            # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
+            keep_alive=is_http11 and self.parser.should_keep_alive() and not self.parser.should_upgrade(),
         )
         self.headers = []  # what the parser adds from here on are trailers, which are no headers
         before: RequestResponseCycle | None = self.cycle
