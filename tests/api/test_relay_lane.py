@@ -45,10 +45,13 @@ FULL = sized(b'{"error": {"message": "full", "code": 503}}', 503)
 BODY_LIMIT = 64 * 1024 * 1024
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=["direct", "h11"])
 async def relay(request: pytest.FixtureRequest) -> AsyncIterator[RelayStack]:
     async with relaying(request.param) as stack:
         yield stack
+
+
+EVERYWHERE = pytest.mark.parametrize("relay", SERVERS, indirect=True)
 
 
 @pytest.fixture
@@ -73,6 +76,7 @@ async def post(stack: RelayStack, body: bytes | None = None, path: str = "/v1/ch
         return await client.answer()
 
 
+@EVERYWHERE
 async def test_the_official_client_reads_a_stream(relay: RelayStack, openai: AsyncOpenAI) -> None:
     relay.low.answer = saying(STREAM, *map(chunk, EVENTS), LAST_CHUNK, pause_s=0.002)
     stream = await openai.chat.completions.create(model=MODEL, messages=HELLO, stream=True, seed=7)
@@ -87,6 +91,7 @@ async def test_the_official_client_reads_a_stream(relay: RelayStack, openai: Asy
     assert relay.counted("low", "stop")
 
 
+@EVERYWHERE
 async def test_the_official_client_reads_an_answer(relay: RelayStack, openai: AsyncOpenAI) -> None:
     relay.low.answer = saying(sized(COMPLETION))
     completion = await openai.chat.completions.create(model=MODEL, messages=HELLO)
@@ -192,6 +197,7 @@ async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack)
     assert exchange.field(b"x-custom") == [b"1"]
 
 
+@EVERYWHERE
 async def test_a_header_cannot_be_smuggled_in_by_an_engine(relay: RelayStack) -> None:
     """Response splitting: a bare CR or LF within a value would begin a header, or an answer, of its own."""
     for value in (b"a\nset-cookie: b", b"a\rset-cookie: b", b"a\r\n b", b"a\0b", b"a\n\nHTTP/1.1 200 OK\n\n"):
@@ -214,6 +220,7 @@ REFUSALS = {
 }
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
 async def test_what_names_no_model_of_ours_reaches_no_engine(relay: RelayStack, path: str) -> None:
     for body, refusals in REFUSALS.items():
@@ -325,6 +332,7 @@ async def test_a_pinned_request_is_tried_nowhere_else(relay: RelayStack) -> None
     assert (len(relay.low.exchanges), len(relay.high.exchanges)) == (1, 1)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("end", ["closed", "reset", "nonsense"])
 async def test_an_engine_that_goes_away_between_events_is_an_error_event(relay: RelayStack, end: str) -> None:
     async def answer(exchange: Exchange) -> None:
@@ -374,6 +382,7 @@ async def test_an_engine_that_goes_away_in_the_middle_cuts_the_answer(
     assert relay.counted("low", "backend_lost")
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("wire", [b"", STREAM, STREAM + chunk(EVENTS[0]), STREAM + chunk(EVENTS[0])[:50]])
 async def test_a_client_that_leaves_frees_engine_and_lease(relay: RelayStack, wire: bytes) -> None:
     async def answer(exchange: Exchange) -> None:
@@ -402,6 +411,7 @@ async def test_a_client_that_leaves_after_its_answer_leaves_the_engines_connecti
     assert len({id(exchange.writer) for exchange in relay.low.exchanges}) <= 2  # one, and one of a probe's
 
 
+@EVERYWHERE
 async def test_a_client_that_leaves_while_it_sends_its_body_starts_nothing(relay: RelayStack) -> None:
     async with client_of(relay) as client:
         client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
@@ -420,6 +430,7 @@ async def answer_much(exchange: Exchange) -> None:
     await exchange.say(STREAM, *[MUCH] * MANY, LAST_CHUNK)
 
 
+@EVERYWHERE
 async def test_a_slow_client_holds_the_engine_up_and_gets_every_byte(relay: RelayStack) -> None:
     relay.low.answer = answer_much
     async with client_of(relay) as client:
@@ -467,10 +478,10 @@ async def test_a_client_that_stands_still_is_cut_off_and_its_neighbours_go_on(re
     assert relay.counted("low", "cancelled")
 
 
-async def test_a_client_that_reads_a_little_at_a_time_is_not_cut_off(relay: RelayStack) -> None:
+async def test_a_client_that_reads_a_little_at_a_time_is_not_cut_off(direct: RelayStack) -> None:
     """Longer than client_write_timeout_s in all, but never without taking something for so long."""
-    relay.low.answer = answer_much
-    async with client_of(relay) as client:
+    direct.low.answer = answer_much
+    async with client_of(direct) as client:
         client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}))
         for _ in range(20):
             await client.reader.readexactly(300_000)
@@ -514,6 +525,7 @@ async def test_two_hundred_streams_at_once_are_whole_and_in_order(direct: RelayS
     assert direct.high.exchanges, "five in flight are the other engine's"
 
 
+@EVERYWHERE
 async def test_answers_under_way_end_when_the_gateway_gives_up(relay: RelayStack) -> None:
     """Streams by an error event, what has not begun by a 503, a body in its middle by a cut."""
 

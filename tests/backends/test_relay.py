@@ -171,7 +171,7 @@ async def test_an_answer_is_the_same_however_its_reads_are_cut(form: str, takes_
     async with bench_of(at_each_cut(wire, head)) as bench:
         sinks = [
             bench.ask(replace(REQUEST, body=b"%d" % at), takes_chunks=takes_chunks)
-            for at in range(0, len(head) + len(wire), 3)  # the stride shares no factor with any piece's length
+            for at in range(0, len(head) + len(wire), 5)  # the stride shares no factor with any piece's length
         ]
         for sink in sinks:
             await sink.over()
@@ -405,7 +405,7 @@ async def test_an_engine_that_goes_away(phase: str, reset: bool) -> None:
     wire, error, may_append = PHASES[phase]
 
     async def answer(exchange: Exchange) -> None:
-        await exchange.say(wire, pause_s=0.05)
+        await exchange.say(wire, pause_s=0.01)
         (exchange.abort if reset else exchange.close)()
 
     async with bench_of(answer) as bench:
@@ -505,7 +505,7 @@ async def test_an_engine_that_is_held_up_is_not_given_up() -> None:
         sink = bench.ask()
         await sink.heard(chunk(EVENTS[0]))
         sink.call.pause()
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.4)
         assert not sink.is_over
         sink.call.resume()
         assert ((await sink.over()).data, sink.error) == (FRAMED, None)
