@@ -73,16 +73,17 @@ class Hall:
     @contextmanager
     def running(self, found: Found) -> Iterator[Gateway]:
         """Started and answering within the block. Raises BenchError if it does not come to that."""
-        if found.system is DIRECT:
-            yield Gateway(DIRECT, self.engine_port)
+        system = found.system
+        if system.launch is None:
+            yield Gateway(system, self.engine_port)
             return
         [port] = free_ports(1)
-        folder = self.folder / found.system.name
+        folder = self.folder / system.name
         folder.mkdir(parents=True, exist_ok=True)
-        site = Site(found.program, port, self.engine_url, folder, self.tokenizer, found.system.workers)
-        with Child(found.system.launch(site), folder / "log", self.seats.of(found.system.workers)) as child:
-            _wait(found.system, port, child)
-            yield Gateway(found.system, port, child)
+        site = Site(found.program, port, self.engine_url, folder, self.tokenizer, system.workers)
+        with Child(system.launch(site), folder / "log", self.seats.of(system.workers)) as child:
+            _wait(system, port, child)
+            yield Gateway(system, port, child)
 
 
 def _wait(system: System, port: int, child: Child) -> None:

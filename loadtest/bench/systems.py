@@ -46,12 +46,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One gateway. `program` is its command; `packages` are looked for beside that when its version is asked."""
+    """One gateway. `program` is its command; `launch` is None for the mock engine itself, which already runs."""
 
     name: str
     program: str
     install: str
-    launch: Callable[[Site], Launch]
+    launch: Callable[[Site], Launch] | None
     wire: Wire = "text"
     stop: str | None = None
     workers: int = 1
@@ -190,16 +190,15 @@ def _token_lane(site: Site) -> Launch:
     return _crossover(site, {"tokenizer": str(site.tokenizer), "backends": {"a": backend, "b": dict(backend)}})
 
 
-def _direct(site: Site) -> Launch:
-    raise NotImplementedError("the mock engine itself: there is nothing to start")
-
-
-def _pip(package: str) -> str:
+def _pip(package: str, *also: str) -> str:
+    """`also`: what a package needs and does not name."""
     name = package.partition("[")[0].partition("=")[0]
-    return f"python3 -m venv .bench/peers/{name} && .bench/peers/{name}/bin/pip install '{package}'"
+    environment = f".bench/peers/{name}"
+    packages = " ".join((f"'{package}'", *also))
+    return f"python3 -m venv {environment} && {environment}/bin/pip install {packages}"
 
 
-DIRECT = System("direct", "", "", _direct)
+DIRECT = System("direct", "", "", None)
 
 SYSTEMS = {
     system.name: system
@@ -207,7 +206,12 @@ SYSTEMS = {
         DIRECT,
         System("nginx", "nginx", "apt-get install nginx-light", _nginx, version_flag="-v"),
         System("haproxy", "haproxy", "apt-get install haproxy", _haproxy, version_flag="-v"),
-        System("vllm-router", "vllm-router", _pip("vllm-router==0.1.17"), _vllm_router),
+        System(
+            "vllm-router",
+            "vllm-router",
+            _pip("vllm-router==0.1.17", "fastapi", "uvicorn", "aiohttp", "orjson"),
+            _vllm_router,
+        ),
         System("smg", "smg", _pip("smg==1.13.0"), _smg),
         System("litellm", "litellm", _pip("litellm[proxy]==1.109.1"), _litellm),
         System("crossover-relay", "crossover", "make install", _relay_lane),
