@@ -288,7 +288,8 @@ class AsgiOutlet:
             for part in _slices(message):
                 async with asyncio.timeout(self._stall_s):
                     await self._send(part)
-        except (TimeoutError, OSError):  # OSError: what ASGI servers raise for a client that is gone
+        # OSError: what ASGI servers raise for a client that is gone. RuntimeError: uvloop does, through uvicorn.
+        except (TimeoutError, OSError, RuntimeError):
             self.leave()
 
 

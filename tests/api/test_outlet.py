@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import orjson
 import pytest
+from starlette.types import Message
 
 from gateway.settings import LimitSettings
 from tests.api.conftest import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
@@ -351,6 +352,42 @@ async def test_clients_that_come_and_go_leave_nothing(relay: RelayStack) -> None
     await relay.settle()
     await eventually(lambda: not relay.connections())
     assert relay.app.inference._replies == set()
+
+
+async def test_clients_that_leave_are_no_errors_in_the_log(relay: RelayStack, caplog: pytest.LogCaptureFixture) -> None:
+    """Past ASGI and through it, and whatever they had asked for."""
+    for number in range(90):
+        async with client_of(relay) as client:
+            path = ("/v1/models", CHAT, "/v1/other")[number % 3]
+            method, body = ("POST", body_of(number)) if path == CHAT else ("GET", b"")
+            client.stop_reading()
+            client.send(method, path, body)
+            await asyncio.sleep(0.005)
+            client.send(method, path, body)
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+            client.leave()  # with an answer unread: the gateway's next write meets a reset
+    await eventually(lambda: not relay.connections())
+    await relay.settle()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("error", [OSError, RuntimeError])
+async def test_a_server_that_cannot_send_has_lost_its_client(relay: RelayStack, error: type[Exception]) -> None:
+    """uvicorn raises OSError, and lets uvloop's RuntimeError for a closed transport through."""
+    body = body_of(1, stream=True)
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        raise error(message["type"])
+
+    path = {"path": CHAT, "raw_path": CHAT.encode(), "query_string": b""}
+    await relay.app({"type": "http", "method": "POST", "headers": [], **path}, receive, send)
+    await relay.settle()
+    assert relay.counted("low", "stop") or relay.counted("low", "cancelled")
 
 
 async def test_a_stalled_client_is_cut_off_after_its_answer_is_complete(relay: RelayStack) -> None:
