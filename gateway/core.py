@@ -173,8 +173,11 @@ class RelaySink(Protocol):
     @property
     def takes_chunks(self) -> bool: ...
 
-    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool) -> None:
-        """`length` None: not known before the end. `is_framed`: `write` is given HTTP chunks, the last included."""
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool) -> None:
+        """`lines` are header fields as they go on the wire. `length` None: not known before the end.
+
+        `is_framed`: `write` is given HTTP chunks, the last included.
+        """
         ...
 
     def write(self, data: bytes) -> None: ...

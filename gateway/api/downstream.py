@@ -87,11 +87,13 @@ class Downstream(HttpToolsProtocol):
     """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`."""
 
     outlet: DirectOutlet | None = None
+    _known_handler: Handler | None = None
 
     @property
     def _handler(self) -> Handler | None:
-        handler: Handler | None = getattr(self.app, "handler", None)
-        return handler
+        if self._known_handler is None:
+            self._known_handler = getattr(self.app, "handler", None)
+        return self._known_handler
 
     # From the parser.
 

@@ -13,11 +13,10 @@ from typing import Protocol
 
 from starlette.types import Message, Send
 
-from gateway.core import Fields
-
+CRLF = b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 FIELD = b": ".join
-CLOSE = (b"connection", b"close")
+CLOSE = b"connection: close"
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 # All that an engine, or a proxy before it, may say: 520 is in use and in no standard.
 STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
@@ -51,8 +50,11 @@ class Outlet(Protocol):
     @property
     def has_left(self) -> bool: ...
 
-    def begin(self, status: int, fields: Fields, length: int | None = None, *, is_framed: bool = False) -> None:
-        """Status and header fields go out with the first write. `length` None: not known yet."""
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
+        """Status and header, of which `lines` are fields as they go on the wire, leave with the first write.
+
+        `length` None: not known yet.
+        """
         ...
 
     def write(self, data: bytes) -> None: ...
@@ -115,7 +117,7 @@ class DirectOutlet:
     def has_left(self) -> bool:
         return self._turn.has_left
 
-    def begin(self, status: int, fields: Fields, length: int | None = None, *, is_framed: bool = False) -> None:
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
         turn = self._turn
         turn.begun(status)
         if length is not None:
@@ -125,16 +127,13 @@ class DirectOutlet:
             self._is_chunked = not is_framed
             self._is_framed = is_framed
         else:  # HTTP/1.0: the connection's end is the body's
-            framing = b"connection: close"
+            framing = CLOSE
             turn.keep_alive = False
-        lines = [STATUS_LINES[status]]
-        lines += map(FIELD, turn.default_headers)
-        lines += map(FIELD, fields)
-        if status >= 400 and CLOSE in fields:
+        if status >= 400 and CLOSE in lines:
             turn.keep_alive = False
-        elif not turn.keep_alive and framing != b"connection: close":
-            lines.append(b"connection: close")
-        self._head = b"\r\n".join((*lines, framing, b"\r\n"))
+        elif not turn.keep_alive and framing != CLOSE:
+            framing += CRLF + CLOSE
+        self._head = CRLF.join((STATUS_LINES[status], *map(FIELD, turn.default_headers), *lines, framing, CRLF))
 
     def write(self, data: bytes) -> None:
         if self._is_chunked:
@@ -235,8 +234,9 @@ class AsgiOutlet:
         self._is_holding = False
         self.has_left = False
 
-    def begin(self, status: int, fields: Fields, length: int | None = None, *, is_framed: bool = False) -> None:
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
         sized = () if length is None else ((b"content-length", b"%d" % length),)
+        fields = [tuple(line.split(b": ", 1)) for line in CRLF.join(lines).split(CRLF)]
         self._put({"type": "http.response.start", "status": status, "headers": [*fields, *sized]})
 
     def write(self, data: bytes) -> None:

@@ -4,8 +4,7 @@ Bytes come from an attempt (an Answer's frames, or a relayed body) by plain call
 call. Knows no tokens.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from gateway.api.client import ClientLeft
@@ -14,9 +13,10 @@ from gateway.api.outlet import Outlet
 from gateway.core import Fields, Route
 from gateway.errors import GatewayError
 
-JSON = (b"content-type", b"application/json")
+FIELD = b": ".join
+JSON = b"content-type: application/json"
 # no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
-UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+UNBUFFERED = (b"cache-control: no-cache", b"x-accel-buffering: no")
 
 
 OnEnd: TypeAlias = Callable[[Exception | None], None]
@@ -66,7 +66,7 @@ class Reply:
         self._on_end = on_end
 
     def send_json(self, body: bytes, status: int = 200, fields: Fields = ()) -> None:
-        self.begin(status, (JSON, *UNBUFFERED, *fields), len(body))
+        self.begin(status, (JSON, *UNBUFFERED, *map(FIELD, fields)), len(body))
         self.outlet.end(body)
 
     def refuse(self, error: GatewayError) -> None:
@@ -80,9 +80,10 @@ class Reply:
 
     # What an attempt does with it.
 
-    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool = False) -> None:
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
+        """`lines` are header fields as they go on the wire."""
         self.has_begun = True
-        self.outlet.begin(status, (*fields, *self._own_fields()), length, is_framed=is_framed)
+        self.outlet.begin(status, (*lines, self._own_lines()), length, is_framed=is_framed)
 
     def settle(self, error: Exception | None = None) -> None:
         """The attempt is over; the first word counts."""
@@ -116,16 +117,13 @@ class Reply:
         if self.source is not None:
             self.source.resume()
 
-    def _own_fields(self) -> Fields:
-        request_id = (b"x-request-id", self.request_id.encode())
-        if (route := self._route) is None:
-            return (request_id,)
-        # W3C Server Timing, in milliseconds: until the request was handed to the engine, and until this.
-        own, engine = 1000 * (self._started - self.arrived), 1000 * (self._clock() - self._started)
-        timing = f"gateway;dur={own:.2f}, engine;dur={engine:.2f}"
-        return request_id, *_name_route(route), (b"server-timing", timing.encode())
-
-
-@lru_cache(maxsize=4096)
-def _name_route(route: Route) -> Fields:
-    return (b"x-crossover-backend", route.backend.encode()), (b"x-crossover-reason", route.reason.encode())
+    def _own_lines(self) -> bytes:
+        route, started = self._route, self._started
+        if route is None:
+            return f"x-request-id: {self.request_id}".encode()
+        # server-timing is W3C's, in milliseconds: until the request was handed to the engine, and from there to here.
+        return (
+            f"x-request-id: {self.request_id}\r\nx-crossover-backend: {route.backend}\r\n"
+            f"x-crossover-reason: {route.reason}\r\nserver-timing: gateway;dur={1000 * (started - self.arrived):.2f}, "
+            f"engine;dur={1000 * (self._clock() - started):.2f}"
+        ).encode()

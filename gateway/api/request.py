@@ -1,7 +1,5 @@
 """What a client sent beside its body. Knows nothing of HTTP's framing or of OpenAI."""
 
-from contextlib import suppress
-
 from gateway.core import Fields
 
 
@@ -23,6 +21,5 @@ class Request:
     @property
     def length(self) -> int:
         """What content-length says; 0 without one. A nonsensical one is the server's affair."""
-        with suppress(KeyError, ValueError):
-            return int(self._values[b"content-length"])
-        return 0
+        length = self._values.get(b"content-length", b"")
+        return int(length) if length.isdigit() else 0

@@ -69,24 +69,24 @@ class TokenLane:
 class _Way:
     """From an Answer to the reply; the head goes out with the first frames."""
 
-    __slots__ = ("_fields", "_is_stream", "_reply")
+    __slots__ = ("_is_stream", "_lines", "_reply")
 
     def __init__(self, reply: Reply, frames: Frames) -> None:
         self._reply = reply
-        self._fields = ((b"content-type", frames.content_type), *UNBUFFERED)
+        self._lines = (b"content-type: " + frames.content_type, *UNBUFFERED)
         self._is_stream = frames.is_stream
 
     def put(self, frames: bytes) -> None:
         reply = self._reply
         if not reply.has_begun:
-            reply.begin(200, self._fields, None)
+            reply.begin(200, self._lines, None)
             reply.takes_events = self._is_stream
         reply.outlet.write(frames)
 
     def close(self, frames: bytes) -> None:
         reply = self._reply
         if not reply.has_begun:
-            reply.begin(200, self._fields, len(frames))
+            reply.begin(200, self._lines, len(frames))
         reply.outlet.end(frames)
         reply.settle()
 

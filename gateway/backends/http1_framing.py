@@ -13,17 +13,9 @@ CRLF = b"\r\n"
 # From a chunk's size to its length with the two line ends, for usual sizes: quicker than int(), which also takes "0x5".
 USUAL_CHUNKS = {b"%x" % size: size + 4 for size in range(1, 2048)}
 # 101 would switch to a protocol that nobody asked for.
-STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\Z)")
-TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # RFC 9110 5.6.2
-# As engines write them, and in lower case: looking a name up is quicker than checking its characters.
-USUAL_NAMES = {
-    spelling: name
-    for name in (
-        *(b"content-type", b"content-length", b"transfer-encoding", b"connection", b"keep-alive", b"date", b"server"),
-        *(b"cache-control", b"x-accel-buffering", b"x-request-id", b"vary", b"access-control-allow-origin"),
-    )
-    for spelling in (name, name.title())
-}
+STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\r|\Z)")
+# A line that is no field leaves fewer of them than lines.
+FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110 5.6.2: a name is a token
 UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
@@ -94,29 +86,19 @@ def split_head(data: bytes) -> tuple[Head, bytes] | None:
 
 
 def _parse_head(block: bytes) -> Head:
-    status_line, *lines = block.split(b"\r\n")
-    if (found := STATUS_LINE.match(status_line)) is None:
+    if (found := STATUS_LINE.match(block)) is None:
         raise NotHTTP("status line")
+    fields = FIELD.findall(block)
+    lines = block.count(CRLF)
     # A bare CR or LF inside a value would begin a header, or an answer, of its own in what is passed on.
-    if block.count(b"\n") != len(lines) or block.count(b"\r") != len(lines) or b"\0" in block:
-        raise NotHTTP("line ends")
+    if not len(fields) == lines == block.count(b"\n") == block.count(b"\r") or b"\0" in block:
+        raise NotHTTP("header field")
     head = Head(int(found[2]), is_old=found[1] == b"0")
-    fields = head.fields
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        name = (colon and USUAL_NAMES.get(name)) or _read_name(line)
-        value = value.strip()
-        fields.append((name, value))
+    head.fields = fields = [(name.lower(), value.strip()) for name, value in fields]
+    for name, value in fields:
         if name in FRAMING:
             head.note(name, value)
     return head
-
-
-def _read_name(line: bytes) -> bytes:
-    name, colon, _ = line.partition(b":")
-    if not colon or not name or name.translate(None, TOKEN):
-        raise NotHTTP("header field")
-    return name.lower()
 
 
 class Body(Protocol):
@@ -247,6 +229,5 @@ def _before_extension(line: bytes) -> bytes:
 
 
 def _check_trailer(line: bytes) -> None:
-    name, colon, _ = line.partition(b":")
-    if line and (not colon or not name or name.translate(None, TOKEN) or UNSAFE.search(line)):
+    if line and (FIELD.fullmatch(CRLF + line) is None or b"\0" in line):
         raise NotHTTP("trailer")

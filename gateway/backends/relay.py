@@ -208,8 +208,8 @@ class Relayed:
         head = self._head
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
-        fields = _end_to_end(head.fields, NOT_SENT_BACK)
-        self._sink.begin(self.status, fields, head.length, is_framed=self._is_framed)
+        lines = _end_to_end(head.fields, NOT_SENT_BACK)
+        self._sink.begin(self.status, lines, head.length, is_framed=self._is_framed)
         payload = self._payload() if self._is_stream else b""
         held, self._held = self._held, b""
         if held:
@@ -229,7 +229,7 @@ class Relayed:
             return
         self._leave()
         self.status = status
-        self._sink.begin(status, ((b"content-type", b"application/json"),), len(body), is_framed=False)
+        self._sink.begin(status, [b"content-type: application/json"], len(body), is_framed=False)
         self._sink.write(body)
         self._sink.finish()
 
@@ -313,7 +313,7 @@ class RelayServer:
 
     def render(self, request: RelayRequest) -> bytes:
         """The client's request with a head of ours."""
-        lines = [FIELD(field) for field in _end_to_end(request.fields, NOT_SENT_ON)]
+        lines = _end_to_end(request.fields, NOT_SENT_ON)
         own = f"x-request-id: {request.request_id}\r\ncontent-length: {len(request.body)}\r\n\r\n"
         start = b"POST " + request.path + self._own_head
         return b"\r\n".join((start, *lines, own.encode())) + request.body
@@ -327,17 +327,12 @@ class RelayServer:
         return BackendError(f"{self.name} failed")
 
 
-def _end_to_end(fields: Fields, dropped: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """Without `dropped`, and without those that Connection names (RFC 9110 7.6.1)."""
-    kept = []
-    for field in fields:
-        if field[0] not in dropped:
-            kept.append(field)
-        elif field[0] == b"connection" and field[1].lower() not in USUAL_OPTIONS:
-            values = [value for name, value in fields if name == b"connection"]
-            options = {option.strip().lower() for option in b",".join(values).split(b",")}
-            return [field for field in fields if field[0] not in dropped | options]
-    return kept
+def _end_to_end(fields: Fields, dropped: frozenset[bytes]) -> list[bytes]:
+    """The lines of a head without `dropped`, and without the fields that Connection names (RFC 9110 7.6.1)."""
+    for name, value in fields:
+        if name == b"connection" and value.lower() not in USUAL_OPTIONS:
+            dropped |= {option.strip().lower() for option in value.split(b",")}
+    return [FIELD(field) for field in fields if field[0] not in dropped]
 
 
 def _read_count(data: bytes, key: bytes, start: int) -> int:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -56,6 +57,9 @@ class Server(uvicorn.Server):
         # What has been loaded stays; the collector would walk it in every full collection: 0.1 s without a token.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000, 20, 50)  # a request leaves nothing for it to find; young objects die by count
+        # How long a thread that reads a long prompt may keep the loop waiting for the interpreter; 5 ms otherwise.
+        sys.setswitchinterval(0.0005)
         if not self.should_exit:
             self._on_ready()
 

@@ -122,5 +122,5 @@ class Metrics:
         if finished_tokens is None:
             return
         self._tally.observe(pair.e2e, seen.last - started)
-        if finished_tokens > 1:
+        if finished_tokens > 1 and seen.last > seen.first:  # what came in one piece has no time per token
             self._tally.observe(pair.tpot, (seen.last - seen.first) / (finished_tokens - 1))

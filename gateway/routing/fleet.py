@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 
-from gateway.core import Backend, Load, Placeable, Policy, Route, State
+from gateway.core import Backend, Load, Placeable, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
@@ -60,17 +60,26 @@ class Fleet:
 
     def place(self, request: Placeable, avoid: Collection[str]) -> Slot:
         """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`."""
-
-        def choose(in_flight: Mapping[str, int], state: State) -> tuple[Route, State]:
-            loads = self._loads(in_flight, avoid)
-            if request.pin is not None:
-                return self._obey_pin(request.pin, loads), state
-            self._check_ready(loads)
-            return self._policy_of(state).choose(request, loads, state, self._clock())
-
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None
-        return self._ledger.place(choose, steers=not is_measurement)
+        return self._ledger.place(partial(self._choose, request, avoid), steers=not is_measurement)
+
+    def _choose(
+        self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
+    ) -> tuple[Route, State]:
+        is_any_ready = False
+        loads = {}
+        for name, health in self.healths.items():
+            is_ready = health.is_ready and name not in avoid
+            is_any_ready = is_any_ready or is_ready
+            loads[name] = Load(in_flight[name], is_ready)
+        if request.pin is not None:
+            return self._obey_pin(request.pin, loads), state
+        if not is_any_ready:
+            raise BackendUnavailable(f"no backend of model {self.model} is ready")
+        if state.version != self._version:
+            self._follow(self._ledger.text())
+        return self._policy.choose(request, loads, state, self._clock())
 
     def set_policy(self, change: PolicyChange) -> None:
         """In force for the next lease of any worker; what is in flight stays where it is.
@@ -118,16 +127,6 @@ class Fleet:
         self._version = self._history[-1].version
         self._policy = make_policy(self._history[-1].policy, self.backends)
 
-    def _policy_of(self, state: State) -> Policy:
-        if state.version != self._version:
-            self._follow(self._ledger.text())
-        return self._policy
-
-    def _loads(self, in_flight: Mapping[str, int], avoid: Collection[str]) -> dict[str, Load]:
-        return {
-            name: load(in_flight[name], health.is_ready and name not in avoid) for name, health in self.healths.items()
-        }
-
     def _obey_pin(self, pin: str, loads: Mapping[str, Load]) -> Route:
         if pin not in loads:
             known = ", ".join(loads)
@@ -138,12 +137,6 @@ class Fleet:
         if not loads[pin].is_ready:
             raise BackendUnavailable(f"backend {pin}, asked for by x-crossover-pin, is not ready")
         return Route(pin, "pin")
-
-    def _check_ready(self, loads: Mapping[str, Load]) -> None:
-        for one in loads.values():
-            if one.is_ready:
-                return
-        raise BackendUnavailable(f"no backend of model {self.model} is ready")
 
     def _check_change(self, change: PolicyChange) -> None:
         if self._history[-1].policy is None:

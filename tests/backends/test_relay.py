@@ -1,7 +1,7 @@
 """The relay lane's server side: an engine that speaks OpenAI's API, heard byte for byte over a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -44,6 +44,11 @@ EVENTS = (event("Par"), event("is"), event(None, "stop"), usage_event(7, 3), DON
 FRAMED = chunked(*EVENTS)
 
 
+def _split(line: bytes) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(b": ")
+    return name, value
+
+
 class RecordingRelaySink:
     """core.RelaySink that writes down what it hears, and every breach of the contract it was promised."""
 
@@ -60,9 +65,10 @@ class RecordingRelaySink:
         self.is_over = False
         self.breaches: list[str] = []
 
-    def begin(self, status: int, fields: Fields, length: int | None, *, is_framed: bool) -> None:
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool) -> None:
         self._check("begin", has_begun=False)
-        self.status, self.fields, self.length, self.is_framed = status, fields, length, is_framed
+        self.status, self.length, self.is_framed = status, length, is_framed
+        self.fields = tuple(_split(line) for line in lines)
 
     def write(self, data: bytes) -> None:
         self._check("write", has_begun=True)
