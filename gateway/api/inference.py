@@ -120,17 +120,16 @@ class Inference:
     def _begin(self, turn: Turn, raw: bytes, reply: Reply) -> None:
         try:
             work = self._understand(turn.request, raw, reply)
+            if isinstance(work, RelayRequest):
+                Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
+            else:
+                turn.spawn(self._answer(turn.request, raw, reply, work))
         except GatewayError as error:
             self._end(reply, error)
         # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
         except Exception:
             logger.exception("request %s failed", reply.request_id)
             self._end(reply, InternalError(OUR_FAULT))
-        else:
-            if isinstance(work, RelayRequest):
-                Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
-            else:
-                turn.spawn(self._answer(turn.request, raw, reply, work))
 
     async def _answer(self, request: Request, raw: bytes, reply: Reply, work: Work | None = None) -> None:
         """In a task, because it takes time to understand, or to wait, or an ASGI server waits for it."""

@@ -78,7 +78,11 @@ class Relaying:
             self._on_end(error)
             return
         reply.open(route, self._ended)
-        self._call = reply.source = self._backends[route.backend].relay(request, self)
+        try:
+            self._call = reply.source = self._backends[route.backend].relay(request, self)
+        except BaseException:
+            lease.close()
+            raise
         if reply.is_held_up:  # by an answer before this one, which the client has yet to take
             self._call.pause()
 

@@ -23,7 +23,7 @@ from engines.reference.sampling import SamplingParams as ReferenceParams
 from engines.reference.training.world import Conversation, conversation
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
-from gateway.core import Backend, FinishReason, GenerateRequest, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend
 from gateway.errors import GatewayError
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
@@ -57,7 +57,7 @@ class Generated:
 
 
 @asynccontextmanager
-async def both_backends(stack: Launched) -> AsyncIterator[tuple[Backend, Backend]]:
+async def both_backends(stack: Launched) -> AsyncIterator[tuple[TokenBackend, TokenBackend]]:
     urls = stack.stack.backends
     async with AsyncExitStack() as exits:
         triton = TritonBackend(TritonSettings(name="triton", url=str(urls["triton"]["url"])))
@@ -68,7 +68,7 @@ async def both_backends(stack: Launched) -> AsyncIterator[tuple[Backend, Backend
         yield triton, vllm
 
 
-async def generate(backend: Backend, request: GenerateRequest) -> Generated:
+async def generate(backend: TokenBackend, request: GenerateRequest) -> Generated:
     recorder = Recorder()
     call = backend.start(request, recorder)
     try:
