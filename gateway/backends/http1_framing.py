@@ -163,6 +163,15 @@ class Chunked:
         self.ends_with_connection = False
 
     def feed(self, data: bytes, payload: list[bytes]) -> int:
+        if not (self._left or self._line or self._has_ended):
+            # A read that is one whole chunk, as nearly all are that bring a token.
+            start = data.find(CRLF) + 2
+            if start + USUAL_CHUNKS.get(data[: start - 2], 0) - 2 == len(data) and data.endswith(CRLF):
+                payload.append(data[start:-2])
+                return len(data)
+        return self._feed(data, payload)
+
+    def _feed(self, data: bytes, payload: list[bytes]) -> int:
         before = len(self._line)
         if before:
             data, self._line = self._line + data, b""

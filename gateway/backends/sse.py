@@ -19,6 +19,9 @@ class EventStream:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events that `data` completed, in order; events without a data field are left out."""
+        is_one_event = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
+        if is_one_event and not self._rest and not self._ended_in_cr and b"\r" not in data:
+            return [data[6:-2]]
         blocks = (self._rest + self._with_line_feeds(data)).split(b"\n\n")
         self._rest = blocks.pop()
         if len(self._rest) > MAX_EVENT_BYTES:
