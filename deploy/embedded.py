@@ -3,14 +3,20 @@
 In: a pace, or none. Out: a Stack. Starts nothing itself.
 """
 
+import math
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from deploy.ports import LOCALHOST, find_free, listens
 from deploy.probes import answers
 from deploy.processes import Process
 from deploy.stacks import WEIGHTS, Stack, backends
 from engines.reference.curve import load_curve, true_crossing
+
+CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
+HELD = 0.95  # of a pace: as good as all of it; an idle machine gives 0.98 and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,20 @@ class Pace:
         """Requests in flight at which the paced pair truly crosses; the same at every time scale."""
         return true_crossing(load_curve("trtllm"), load_curve("vllm"), self.answer_tokens)
 
+    def throughput(self, backend: str, level: int) -> float:
+        """Tokens per second that the engine of `backend` gives at `level` requests in flight if it holds this pace."""
+        curve = load_curve(CURVES[backend]).scaled(self.time_scale, self.answer_tokens)
+        return curve.throughput(level, self.answer_tokens)
+
+    def least_held(self, cells: Iterable[Mapping[str, Any]]) -> tuple[float, Mapping[str, Any]]:
+        """The cell of a calibration that fell furthest behind, and its share of what the pace asks for.
+
+        Only of levels up to the first beyond the crossing, which are those that place it.
+        """
+        last = 2 ** math.ceil(math.log2(self.crossing))
+        shares = [(cell["throughput"] / self.throughput(cell["backend"], cell["level"]), cell) for cell in cells]
+        return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
+
     def options(self, curve: str) -> tuple[str, ...]:
         return ("--curve", curve, "--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
 
@@ -37,8 +57,8 @@ def embedded(pace: Pace | None = None) -> Stack:
     triton = _serve("kserve", "--grpc-port", str(grpc), "--metrics-port", str(metrics))
     vllm = _serve("vllm_http", "--port", str(http))
     if pace:
-        triton += pace.options("trtllm")
-        vllm += pace.options("vllm")
+        triton += pace.options(CURVES["triton"])
+        vllm += pace.options(CURVES["vllm"])
     return Stack(
         name="embedded",
         engines=(

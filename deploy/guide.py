@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from deploy.embedded import Pace
+from deploy.embedded import HELD, Pace
 from deploy.stacks import MODEL, crossover_script
 
 QUESTION = "What is the capital of France?"
@@ -49,6 +49,12 @@ def print_true_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: 
     if measured := result["crossover"]["throughput"]["point"]:
         line += f"; measured {measured:.1f}, {measured / pace.crossing - 1:+.0%}"
     click.echo(line)
+    share, cell = pace.least_held(result["cells"])
+    if share < HELD:
+        click.echo(
+            f"           this machine could not hold that pace: {cell['backend']} gave {share:.0%} of it at {cell['level']} in "
+            "flight, so what was measured is the machine"
+        )
 
 
 def print_usage(url: str) -> None:

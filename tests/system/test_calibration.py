@@ -12,14 +12,15 @@ from typing import Any
 import openai
 import pytest
 
-from deploy.embedded import Pace
+from deploy.embedded import HELD, Pace
 from deploy.launch import Launched
 from deploy.ports import find_free
 from deploy.probes import read_json
 from deploy.stacks import MODEL, crossover_script
 from tests.deploy.demo_process import Demo
 
-TRUE_CROSSING = Pace(10, 32).crossing  # of the demo's default options
+PACE = Pace(10, 32)  # the demo's default options
+TRUE_CROSSING = PACE.crossing
 LEVELS = (2, 32)
 
 
@@ -50,6 +51,11 @@ def status_of(result: dict[str, Any], name: str) -> str:
     return next(str(check["status"]) for check in result["checks"] if check["name"] == name)
 
 
+def is_telling(result: dict[str, Any]) -> bool:
+    """Whether a measured crossing can be that of the pace: no other program took the machine, and it kept up itself."""
+    return status_of(result, "quiet machine") == "passed" and PACE.least_held(result["cells"])[0] >= HELD
+
+
 def ask(url: str, question: str) -> str | None:
     with openai.OpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0) as client:
         messages: list[Any] = [{"role": "user", "content": question}]  # Any: the client's union of message types
@@ -64,13 +70,15 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     start_calibrated: Callable[[str], CalibratedDemo],
 ) -> None:
     demo = start_calibrated("first")
-    if status_of(demo.result, "quiet machine") != "passed":  # by its own account other programs took the machine
+    if not is_telling(demo.result):
         assert demo.process.end() == 0
         demo = start_calibrated("second")
-    if status_of(demo.result, "quiet machine") != "passed":
+    if not is_telling(demo.result):
         assert ask(demo.url, "What is the capital of France?") == "The capital of France is Paris."
         assert demo.process.end() == 0
-        pytest.skip("twice other programs took the machine, and the run said that its figures are not to be trusted")
+        pytest.skip(
+            f"this machine is too slow or too busy: the engines held {PACE.least_held(demo.result['cells'])[0]:.0%} of their pace"
+        )
     crossover = demo.result["crossover"]["throughput"]
     assert crossover["verdict"] == "crossing"
     assert 32 < TRUE_CROSSING < 64
