@@ -51,10 +51,8 @@ def print_true_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: 
     click.echo(line)
     share, cell = pace.least_held(result["cells"])
     if share < HELD:
-        click.echo(
-            f"           this machine could not hold that pace: {cell['backend']} gave {share:.0%} of it at {cell['level']} in "
-            "flight, so what was measured is the machine"
-        )
+        slowest = f"{cell['backend']} gave {share:.0%} of it at {cell['level']} in flight"
+        click.echo(f"           this machine could not hold that pace: {slowest}, so what was measured is the machine")
 
 
 def print_usage(url: str) -> None:

@@ -76,9 +76,8 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     if not is_telling(demo.result):
         assert ask(demo.url, "What is the capital of France?") == "The capital of France is Paris."
         assert demo.process.end() == 0
-        pytest.skip(
-            f"this machine is too slow or too busy: the engines held {PACE.least_held(demo.result['cells'])[0]:.0%} of their pace"
-        )
+        share, _ = PACE.least_held(demo.result["cells"])
+        pytest.skip(f"this machine is too slow or too busy: the engines held {share:.0%} of their pace")
     crossover = demo.result["crossover"]["throughput"]
     assert crossover["verdict"] == "crossing"
     assert 32 < TRUE_CROSSING < 64
