@@ -166,10 +166,12 @@ class Ledger:
         with self._lock:
             self._read_state()
             cells = self._cells.items()
+            # Each word once: places are given back without the lock, and all sums must be of the same moment's words.
+            in_flight = {name: tuple(cell.in_flight) for name, cell in cells}
             return Snapshot(
-                in_flight={name: sum(cell.in_flight) for name, cell in cells},
+                in_flight={name: sum(words) for name, words in in_flight.items()},
                 steering={name: sum(cell.steering) for name, cell in cells},
-                workers=tuple(map(sum, zip(*(cell.in_flight for cell in self._cells.values()), strict=True))),
+                workers=tuple(map(sum, zip(*in_flight.values(), strict=True))),
                 doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
                 state=self._state,
                 switches=self._record[SWITCHES],
