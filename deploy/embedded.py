@@ -16,7 +16,8 @@ from deploy.stacks import WEIGHTS, Stack, backends
 from engines.reference.curve import load_curve, true_crossing
 
 CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
-HELD = 0.95  # of a pace: as good as all of it; an idle machine gives 0.98 and more
+# Of a pace, as good as all of it: an idle machine gives 0.98 and more, and 3 % less of one engine move the crossing by 15 %.
+HELD = 0.97
 
 
 @dataclass(frozen=True, slots=True)
