@@ -16,8 +16,8 @@ from deploy.stacks import WEIGHTS, Stack, backends
 from engines.reference.curve import load_curve, true_crossing
 
 CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
-# Of a pace, as good as all of it. An idle machine gives 0.98 and more; the curves are so close that 3 % less of one engine
-# move the crossing by some 15 %.
+# Of a pace, as good as all of it. An idle machine gives 0.98 and more; the curves run so close that 3 % less of one
+# engine move the crossing by some 15 %.
 HELD = 0.97
 
 
