@@ -80,7 +80,8 @@ class Relaying:
         reply.open(route, self._ended)
         try:
             self._call = reply.source = self._backends[route.backend].relay(request, self)
-        except BaseException:
+        except BaseException:  # a fault of ours: no call will ever end that gives the place back
+            reply.close()
             lease.close()
             raise
         if reply.is_held_up:  # by an answer before this one, which the client has yet to take
