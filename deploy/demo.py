@@ -36,7 +36,7 @@ CALIBRATED = (0, 4)
 @click.option(
     "--time-scale",
     type=click.FloatRange(1.0, 1000.0),
-    default=10.0,
+    default=16.0,
     show_default=True,
     help="How many times slower than the measured pair the embedded engines are.",
 )
