@@ -5,8 +5,10 @@ why an answer ends.
 """
 
 from codecs import utf_8_decode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sized
+from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -20,9 +22,29 @@ _CONTEXT = 4  # prompt tokens that decide whether an answer's first token keeps 
 
 
 class Detokenizer(Protocol):
+    """`whole`: what ids show by themselves while nothing is `pending`; whoever looks there need not feed them."""
+
+    @property
+    def whole(self) -> Mapping[int, str]: ...
+
+    @property
+    def pending(self) -> Sized: ...
+
     def feed(self, token_id: int) -> str: ...
 
     def flush(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What byte-level tokens show: `whole` characters, or bytes that are `parts` of some; other ids show nothing."""
+
+    whole: Mapping[int, str]
+    parts: Mapping[int, bytes]
+
+    def spell(self, token_id: int) -> bytes:
+        part = self.parts.get(token_id)
+        return self.whole.get(token_id, "").encode() if part is None else part
 
 
 class ByteDetokenizer:
@@ -32,22 +54,22 @@ class ByteDetokenizer:
     special tokens (58 us a token in one of 4,000; ignore_eos makes such runs), and its pending ids cannot be read.
     """
 
-    __slots__ = ("_pending", "_spelling")
+    __slots__ = ("_spelling", "pending", "whole")
 
-    def __init__(self, spelling: Mapping[int, bytes]) -> None:
-        """`spelling` gives b"" for ids it does not hold."""
+    def __init__(self, spelling: Spelling) -> None:
         self._spelling = spelling
-        self._pending = b""
+        self.whole = spelling.whole
+        self.pending = b""
 
     def feed(self, token_id: int) -> str:
-        unread = self._pending + self._spelling[token_id]
+        unread = self.pending + self._spelling.spell(token_id)
         text, consumed = utf_8_decode(unread, "replace", False)
-        self._pending = unread[consumed:]
+        self.pending = unread[consumed:]
         return text
 
     def flush(self) -> str:
-        text, _ = utf_8_decode(self._pending, "replace", True)
-        self._pending = b""
+        text, _ = utf_8_decode(self.pending, "replace", True)
+        self.pending = b""
         return text
 
 
@@ -59,33 +81,35 @@ class WindowDetokenizer:
     characters already shown, where a decode of the whole run would turn them into U+FFFD as well.
     """
 
-    __slots__ = ("_context", "_context_text", "_pending", "_showable", "_tokenizer")
+    whole: Mapping[int, str] = MappingProxyType({})  # a token's text depends on those before it
+
+    __slots__ = ("_context", "_context_text", "_showable", "_tokenizer", "pending")
 
     def __init__(self, tokenizer: Tokenizer, showable: Collection[int], prompt: Iterable[int]) -> None:
         """`showable`: the vocabulary without special tokens. `prompt`: its ids, the last one first."""
         self._tokenizer = tokenizer
         self._showable = showable
-        self._pending: list[int] = []
+        self.pending: list[int] = []
         self._keep_context([*islice((i for i in prompt if i in showable), _CONTEXT)][::-1])
 
     def feed(self, token_id: int) -> str:
         if token_id not in self._showable:
             return ""
-        self._pending.append(token_id)
-        text = self._tokenizer.decode(self._context + self._pending)
-        if text.endswith(REPLACEMENT) and len(self._pending) < _MOST_PENDING:
+        self.pending.append(token_id)
+        text = self._tokenizer.decode(self._context + self.pending)
+        if text.endswith(REPLACEMENT) and len(self.pending) < _MOST_PENDING:
             return ""
         return self._take(text)
 
     def flush(self) -> str:
-        return self._take(self._tokenizer.decode(self._context + self._pending)) if self._pending else ""
+        return self._take(self._tokenizer.decode(self._context + self.pending)) if self.pending else ""
 
     def _take(self, text: str) -> str:
         """The pending ids' part of `text`, which is the context's and theirs; they become the context."""
         is_extension = text.startswith(self._context_text)
-        new = text[len(self._context_text) :] if is_extension else self._tokenizer.decode(self._pending)
-        self._keep_context(self._pending)
-        self._pending = []
+        new = text[len(self._context_text) :] if is_extension else self._tokenizer.decode(self.pending)
+        self._keep_context(self.pending)
+        self.pending = []
         return new
 
     def _keep_context(self, token_ids: list[int]) -> None:

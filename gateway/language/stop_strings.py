@@ -10,15 +10,20 @@ _depth = attrgetter("depth")
 
 
 class StopMatcher:
-    """Searches one answer. The match that ends first wins; of those that end together, the one listed first."""
+    """Searches one answer. The match that ends first wins; of those that end together, the one listed first.
 
-    __slots__ = ("_holder", "_searches", "_starts", "matched")
+    While nothing is `held`, text without any of `starts` goes through as it is, and need not be fed.
+    """
+
+    __slots__ = ("_holder", "_searches", "held", "matched", "starts")
 
     def __init__(self, stop: Sequence[str]) -> None:
-        """`stop`: at least one string, none of them empty."""
+        """`stop`: strings, none of them empty; there may be none."""
         self._searches = [_Search(string) for string in stop]
-        self._holder = self._searches[0]
-        self._starts = frozenset(string[0] for string in stop)
+        self._holder = self._searches[0] if stop else _Search("")
+        self.starts = frozenset(string[0] for string in stop)
+        self.held = 0
+        """How many characters at the end of the text may yet become a stop string."""
         self.matched: str | None = None
 
     def feed(self, text: str, *, may_match: bool = True) -> str:
@@ -28,8 +33,8 @@ class StopMatcher:
         """
         if self.matched is not None:
             return ""
-        prefix, held = self._holder.string, self._holder.depth
-        if not held and self._starts.isdisjoint(text):
+        prefix, held = self._holder.string, self.held
+        if not held and self.starts.isdisjoint(text):
             return text
         # What is held back is a prefix of its holder's string, so its length is all there is to keep.
         ends = [search.advance(text, may_match) for search in self._searches]
@@ -39,15 +44,17 @@ class StopMatcher:
             certain = held + end - len(self.matched)
         else:
             self._holder = max(self._searches, key=_depth)
-            certain = held + len(text) - self._holder.depth
+            self.held = self._holder.depth
+            certain = held + len(text) - self.held
         return prefix[:certain] if certain <= held else prefix[:held] + text[: certain - held]
 
     def flush(self) -> str:
         """What was held back, once no more text can come; "" after a match."""
-        held = "" if self.matched is not None else self._holder.string[: self._holder.depth]
+        text = "" if self.matched is not None else self._holder.string[: self.held]
+        self.held = 0
         for search in self._searches:
             search.depth = 0
-        return held
+        return text
 
 
 class _Search:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tokenizers import Tokenizer
 
-from gateway.language.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
+from gateway.language.detokenizer import ByteDetokenizer, Detokenizer, Spelling, WindowDetokenizer
 
 
 class Vocabulary:
@@ -20,7 +20,7 @@ class Vocabulary:
         self.longest_token = max(map(len, vocabulary))
         self._tokenizer = tokenizer
         self._shown = _shown_tokens(tokenizer)
-        self._spelling = _Spelling.of(self._shown) if _is_byte_level(tokenizer) else None
+        self._spelling = _spelling_of(self._shown) if _is_byte_level(tokenizer) else None
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
         """A fresh one for an answer to `prompt`."""
@@ -29,16 +29,17 @@ class Vocabulary:
         return WindowDetokenizer(self._tokenizer, self._shown, reversed(prompt))
 
 
-class _Spelling(dict[int, bytes]):
-    """The bytes of every byte-level token that shows text; ids that it does not hold show none."""
-
-    @classmethod
-    def of(cls, tokens: Mapping[int, str]) -> "_Spelling":
-        alphabet = _byte_alphabet()
-        return cls((token_id, _spell(token, alphabet)) for token_id, token in tokens.items())
-
-    def __missing__(self, token_id: int) -> bytes:
-        return b""
+def _spelling_of(tokens: Mapping[int, str]) -> Spelling:
+    alphabet = _byte_alphabet()
+    whole: dict[int, str] = {}
+    parts: dict[int, bytes] = {}
+    for token_id, token in tokens.items():
+        spelt = _spell(token, alphabet)
+        try:
+            whole[token_id] = spelt.decode()
+        except UnicodeDecodeError:
+            parts[token_id] = spelt
+    return Spelling(whole, parts)
 
 
 def _spell(token: str, alphabet: Mapping[str, int]) -> bytes:

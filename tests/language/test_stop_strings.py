@@ -47,6 +47,7 @@ def longest_promise(stop: Sequence[str], text: str) -> int:
         (["\n\n", "\nUser:"], "hi\nUser\n\nUser:", "hi\nUser"),
         (["\U0001f6d1"], "go \U0001f6d1 on", "go "),
         (["."], "one. two.", "one"),
+        ([], "nothing to look for", "nothing to look for"),
     ],
 )
 def test_text_is_cut_before_the_stop_string_wherever_it_is_split(stop: list[str], text: str, expected: str) -> None:
@@ -76,6 +77,21 @@ def test_no_more_is_held_back_than_may_become_a_stop_string(rng: random.Random) 
             if matcher.matched is not None:
                 break
             assert seen == text[: len(text) - longest_promise(stop, text)]
+
+
+def test_nothing_is_held_where_no_stop_string_begins(rng: random.Random) -> None:
+    """What a caller may rely on who does not feed text without any of `starts` while nothing is held."""
+    for _ in range(1_000):
+        stop = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(rng.randint(0, 3))]
+        matcher, text = StopMatcher(stop), ""
+        for character in rng.choices("abc", k=20):
+            text += character
+            if matcher.held or not matcher.starts.isdisjoint(character):
+                matcher.feed(character)
+            assert matcher.matched == first_match(stop, text)[1]
+            if matcher.matched is not None:
+                break
+            assert matcher.held == (longest_promise(stop, text) if stop else 0)
 
 
 def test_passed_matches_are_shown_and_hold_nothing_back() -> None:
