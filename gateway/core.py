@@ -1,17 +1,16 @@
 """The nouns that cross the gateway's doors, and the protocols of its seams.
 
 A request changes type at every door: OpenAI JSON -> GenerateRequest -> Lease -> token ids -> text -> frames -> bytes.
-Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy.
+Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and what a header is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from gateway.errors import GatewayError
-
-Fields: TypeAlias = Sequence[tuple[bytes, bytes]]  # HTTP header fields, names in lower case
+from gateway.header import Lines
 
 
 class FinishReason(StrEnum):
@@ -151,13 +150,13 @@ class TokenBackend(Backend, Protocol):
 class RelayRequest:
     """A client's request as it came, for a server that speaks OpenAI's API itself; `path` has the query string.
 
-    `fields`: the header fields that go on with it. `pin` and `run` as in GenerateRequest.
+    `lines`: the header fields that go on with it. `pin` and `run` as in GenerateRequest.
     """
 
     request_id: str
     model: str
     path: bytes
-    fields: Fields
+    lines: Lines
     body: bytes
     pin: str | None = None
     run: str | None = None

@@ -32,7 +32,7 @@ class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
         path, query = scope["raw_path"], scope["query_string"]
         self.method: str = scope["method"]
-        self.request = Request(scope["path"], path + b"?" + query if query else path, scope["headers"])
+        self.request = Request(scope["path"], path + b"?" + query if query else path, tuple(scope["headers"]))
         self._receive = receive
         self._send = send
         self._limits = limits

@@ -1,9 +1,11 @@
 """uvicorn's HTTP protocol, which hands generation requests to the gateway without a detour by ASGI.
 
 uvicorn parses, keeps connections alive, pipelines and shuts down as for any request; only what it would make of one,
-a scope, a task and messages in both directions, is left out for those that a Handler takes. Bytes in, Turns out.
+a scope, a task and messages in both directions, is left out for those that a Handler takes, and of a usual request
+also its parser. Bytes in, Turns out.
 """
 
+import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ from uvicorn.protocols.utils import get_path_with_query_string
 
 from gateway.api.errors import BodyTooLarge
 from gateway.api.outlet import DirectOutlet
-from gateway.api.request import Request
+from gateway.api.request import Request, read_usual
 from gateway.errors import GatewayError
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -47,11 +49,11 @@ class Turn:
     disconnected = False
     more_body = True
     is_queued = False  # behind another request of its connection
+    body: bytes | bytearray = b""
     error: GatewayError | None = None
 
     def __init__(self, downstream: "Downstream", request: Request, *, is_http11: bool, keep_alive: bool) -> None:
         self.request = request
-        self.body = bytearray()
         self.transport = downstream.transport
         self.keep_alive = keep_alive
         self.is_http11 = is_http11
@@ -87,17 +89,62 @@ class Downstream(HttpToolsProtocol):
     """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`."""
 
     outlet: DirectOutlet | None = None
-    _known_handler: Handler | None = None
+    _handler: Handler | None = None
+    _is_parsing = False  # uvicorn's parser is inside a message
+    _missing = 0  # bytes of the body of a usual request
+    _is_heard = False  # since the last answer was complete
+    _idle_since = 0.0  # on the loop's clock
 
-    @property
-    def _handler(self) -> Handler | None:
-        if self._known_handler is None:
-            self._known_handler = getattr(self.app, "handler", None)
-        return self._known_handler
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
+        super().connection_made(transport)
+        self._handler = getattr(self.app, "handler", None)
+
+    # A usual request, without the parser.
+
+    def data_received(self, data: bytes) -> None:
+        self._is_heard = True
+        if self._missing:
+            self._read_body(data)
+        elif self._is_parsing or not self._begin_usual(data):
+            super().data_received(data)
+
+    def _begin_usual(self, data: bytes) -> bool:
+        """Whether `data` is the start of a request of its own, and a usual one."""
+        before: RequestResponseCycle | None = self.cycle
+        if (before is not None and not before.response_complete) or (handler := self._handler) is None:
+            return False
+        if (usual := read_usual(data)) is None:
+            return False
+        request, length, start = usual
+        # More than one message in a read is the pipeline's affair.
+        if request.target not in handler.takes or length > handler.max_body_bytes or len(data) > start + length:
+            return False
+        turn = Turn(self, request, is_http11=True, keep_alive=True)
+        self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        turn.body = data[start:]
+        self._missing = length - len(turn.body)
+        if not self._missing:
+            turn.more_body = False
+            handler.take(turn)
+        return True
+
+    def _read_body(self, data: bytes) -> None:
+        turn: object = self.cycle
+        assert isinstance(turn, Turn)  # or nothing would be missing
+        body, rest = data[: self._missing], data[self._missing :]
+        turn.body = bytearray(turn.body) if isinstance(turn.body, bytes) else turn.body
+        turn.body += body
+        self._missing -= len(body)
+        if not self._missing:
+            turn.more_body = False
+            self._hand_over(turn)
+        if rest:
+            super().data_received(rest)
 
     # From the parser.
 
     def on_message_begin(self) -> None:
+        self._is_parsing = True
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -111,11 +158,12 @@ class Downstream(HttpToolsProtocol):
         is_http11 = self.parser.get_http_version() == "1.1"
         turn = Turn(
             self,
-            Request(path.decode("ascii"), self.url if query else path, self.headers),
+            Request(path.decode("ascii"), self.url if query else path, tuple(self.headers)),
             is_http11=is_http11,
             # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
             keep_alive=is_http11 and self.parser.should_keep_alive() and not self.parser.should_upgrade(),
         )
+        turn.body = bytearray()
         self.headers = []  # what the parser adds from here on are trailers, which are no headers
         before: RequestResponseCycle | None = self.cycle
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
@@ -138,6 +186,7 @@ class Downstream(HttpToolsProtocol):
                 self._refuse_body(turn, handler)
 
     def on_message_complete(self) -> None:
+        self._is_parsing = False
         turn: object = self.cycle
         if not isinstance(turn, Turn):
             super().on_message_complete()
@@ -163,12 +212,34 @@ class Downstream(HttpToolsProtocol):
         if self.outlet is not None:
             self.outlet.resumed()
 
+    def on_response_complete(self) -> None:
+        """As uvicorn's, but that a timer is not made anew for each answer: one that is early looks again later."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        self._is_heard = False
+        self._idle_since = self.loop.time()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.timeout_keep_alive_task is None:
+            self._watch_for(self.timeout_keep_alive)
+
     def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if self._is_heard:
+            return  # the end of what is under way will watch again
+        if left > 0:
+            self._watch_for(left)
         # Closing waits until the client has taken what is buffered, and one that has stood still since never will.
-        if self.transport.get_write_buffer_size():
+        elif self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
+
+    def _watch_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     # For turns.
 
@@ -206,7 +277,7 @@ class Downstream(HttpToolsProtocol):
 
     def _refuse_body(self, turn: Turn, handler: Handler) -> None:
         turn.error = BodyTooLarge(f"The body is larger than {handler.max_body_bytes} bytes.")
-        turn.body.clear()
+        turn.body = b""
         turn.more_body = False
         self._hand_over(turn)
 

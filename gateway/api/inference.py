@@ -63,6 +63,7 @@ class Inference:
         self._lanes = lanes
         self._models = models
         self._desk = desk
+        self._clock = desk.metrics.clock
         self._limits = settings.limits
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
@@ -74,7 +75,7 @@ class Inference:
         reply = self._make_reply()
         reply.outlet = outlet = DirectOutlet(turn, reply, self._limits.client_write_timeout_s)
         turn.attach(outlet)
-        raw, turn.body = bytes(turn.body), bytearray()
+        raw, turn.body = bytes(turn.body), b""
         if turn.error is not None:
             self._end(reply, turn.error)
         elif len(raw) > INLINE_BODY_BYTES:
@@ -105,7 +106,7 @@ class Inference:
             reply.give_up(ShuttingDown("The gateway is shutting down."))
 
     def _make_reply(self) -> Reply:
-        reply = Reply(self._ids.mint(), self._desk.metrics.clock)
+        reply = Reply(self._ids.mint(), self._clock)
         self._replies.add(reply)
         return reply
 
@@ -162,10 +163,12 @@ class Inference:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
         document = parse_json(raw)
         lane = self._lanes.get(str(document.get("model")))
-        pin, run = read_pin(request, self._operator_key), read_run(request)
+        pin = run = None
+        if request.has_own:
+            pin, run = read_pin(request, self._operator_key), read_run(request)
         if isinstance(lane, RelayLane):
             model = read_model(document)
-            return RelayRequest(reply.request_id, model, request.target, request.fields, raw, pin, run)
+            return RelayRequest(reply.request_id, model, request.target, request.lines, raw, pin, run)
         if request.path in RELAYED_ONLY:
             raise _not_served(request.path, read_model(document), lane)
         body = parse_body(BODIES[request.path], document)

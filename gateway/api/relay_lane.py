@@ -71,12 +71,12 @@ class Relaying:
         if reply.outlet.has_left:
             self._on_end(ClientLeft())
             return
-        self._lease = lease = self._desk.router.lease(request, self._avoid)
         try:
-            route = lease.__enter__().route
+            self._lease = lease = self._desk.router.lease(request, self._avoid)
         except GatewayError as error:
             self._on_end(error)
             return
+        route = lease.route
         reply.open(route, self._ended)
         try:
             self._call = reply.source = self._backends[route.backend].relay(request, self)

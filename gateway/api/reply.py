@@ -10,10 +10,10 @@ from typing import Protocol, TypeAlias
 from gateway.api.client import ClientLeft
 from gateway.api.errors import error_body, error_event, error_headers
 from gateway.api.outlet import Outlet
-from gateway.core import Fields, Route
+from gateway.core import Route
 from gateway.errors import GatewayError
+from gateway.header import Fields, make_line
 
-FIELD = b": ".join
 JSON = b"content-type: application/json"
 # no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
 UNBUFFERED = (b"cache-control: no-cache", b"x-accel-buffering: no")
@@ -66,13 +66,13 @@ class Reply:
         self._on_end = on_end
 
     def send_json(self, body: bytes, status: int = 200, fields: Fields = ()) -> None:
-        self.begin(status, (JSON, *UNBUFFERED, *map(FIELD, fields)), len(body))
+        self.begin(status, (JSON, *UNBUFFERED, *map(make_line, fields)), len(body))
         self.outlet.end(body)
 
     def refuse(self, error: GatewayError) -> None:
         """By status while nothing has been sent, by an event in a stream, else by breaking off."""
         if not self.has_begun:
-            self.send_json(error_body(error), error.status, error_headers(error))
+            self.send_json(error_body(error), error.status, tuple(error_headers(error)))
         elif self.takes_events:
             self.outlet.end(error_event(error))
         else:

@@ -189,7 +189,10 @@ class Connection(asyncio.Protocol):
             self._splice = body
         if self._exchange is not exchange:  # its receiver has aborted it
             return
-        if rest and self._splice is not None:
+        if rest and len(rest) == head.length:  # the whole answer came in one read
+            exchange.receiver.body(rest)
+            self._complete(exchange, has_surplus=False)
+        elif rest and self._splice is not None:
             self.data_received(rest)
         elif rest or body.is_complete:
             self._read_body(exchange, body, rest)

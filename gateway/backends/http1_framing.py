@@ -4,7 +4,11 @@ Bytes in, cut anywhere; heads, payload and ends out. Knows no socket. Everything
 """
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
+
+from gateway.header import Fields
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
@@ -19,24 +23,46 @@ FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110
 UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
+LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
+# Heads that are kept: a second's worth of dates from a few engines, each under the bytes around its length.
+KEPT_HEADS = 256
+LONGEST_KEPT = 4 * 1024
 
 
 class NotHTTP(ValueError):
     """The server sent something else."""
 
 
+@dataclass(slots=True)  # not frozen: one is made for every answer, and that would take three times as long
 class Head:
     """An answer's status and header fields; names in lower case, values without the space around them.
 
-    `length`: content-length, if that is what frames the body. `keeps_open`: the connection may carry another answer.
+    Never changed: answers whose heads are alike share it. `length`: content-length, if that is what frames the body;
+    `fields` may have another answer's. `keeps_open`: the connection may carry another answer.
     """
 
-    __slots__ = ("_closes", "_is_old", "content_type", "fields", "is_chunked", "keeps_open", "length", "status")
+    status: int
+    fields: Fields
+    content_type: bytes
+    length: int | None
+    is_chunked: bool
+    keeps_open: bool
 
-    def __init__(self, status: int, *, is_old: bool) -> None:
-        self.status = status
-        self.fields: list[tuple[bytes, bytes]] = []
-        self._is_old = is_old  # HTTP/1.0
+    def sized(self, length: int) -> "Head":
+        """The same with another length."""
+        return Head(self.status, self.fields, self.content_type, length, self.is_chunked, self.keeps_open)
+
+    def body(self) -> "Body":
+        """How the body that follows is framed."""
+        if self.is_chunked:
+            return Chunked()
+        return Endless() if self.length is None else Sized(self.length)
+
+
+class _Framing:
+    """What a head's fields say of its body and its connection; `note` those of FRAMING, one by one."""
+
+    def __init__(self, *, is_old: bool) -> None:
         self._closes = False
         self.keeps_open = not is_old
         self.content_type = b""
@@ -44,7 +70,6 @@ class Head:
         self.is_chunked = False
 
     def note(self, name: bytes, value: bytes) -> None:
-        """Take up a field of FRAMING."""
         if name == b"content-type":
             self.content_type = value.lower()
         elif name == b"connection":
@@ -59,16 +84,6 @@ class Head:
         else:
             self._set_length(value)
 
-    def body(self) -> "Body":
-        """How the body that follows is framed; to be asked once, when all fields are there."""
-        if self.status in BODILESS:
-            self.length, self.is_chunked = 0, False
-        elif self.is_chunked:  # it overrules content-length; RFC 9112 6.1: somebody may be trying to split answers
-            self.keeps_open = self.keeps_open and self.length is None and not self._is_old
-            self.length = None
-            return Chunked()
-        return Endless() if self.length is None else Sized(self.length)
-
     def _set_length(self, value: bytes) -> None:
         if not value.isdigit() or len(value) > MAX_SIZE_DIGITS or self.length not in {None, int(value)}:
             raise NotHTTP("content-length")
@@ -82,23 +97,51 @@ def split_head(data: bytes) -> tuple[Head, bytes] | None:
         if len(data) > MAX_HEAD_BYTES or not data.startswith(b"HTTP/1."[: len(data)]):
             raise NotHTTP("head")
         return None
-    return _parse_head(data[:end]), data[end + 4 :]
+    return _find_head(data, end), data[end + 4 :]
+
+
+def _find_head(data: bytes, end: int) -> Head:
+    """The head that ends at `end`. A server's heads are much alike: only one that is new is parsed."""
+    if end > LONGEST_KEPT:
+        return _parse_head(data[:end])
+    found = LENGTH.search(data, 0, end + len(CRLF))
+    if found is not None and (alike := _parse_around(data[: found.start(1)], data[found.end(1) : end])) is not None:
+        return alike.sized(int(found[1]))
+    return _parse_kept(data[:end])
+
+
+@lru_cache(maxsize=KEPT_HEADS)
+def _parse_around(before: bytes, after: bytes) -> Head | None:
+    """What all heads are like that differ in their length alone, whose place is between; None: parse each."""
+    if (before + after).lower().count(b"content-length") > 1:
+        return None
+    head = _parse_head(before + b"0" + after)
+    return None if head.is_chunked or head.status in BODILESS else head
 
 
 def _parse_head(block: bytes) -> Head:
     if (found := STATUS_LINE.match(block)) is None:
         raise NotHTTP("status line")
-    fields = FIELD.findall(block)
-    lines = block.count(CRLF)
+    lines = FIELD.findall(block)
     # A bare CR or LF inside a value would begin a header, or an answer, of its own in what is passed on.
-    if not len(fields) == lines == block.count(b"\n") == block.count(b"\r") or b"\0" in block:
+    if not len(lines) == block.count(CRLF) == block.count(b"\n") == block.count(b"\r") or b"\0" in block:
         raise NotHTTP("header field")
-    head = Head(int(found[2]), is_old=found[1] == b"0")
-    head.fields = fields = [(name.lower(), value.strip()) for name, value in fields]
+    fields = tuple([(name.lower(), value.strip()) for name, value in lines])
+    is_old = found[1] == b"0"  # HTTP/1.0
+    framing = _Framing(is_old=is_old)
     for name, value in fields:
         if name in FRAMING:
-            head.note(name, value)
-    return head
+            framing.note(name, value)
+    status, length, keeps_open = int(found[2]), framing.length, framing.keeps_open
+    if status in BODILESS:
+        length, framing.is_chunked = 0, False
+    elif framing.is_chunked:  # it overrules content-length; RFC 9112 6.1: somebody may be trying to split answers
+        keeps_open = keeps_open and length is None and not is_old
+        length = None
+    return Head(status, fields, framing.content_type, length, framing.is_chunked, keeps_open)
+
+
+_parse_kept = lru_cache(maxsize=KEPT_HEADS)(_parse_head)
 
 
 class Body(Protocol):

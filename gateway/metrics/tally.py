@@ -31,10 +31,11 @@ class Histogram:
 
     start: int
     bounds: Sequence[float]
+    sum: int
 
-    @property
-    def sum(self) -> int:
-        return self.start + len(self.bounds) + 1
+    @classmethod
+    def at(cls, start: int, bounds: Sequence[float]) -> Self:
+        return cls(start, bounds, start + len(bounds) + 1)
 
     @property
     def end(self) -> int:
@@ -54,9 +55,9 @@ class Pair:
     @classmethod
     def at(cls, start: int) -> Self:
         runs = start + TRAFFIC_WORDS
-        ttft = Histogram(runs + TRAFFIC_WORDS, TTFT_BUCKETS_S)
-        tpot = Histogram(ttft.end, TPOT_BUCKETS_S)
-        return cls(start, runs, ttft, tpot, Histogram(tpot.end, E2E_BUCKETS_S))
+        ttft = Histogram.at(runs + TRAFFIC_WORDS, TTFT_BUCKETS_S)
+        tpot = Histogram.at(ttft.end, TPOT_BUCKETS_S)
+        return cls(start, runs, ttft, tpot, Histogram.at(tpot.end, E2E_BUCKETS_S))
 
 
 def _place(backends: Backends) -> Mapping[tuple[str, str], Pair]:
@@ -105,9 +106,8 @@ class Tally:
             row[traffic + EVENTS] += events
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
-        start, bounds = histogram.start, histogram.bounds
-        self._own_counts[start + bisect_left(bounds, seconds)] += 1
-        self._own_sums[start + len(bounds) + 1] += seconds
+        self._own_counts[histogram.start + bisect_left(histogram.bounds, seconds)] += 1
+        self._own_sums[histogram.sum] += seconds
 
     def refuse(self, code: str) -> None:
         self._own_counts[REFUSED + self.names.number(code)] += 1

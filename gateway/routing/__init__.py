@@ -1,8 +1,8 @@
 """Which backend gets a request, counted exactly while it lasts: ledger, policies, readiness, leases."""
 
 from gateway.routing.fleet import Fleet, first_policy
-from gateway.routing.ledger import Ledger, LedgerSpans
-from gateway.routing.router import Lease, Router
+from gateway.routing.ledger import Lease, Ledger, LedgerSpans
+from gateway.routing.router import Router
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 
 __all__ = [

@@ -1,23 +1,20 @@
 """One model's backends with their readiness, their ledger and the policy that chooses among them.
 
-In: a request. Out: a counted slot, or the error that says why there is none. Knows no other model.
+In: a request. Out: a lease, or the error that says why there is none. Knows no other model.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache, partial
+from functools import partial
 
 from gateway.core import Backend, Load, Placeable, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
-from gateway.routing.ledger import TEXT_BYTES, Ledger, Slot
+from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.policies import make_policy
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
-
-# Values, and few of them: making a frozen dataclass takes five times as long as finding one.
-load = lru_cache(maxsize=4096)(Load)
 
 
 def first_policy(
@@ -58,7 +55,7 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: Placeable, avoid: Collection[str]) -> Slot:
+    def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
         """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`."""
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None

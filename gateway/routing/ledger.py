@@ -1,10 +1,11 @@
 """One model's leases, counted exactly per backend over all workers of the node, and the policy state beside them.
 
-In: a function that chooses. Out: a slot that counts until it is released. Knows states and texts, not what they mean.
+In: a function that chooses. Out: a lease that counts until it is closed. Knows states and texts, not what they mean.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Self, TypeAlias
 
 from gateway.core import Route, State
@@ -78,8 +79,11 @@ class _Cell:
             words[worker] = 0
 
 
-class Slot:
-    """One counted request. Release it as often as you like, it is given back once."""
+class Lease:
+    """One request's place on a backend, in flight from here on: leave the `with` block, or `close`.
+
+    Close it as often as you like, it is given back once.
+    """
 
     __slots__ = ("_cell", "_steers", "route")
 
@@ -88,7 +92,15 @@ class Slot:
         self._cell: _Cell | None = cell
         self._steers = steers
 
-    def release(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
         # Without the lock: one store to a word that only this worker writes. While another holds the lock no count
         # rises, so whatever sum it reads meanwhile was the true one at some instant.
         if (cell := self._cell) is not None:
@@ -136,7 +148,7 @@ class Ledger:
         """Write the first state; once, before there is a worker."""
         self._commit(state, 0, text)
 
-    def place(self, choose: Choose, *, steers: bool) -> Slot:
+    def place(self, choose: Choose, *, steers: bool) -> Lease:
         """Choose and count in one step; what `choose` raises passes through and nothing is counted.
 
         `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
@@ -153,7 +165,7 @@ class Ledger:
                 cell.own_steering[0] += 1
             if state is not self._state:
                 self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
-        return Slot(route, cell, steers)
+        return Lease(route, cell, steers)
 
     def replace(self, change: Replace) -> None:
         """Put another state and text in force at once; counts stay as they are, and what `change` raises passes on."""

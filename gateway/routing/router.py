@@ -5,48 +5,14 @@ In: a request. Out: a Lease to hold while the engine works. Knows models by name
 
 from collections.abc import Collection, Iterable
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import Self
 
-from gateway.core import Backend, Placeable, Route
+from gateway.core import Placeable
 from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
-from gateway.routing.ledger import Slot
+from gateway.routing.ledger import Lease
 from gateway.routing.states import ModelState, PolicyChange, WorkerState
 from gateway.shared import Roster
-
-
-class Lease:
-    """A request's place on a backend; it counts as in flight for as long as the `with` block lasts."""
-
-    __slots__ = ("_avoid", "_fleet", "_request", "_slot", "backend", "route")
-
-    route: Route
-    backend: Backend
-
-    def __init__(self, fleet: Fleet, request: Placeable, avoid: Collection[str]) -> None:
-        self._fleet = fleet
-        self._request = request
-        self._avoid = avoid
-        self._slot: Slot | None = None
-
-    # Not a generator with @contextmanager, which costs as much as placing the request does.
-    def __enter__(self) -> Self:
-        self._slot = slot = self._fleet.place(self._request, self._avoid)
-        self.route = slot.route
-        self.backend = self._fleet.backends[slot.route.backend]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the place back; for a holder whose life is no block."""
-        if self._slot is not None:
-            self._slot.release()
 
 
 class Router:
@@ -64,12 +30,12 @@ class Router:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
     def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
-        """A context manager: entering places and counts the request, leaving, however that happens, gives it back.
+        """Place the request and count it until the lease is closed.
 
-        `avoid` names backends that this very request has already failed on. Raises ModelNotFound; on entering,
-        InvalidRequest for an unknown pin, BackendUnavailable when no backend may be chosen or the pinned one is down.
+        `avoid` names backends that this very request has already failed on. Raises ModelNotFound, InvalidRequest for an
+        unknown pin, BackendUnavailable when no backend may be chosen or the pinned one is down.
         """
-        return Lease(self._find(request.model), request, avoid)
+        return self._find(request.model).place(request, avoid)
 
     def mark_unavailable(self, name: str, model: str | None = None) -> None:
         """A request could not reach this backend: no candidate until it passes a probe. Without `model`, in all."""

@@ -185,12 +185,12 @@ def test_a_head_is_the_same_wherever_it_ends() -> None:
         head, after = split
         assert after == rest
         assert head.status == 200
-        assert head.fields == [
+        assert head.fields == (
             (b"content-type", b"text/plain"),
             (b"x-empty", b""),
             (b"x-spaces", b"a b"),
             (b"x-utf-8", b"\xc3\xa9"),
-        ]
+        )
 
 
 @pytest.mark.parametrize(

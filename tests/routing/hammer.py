@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, State
-from gateway.routing.ledger import Ledger, LedgerSpans, Slot
+from gateway.routing.ledger import Lease, Ledger, LedgerSpans
 from gateway.routing.policies import make_policy
 from gateway.settings import ThresholdSettings
 from gateway.shared import Plan, Seat, Span
@@ -51,7 +51,7 @@ class Hammer:
             seat.memory.ints, (ground.placed, ground.releasing, ground.released)
         )
         self._policy = make_policy(POLICY, BACKENDS)
-        self._slots: list[Slot] = []
+        self._slots: list[Lease] = []
         self.faults: list[str] = []
 
     def place(self) -> None:
@@ -70,9 +70,9 @@ class Hammer:
 
         self._slots.append(self._ledger.place(choose, steers=True))
 
-    def release(self, slot: Slot) -> None:
+    def release(self, slot: Lease) -> None:
         self._releasing[self._index] += 1
-        slot.release()
+        slot.close()
         self._released[self._index] += 1
 
     def run(self, times: int) -> None:

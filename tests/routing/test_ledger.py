@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core import Route, State
 from gateway.errors import BackendUnavailable
-from gateway.routing.ledger import Choose, Ledger, Slot
+from gateway.routing.ledger import Choose, Lease, Ledger
 
 STATE = State("triton", 0.0, 1)
 
@@ -30,8 +30,8 @@ def test_the_repr_tells_the_counts() -> None:
 def test_a_slot_released_twice_is_given_back_once() -> None:
     ledger = Ledger.alone(["triton"], STATE)
     first, _second = (ledger.place(to("triton"), steers=True) for _ in range(2))
-    first.release()
-    first.release()
+    first.close()
+    first.close()
     assert repr(ledger) == "<Ledger triton=1>"
 
 
@@ -56,10 +56,10 @@ def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
         seen.append(dict(counts))
         return Route("triton", "test"), state
 
-    ledger.place(look, steers=True).release()
+    ledger.place(look, steers=True).close()
     assert seen == [{"triton": 0}]
     assert ledger.read().in_flight == {"triton": 1}
-    slot.release()
+    slot.close()
     assert (ledger.read().in_flight, ledger.read().steering) == ({"triton": 0}, {"triton": 0})
 
 
@@ -77,8 +77,8 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
     chance = random.Random(seed)
     names = ["triton", "vllm"]
     ledger = Ledger.alone(names, STATE)
-    held: list[tuple[Slot, bool]] = []
-    given_back: list[Slot] = []
+    held: list[tuple[Lease, bool]] = []
+    given_back: list[Lease] = []
     for _ in range(400):
         match chance.choice(["place", "place", "release", "again", "fail"]):
             case "place":
@@ -86,10 +86,10 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
                 held.append((ledger.place(to(chance.choice(names)), steers=steers), steers))
             case "release" if held:
                 slot, _ = held.pop(chance.randrange(len(held)))
-                slot.release()
+                slot.close()
                 given_back.append(slot)
             case "again" if given_back:
-                chance.choice(given_back).release()
+                chance.choice(given_back).close()
             case "fail":
                 with pytest.raises(KeyError):
                     ledger.place(to("nobody"), steers=True)
@@ -98,7 +98,7 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
         assert ledger.read().in_flight == expected
         assert ledger.read().steering == steering
     for slot, _ in held:
-        slot.release()
+        slot.close()
     assert repr(ledger) == "<Ledger triton=0 vllm=0>"
 
 

@@ -57,7 +57,7 @@ def test_a_worker_killed_anywhere_leaves_nothing_behind(deed: str) -> None:
         mine = ledger.place(to("triton"), steers=True)
         process = start(seat, "tests.routing.doomed", deed)
         assert (process.communicate()[1], process.returncode) == ("", -signal.SIGKILL)
-        ledger.place(to("triton"), steers=True).release()  # the dead do not hold the lock
+        ledger.place(to("triton"), steers=True).close()  # the dead do not hold the lock
         ledger.clear(1)
         after = ledger.read()
         assert (after.in_flight, after.steering) == ({"triton": 1, "vllm": 0}, {"triton": 1, "vllm": 0})
@@ -66,7 +66,7 @@ def test_a_worker_killed_anywhere_leaves_nothing_behind(deed: str) -> None:
         ledger.replace(lambda old, text: (State(old.side, 2.0, 2), text + b" and the next"))
         after = ledger.read()
         assert (after.state, after.text, after.switches) == (State("vllm", 2.0, 2), TEXT + b" and the next", 1)
-        mine.release()
+        mine.close()
         assert repr(ledger) == "<Ledger triton=0 vllm=1>"
 
 
@@ -86,5 +86,5 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         assert (seen.state, seen.text, seen.doubted) == (State("vllm", 5.0, 2), b"new", frozenset({"vllm"}))
         assert second.read().doubted == set()  # one knows one's own doubts
         for slot in slots:
-            slot.release()
+            slot.close()
         assert repr(first) == repr(second) == "<Ledger triton=0 vllm=0>"

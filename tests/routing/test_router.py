@@ -48,11 +48,6 @@ async def test_a_burst_of_tasks_splits_exactly_at_the_threshold(node: Node, requ
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
-def test_a_lease_hands_out_the_backend_it_names(node: Node, request_of: RequestFactory) -> None:
-    with node.router.lease(request_of()) as lease:
-        assert lease.backend is node.backends[lease.route.backend]
-
-
 def test_a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error(
     node: Node, request_of: RequestFactory
 ) -> None:

@@ -1,0 +1,24 @@
+"""HTTP header fields and which of them go on beyond a connection (RFC 9110 7.6.1). Knows no message."""
+
+from typing import TypeAlias
+
+Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]  # names in lower case, values without the space around them
+Lines: TypeAlias = tuple[bytes, ...]  # the same as they go on the wire, without line ends
+
+# These speak of one connection, or of a body's framing there, and not of the message.
+HOP_BY_HOP = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length",
+})  # fmt: skip
+USUAL_OPTIONS = frozenset({b"keep-alive", b"close"})
+
+make_line = b": ".join
+
+
+def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:
+    """What goes on: neither hop by hop, nor named by Connection, nor in `dropped`."""
+    dropped |= HOP_BY_HOP
+    for name, value in fields:
+        if name == b"connection" and value.lower() not in USUAL_OPTIONS:
+            dropped |= {option.strip().lower() for option in value.split(b",")}
+    return tuple([make_line(field) for field in fields if field[0] not in dropped])
