@@ -132,11 +132,12 @@ def test_any_cutting_of_the_ids_gives_the_same_answer(model: Model, rng: random.
 
 def test_a_token_shows_the_same_alone_and_among_others(byte_level: Model) -> None:
     """Alone, one that is whole characters takes a short way: not inside a character, a stop string or after the end."""
-    befores = [b"", b"\xe4", b"\xe4\xbd", b"\xff", b"ST", b"STO", b"x\xf0\x9f"]
+    befores = [byte_level.ids_of_bytes(data) for data in (b"", b"\xe4", b"\xe4\xbd", b"\xff", b"ST", b"STO", b"x\xf0")]
+    after = byte_level.ids_of_bytes(b"OP.")
     params = replace(UNLIMITED, stop_token_ids=tuple(byte_level.encode("<tool_call>")))
-    for token_id in range(byte_level.language.vocab_size):
+    for token_id in range(byte_level.tokenizer.get_vocab_size()):
         for before in befores:
-            ids = [*byte_level.ids_of_bytes(before), token_id, token_id, *byte_level.ids_of_bytes(b"OP.")]
+            ids = [*before, token_id, token_id, *after]
             seen = []
             for pieces in (one_by_one(ids), [ids]):
                 decoder = answer_decoder(byte_level, params, stop=["STOP", "\ufffd."])
