@@ -45,7 +45,12 @@ class LiveCall(ABC):
     def feed(self, token_ids: Sequence[int], end: End | None = None) -> None:
         """Hand on what one read brought: new ids, possibly none, and the end if it came with them."""
         if token_ids and not self.is_over:
-            self._hand_on(token_ids)
+            self._silent_sweeps = 0
+            self._delivered += len(token_ids)
+            if self._delivered <= self._max_tokens:
+                self._sink.tokens(token_ids)
+            else:  # max_tokens is all that bounds the buffers downstream
+                self._end(BackendProtocolError(f"{self._calls.backend} sent more tokens than the request allows"))
         # A sink may cancel from inside tokens(), for instance when a stop string is complete: so ask again.
         if end is not None and not self.is_over:
             self._end(end)
@@ -79,14 +84,6 @@ class LiveCall(ABC):
             self._leave()
         else:
             self._end(self._calls.timeout_error())
-
-    def _hand_on(self, token_ids: Sequence[int]) -> None:
-        self._silent_sweeps = 0
-        self._delivered += len(token_ids)
-        if self._delivered > self._max_tokens:  # max_tokens is all that bounds the buffers downstream
-            self._end(BackendProtocolError(f"{self._calls.backend} sent more tokens than the request allows"))
-        else:
-            self._sink.tokens(token_ids)
 
     def _end(self, end: End) -> None:
         sink = self._close()

@@ -13,9 +13,16 @@ class EventTooLong(ValueError):
 class EventStream:
     """Feed it the body of a `text/event-stream` answer."""
 
+    __slots__ = ("_ended_in_cr", "_rest")
+
     def __init__(self) -> None:
         self._rest = b""
         self._ended_in_cr = False
+
+    @property
+    def is_between_events(self) -> bool:
+        """The next byte is the first of an event."""
+        return not self._rest and not self._ended_in_cr
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events that `data` completed, in order; events without a data field are left out."""

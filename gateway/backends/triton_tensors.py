@@ -148,24 +148,28 @@ class Answer:
 
     def read(self, messages: Sequence[bytes]) -> tuple[Sequence[int], End | None]:
         """The new ids of serialized responses that came together, and how generation ended if it did."""
-        if len(messages) == 1:
-            return self._read(messages[0])
+        if len(messages) > 1:
+            return self._read_all(messages)
+        message = messages[0]
+        if len(message) != self._size or not (message.startswith(self._before) and message.endswith(self._after)):
+            return self._parse(message)
+        token_ids: Sequence[int] = ID.unpack_from(message, self._id_at)
+        if self._min_tokens:
+            return self._take(token_ids, is_final=False)
+        self._total += 1
+        self._last_id = token_ids[0]
+        return token_ids, None
+
+    def _read_all(self, messages: Sequence[bytes]) -> tuple[Sequence[int], End | None]:
         token_ids: list[int] = []
         for message in messages:
-            new_ids, end = self._read(message)
+            new_ids, end = self.read((message,))
             token_ids += new_ids
             if end is not None:
                 return token_ids, end
         return token_ids, None
 
-    def _read(self, message: bytes) -> tuple[Sequence[int], End | None]:
-        if len(message) == self._size and message.startswith(self._before) and message.endswith(self._after):
-            token_ids: Sequence[int] = ID.unpack_from(message, self._id_at)
-            if self._min_tokens:
-                return self._take(token_ids, is_final=False)
-            self._total += 1
-            self._last_id = token_ids[0]
-            return token_ids, None
+    def _parse(self, message: bytes) -> tuple[Sequence[int], End | None]:
         try:
             response = service_pb2.ModelStreamInferResponse.FromString(message)
         except DecodeError:

@@ -35,6 +35,7 @@ class VLLMCall(LiveCall):
             f"{request.request_id}-{token_hex(4)}"  # a request that comes back to vLLM must not find itself there
         )
         self._status = 0
+        self._is_answered = False  # by the engine, and not refused
         self._refusal = b""
         self._exchange: Exchange | None = None
         self._begin(backend.route or GENERATE)
@@ -49,16 +50,18 @@ class VLLMCall(LiveCall):
 
     def head(self, head: Head) -> None:
         self._status = head.status
+        self._is_answered = head.status == HTTPStatus.OK
 
     def body(self, data: bytes) -> None:
-        if self._status == HTTPStatus.OK:
-            self.feed(*self._answer.feed(data))
+        if self._is_answered:
+            token_ids, end = self._answer.feed(data)
+            self.feed(token_ids, end)
         elif len(self._refusal) < MAX_REFUSAL_BYTES:
             self._refusal += data
 
     def done(self) -> None:
         status = self._status
-        if status == HTTPStatus.OK:
+        if self._is_answered:
             self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
         elif self._route == GENERATE and status in ROUTE_IS_OFF and not self.is_over:
             self._backend.route = COMPLETIONS

@@ -3,7 +3,7 @@
 import gc
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -206,6 +206,63 @@ def test_a_message_may_be_as_long_as_many_frames(ends: Ends) -> None:
         ends.says(frame(DATA, 0, 1, wire[at : at + 16_384]))
     ends.says(ends.server.headers(1, *OK, is_end=True))
     assert (receiver.heard, receiver.status) == ([content], Status.OK)
+
+
+FRAMES: dict[str, Callable[[Peer], bytes]] = {
+    "a message": lambda _: frame(DATA, 0, 1, message(b"token")),
+    "an empty message": lambda _: frame(DATA, 0, 1, message(b"")),
+    "a message as long as a frame may be": lambda _: frame(DATA, 0, 1, message(bytes(16_384 - 5))),
+    "a message in a frame that is too long": lambda _: frame(DATA, 0, 1, message(bytes(16_384 - 4))),
+    "two messages": lambda _: frame(DATA, 0, 1, message(b"one") + message(b"two")),
+    "two frames": lambda _: frame(DATA, 0, 1, message(b"one")) + frame(DATA, 0, 3, message(b"two")),
+    "less than a message": lambda _: frame(DATA, 0, 1, message(b"token")[:-1]),
+    "more than a message": lambda _: frame(DATA, 0, 1, message(b"token") + b"x"),
+    "a compressed message": lambda _: frame(DATA, 0, 1, message(b"token", is_compressed=True)),
+    "a message and the end": lambda _: frame(DATA, END_STREAM, 1, message(b"token")),
+    "a padded message": lambda _: frame(DATA, PADDED, 1, padded(message(b"token"), 7)),
+    "a message with the reserved bit": lambda _: frame(DATA, 0, 1 | 1 << 31, message(b"token")),
+    "a message on a stream that never was": lambda _: frame(DATA, 0, 9, message(b"token")),
+    "a message on no stream": lambda _: frame(DATA, 0, 0, message(b"token")),
+    "a message before the head": lambda _: frame(DATA, 0, 5, message(b"token")),
+    "a ping": lambda _: frame(PING, 0, 0, bytes(8)),
+    "a frame of an unknown type": lambda _: frame(77, 0, 1, message(b"token")),
+    "half a header block": lambda peer: frame(HEADERS, 0, 1, peer.headers(1, *OK)[9:]),
+    "trailers": lambda peer: peer.headers(1, *OK, is_end=True),
+}
+
+
+def heard_of(frames: Sequence[str], size: int | None) -> object:
+    """What is heard and said when these frames come in reads of their own, or in pieces."""
+    ends = Ends()
+    receivers = [ends.call() for _ in range(3)]
+    ends.says(ends.server.headers(1, *HEAD), ends.server.headers(3, *HEAD))
+    said = b""
+    for name in frames:
+        wire = FRAMES[name](ends.server)
+        for at in range(0, len(wire), size or len(wire)):
+            ends.client.receive(wire[at : at + (size or len(wire))])
+            said += ends.client.take()
+    return (
+        said,
+        ends.client.is_broken,
+        [(receiver.heard, receiver.outcome, receiver.breaches) for receiver in receivers],
+    )
+
+
+@pytest.mark.parametrize("first", FRAMES)
+@pytest.mark.parametrize("second", FRAMES)
+def test_a_read_that_is_one_frame_is_the_same_as_one_in_pieces(first: str, second: str) -> None:
+    """A read that is one frame with one message takes a short way."""
+    assert heard_of((first, second, "a message"), None) == heard_of((first, second, "a message"), 13)
+
+
+def test_a_receiver_may_leave_from_inside_a_read_that_is_one_message(ends: Ends) -> None:
+    receiver = ends.call(receiver=RecordingReceiver(RecordingReceiver.cancel))
+    ends.says(ends.server.headers(1, *HEAD))
+    for _ in range(2):
+        ends.says(frame(DATA, 0, 1, message(b"token")))
+    assert (receiver.heard, receiver.breaches, ends.client.streams) == ([b"token"], [], {})
+    assert ends.server.resets == {1: ErrorCode.CANCEL}
 
 
 # Receive windows.

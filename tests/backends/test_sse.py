@@ -40,6 +40,15 @@ def test_events_are_the_same_byte_by_byte(body: bytes, events: list[bytes]) -> N
     assert parse(*(bytes([byte]) for byte in body)) == events
 
 
+@pytest.mark.parametrize("body", STREAMS)
+def test_between_events_means_that_the_next_one_begins_with_the_next_byte(body: bytes) -> None:
+    for at in range(len(body) + 1):
+        stream = EventStream()
+        stream.feed(body[:at])
+        if stream.is_between_events:
+            assert stream.feed(body[at:]) == parse(body[at:]), f"cut at {at}"
+
+
 def test_an_event_is_there_with_its_last_byte_and_not_before() -> None:
     stream = EventStream()
     assert stream.feed(b"data: x\r\n\r") == [b"x"]  # a lone CR ends a line too, so the event is complete here

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.backends.calls import End
 from gateway.backends.vllm import VLLMBackend
-from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, MAX_MOULDS, Answer, encode, refusal
 from gateway.core import FinishReason, SamplingParams
 from gateway.errors import (
     BackendError,
@@ -139,6 +139,88 @@ def test_an_answer_is_the_same_cut_at_any_byte() -> None:
 
 def test_several_events_in_one_read_come_as_one_lot() -> None:
     assert Answer("vllm").feed(event([5]) + event([6]) + event([7], "length")) == ([5, 6, 7], FinishReason.LENGTH)
+
+
+# Events that differ only in their id are read without parsing them.
+
+
+def digits(text: bytes) -> bytes:
+    """An event whose id is spelt like this."""
+    return event([1]).replace(b"[1]", b"[%b]" % text)
+
+
+def test_events_alike_are_read_by_their_form() -> None:
+    answer = Answer("vllm")
+    assert answer.feed(event([5])) == ([5], None)
+    for token_id in (6, 10, 99_999, 1, 0, 2**31 - 1, 2**32):
+        token_ids, end = answer.feed(event([token_id]))
+        assert (list(token_ids), end) == ([token_id], None)
+    assert answer._moulds_left == MAX_MOULDS - 2  # another for 0, which the short way leaves alone
+    assert answer.feed(event([7, 8])) == ([7, 8], None)
+    assert answer.feed(event([], None)) == ([], None)
+    assert answer.feed(event([9], "length")) == ([9], FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("spelling", [b"007", b"00", b"1 ", b" 1", b"1.5", b"1e3", b"+1", b"1,2", b"null", b"", b"-3"])
+def test_an_id_in_an_unusual_spelling_is_what_parsing_says(spelling: bytes) -> None:
+    quick, slow = Answer("vllm"), Answer("vllm")
+    slow._moulds_left = 0
+    heard = []
+    for answer in (quick, slow):
+        answer.feed(event([5]))
+        token_ids, end = answer.feed(digits(spelling))
+        heard.append((list(token_ids), type(end)))
+    assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("text", ["[5]", '"token_ids":[5]', "5"])
+def test_the_id_is_found_wherever_its_digits_occur_besides(text: str) -> None:
+    for around in ({"text": text, "logprobs": [5]}, {"prompt_token_ids": [5], "other": {"token_ids": [5]}}):
+        answer = Answer("vllm")
+        for token_id in (5, 6, 5, 77):
+            choice = {**around, "token_ids": [token_id], "finish_reason": None, "after": around}
+            data = b"data: " + orjson.dumps({"before": around, "choices": [choice], "last": [5]}) + b"\n\n"
+            assert list(answer.feed(data)[0]) == [token_id]
+        assert answer._moulds_left == MAX_MOULDS - 1
+
+
+def test_an_id_that_stands_elsewhere_too_is_parsed() -> None:
+    """A form in which two numbers change together is none."""
+    answer = Answer("vllm")
+    for token_id in (5, 6, 7):
+        choices = [{"token_ids": [], "finish_reason": None}, {"token_ids": [token_id], "finish_reason": None}]
+        assert answer.feed(b"data: " + orjson.dumps({"choices": choices}) + b"\n\n") == ([token_id], None)
+    assert answer._before == b""
+
+
+def test_an_answer_whose_form_keeps_changing_is_parsed() -> None:
+    answer = Answer("vllm")
+    for number in range(1, 10):
+        choice = {"token_ids": [number], "finish_reason": None, "text": "x" * number}
+        assert answer.feed(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n") == ([number], None)
+    assert answer._moulds_left == 0
+
+
+def test_a_known_form_counts_between_events_only() -> None:
+    for before in (b"data: ", b": a comment ", b"da"):
+        quick, slow = Answer("vllm"), Answer("vllm")
+        slow._moulds_left = 0
+        heard = []
+        for answer in (quick, slow):
+            answer.feed(event([5]))
+            assert answer.feed(before) == ([], None)
+            token_ids, end = answer.feed(event([6]))
+            heard.append((list(token_ids), type(end)))
+        assert heard[0] == heard[1]
+    assert read(event([5]), b"\r", event([6]), b"\n", event([7], "stop")) == ([5, 6, 7], FinishReason.STOP)
+
+
+def test_events_alike_are_the_same_cut_at_any_byte() -> None:
+    wire = event([5]) + event([6]) + event([70]) + event([8], "stop")
+    for first in range(len(wire)):
+        for second in range(first, len(wire), 7):
+            pieces = (event([4]), wire[:first], wire[first:second], wire[second:])
+            assert read(*pieces) == ([4, 5, 6, 70, 8], FinishReason.STOP)
 
 
 @pytest.mark.parametrize(

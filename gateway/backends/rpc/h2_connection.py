@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 MAX_HEADER_BYTES = 32 * 1024  # of one header block, and of the fields in it
 PING_BYTES = 8
 MESSAGE_HEAD = struct.Struct(">BHBBL?L")  # h2_frames.HEAD, h2_stream.PREFIX
+MESSAGE_HEAD_BYTES = MESSAGE_HEAD.size
+WHOLE_HEAD = struct.Struct(">LBL?L")  # the same, a frame's length and type in one number
 
 
 class Blocks:
@@ -160,6 +162,31 @@ class Connection:
 
         False: nothing but messages came, so there is nothing to write and nothing has changed.
         """
+        # A paced answer comes as reads of one DATA frame with one message. That way is all in this place: every call
+        # more would cost as much as what is done here.
+        if self._rest or self._block is not None or len(data) < MESSAGE_HEAD_BYTES:
+            return self._walk_all(data)
+        kind, flags, stream_id, is_compressed, message = WHOLE_HEAD.unpack_from(data)
+        length = message + PREFIX_BYTES
+        stream = self.streams.get(stream_id)
+        if (
+            stream is None
+            or kind != length << 8 | DATA
+            or not HEAD_BYTES + length == len(data) <= HEAD_BYTES + SMALLEST_MAX_FRAME
+            or flags
+            or is_compressed
+            or not stream.is_between_messages
+            or length > stream.credit - WINDOW // 2
+            or length > self._credit - MAX_WINDOW // 2
+        ):
+            return self._walk_all(data)
+        stream.credit -= length
+        self._credit -= length
+        if (receiver := stream.receiver) is not None:
+            receiver.messages((data[MESSAGE_HEAD_BYTES:],))
+        return False
+
+    def _walk_all(self, data: bytes) -> bool:
         if self.is_broken:
             return False
         if self._rest:
@@ -218,7 +245,7 @@ class Connection:
         if self._block is not None:
             return at
         streams, stirred, size = self.streams, self._stirred, len(data)
-        while size - at >= MESSAGE_HEAD.size:
+        while size - at >= MESSAGE_HEAD_BYTES:
             high, length, kind, flags, stream_id, is_compressed, message = MESSAGE_HEAD.unpack_from(data, at)
             end = at + HEAD_BYTES + length
             if kind or flags or high or is_compressed or length != message + PREFIX_BYTES or end > size:
@@ -232,7 +259,7 @@ class Connection:
             self._credit -= length
             if not stream.messages:
                 stirred.append(stream)
-            stream.messages.append(data[at + MESSAGE_HEAD.size : end])
+            stream.messages.append(data[at + MESSAGE_HEAD_BYTES : end])
             at = end
         return at
 

@@ -32,13 +32,13 @@ Ending: TypeAlias = tuple[Status, str] | None
 class H2Stream:
     """A call, from its start to its end; `id` 0 while it waits for a connection.
 
-    `send_window` and `credit`: bytes that may still go out and come in before a window is opened further.
+    `send_window` and `credit`: bytes that may still go out and come in before a window is opened further. `receiver`:
+    None once it has heard everything, or wants to hear no more.
     """
 
     __slots__ = (
         "_has_head",
         "_part",
-        "_receiver",
         "body",
         "credit",
         "holder",
@@ -47,6 +47,7 @@ class H2Stream:
         "messages",
         "outcome",
         "path",
+        "receiver",
         "send_window",
     )
 
@@ -59,7 +60,7 @@ class H2Stream:
         self.holder: Holder | None = None
         self.messages: list[bytes] = []
         self.outcome: Outcome | None = None
-        self._receiver: Receiver | None = receiver
+        self.receiver: Receiver | None = receiver
         self._part = bytearray()  # of a message that came in pieces
         self._has_head = False
         self.is_between_messages = False  # the next byte of data is the first of a message
@@ -69,7 +70,7 @@ class H2Stream:
 
     def cancel(self) -> None:
         """channel.Stream's."""
-        self._receiver = None
+        self.receiver = None
         holder, self.holder = self.holder, None
         if holder is not None:
             holder.cancel(self)
@@ -89,11 +90,11 @@ class H2Stream:
         """Hand on what has come since the last time."""
         if self.messages:
             messages, self.messages = self.messages, []
-            if self._receiver is not None:
-                self._receiver.messages(messages)
+            if self.receiver is not None:
+                self.receiver.messages(messages)
         # A receiver may cancel from inside messages(): so ask again.
-        if self.outcome is not None and self._receiver is not None:
-            receiver, self._receiver = self._receiver, None
+        if self.outcome is not None and self.receiver is not None:
+            receiver, self.receiver = self.receiver, None
             receiver.closed(self.outcome)
 
     # What came in its frames.
