@@ -13,82 +13,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.utils import get_path_with_query_string
 
 from gateway.api.errors import BodyTooLarge
-from gateway.api.outlet import DirectOutlet
 from gateway.api.request import Request, read_usual
-from gateway.errors import GatewayError
+from gateway.api.turn import Turn
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Handler(Protocol):
-    """Whom requests go to. `takes`: paths whose POSTs it wants."""
+    """Whom requests go to. `takes`: paths whose POSTs it wants. `stall_s`: how long a client may take nothing."""
 
     takes: frozenset[bytes]
     max_body_bytes: int
+    stall_s: float
 
-    def take(self, turn: "Turn") -> None:
+    def take(self, turn: Turn) -> None:
         """Answer it; called once its body is there, or `error` says why it will not be. Does not raise."""
         ...
-
-
-class _NoEvent:
-    """In the place of the event that wakes a task of uvicorn's; no task waits here."""
-
-    def set(self) -> None:
-        pass
-
-
-class Turn:
-    """One request on a connection, from its head to its answer; where uvicorn looks, it looks like a cycle of its own.
-
-    `body`: whole when the handler gets it. `error`: what is wrong with it as a message.
-    """
-
-    message_event = _NoEvent()
-    response_complete = False
-    disconnected = False
-    more_body = True
-    is_queued = False  # behind another request of its connection
-    body: bytes | bytearray = b""
-    error: GatewayError | None = None
-
-    def __init__(self, downstream: "Downstream", request: Request, *, is_http11: bool, keep_alive: bool) -> None:
-        self.request = request
-        self.transport = downstream.transport
-        self.keep_alive = keep_alive
-        self.is_http11 = is_http11
-        self.default_headers: Sequence[tuple[bytes, bytes]] = downstream.server_state.default_headers
-        self._downstream = downstream
-
-    @property
-    def has_left(self) -> bool:
-        return self.disconnected or self.transport.is_closing()
-
-    def attach(self, outlet: DirectOutlet) -> None:
-        """The outlet hears what becomes of the client from here on."""
-        before, self._downstream.outlet = self._downstream.outlet, outlet
-        if before is not None:
-            before.succeed(outlet)
-
-    def begun(self, status: int) -> None:
-        if self._downstream.access_log:
-            self._downstream.log(self, status)
-
-    def complete(self) -> None:
-        self.response_complete = True
-        if not self.keep_alive:
-            self.transport.close()
-        self._downstream.on_response_complete()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it as a task that the server waits for, and cancels, when it shuts down."""
-        self._downstream.spawn(work)
 
 
 class Downstream(HttpToolsProtocol):
     """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`."""
 
-    outlet: DirectOutlet | None = None
+    turn: Turn | None = None  # hears what becomes of the client
+    stall_s = 0.0
     _handler: Handler | None = None
     _is_parsing = False  # uvicorn's parser is inside a message
     _missing = 0  # bytes of the body of a usual request
@@ -98,6 +45,8 @@ class Downstream(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
         self._handler = getattr(self.app, "handler", None)
+        if self._handler is not None:
+            self.stall_s = self._handler.stall_s
 
     # A usual request, without the parser.
 
@@ -198,19 +147,19 @@ class Downstream(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if (outlet := self.outlet) is not None:
-            self.outlet = None
-            outlet.lost()
+        if (turn := self.turn) is not None:
+            self.turn = None
+            turn.lost()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self.outlet is not None:
-            self.outlet.paused()
+        if self.turn is not None:
+            self.turn.paused()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self.outlet is not None:
-            self.outlet.resumed()
+        if self.turn is not None:
+            self.turn.resumed()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, but that a timer is not made anew for each answer: one that is early looks again later."""
@@ -243,6 +192,10 @@ class Downstream(HttpToolsProtocol):
 
     # For turns.
 
+    @property
+    def default_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        return self.server_state.default_headers
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
         self.tasks.add(task)
@@ -253,7 +206,7 @@ class Downstream(HttpToolsProtocol):
         path, _, query = turn.request.target.partition(b"?")
         scope: Any = {"path": path.decode("ascii"), "query_string": query}
         client = "{}:{}".format(*self.client) if self.client else ""
-        version = "1.1" if turn.is_http11 else "1.0"
+        version = "1.1" if turn.takes_chunks else "1.0"
         line = (client, "POST", get_path_with_query_string(scope), version, status)
         self.access_logger.info('%s - "%s %s HTTP/%s" %d', *line)
 

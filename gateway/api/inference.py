@@ -17,18 +17,17 @@ from gateway.api.chat import ChatCompletionRequest
 from gateway.api.client import Client, ClientLeft
 from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
-from gateway.api.downstream import Turn
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import Generation
 from gateway.api.models import ModelList, unknown_model
 from gateway.api.offload import Offload
-from gateway.api.outlet import DirectOutlet
 from gateway.api.parse import parse_body, parse_json, read_model
 from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
 from gateway.api.request import Request
 from gateway.api.token_lane import TokenLane
+from gateway.api.turn import Turn
 from gateway.core import RelayRequest
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.settings import Settings
@@ -60,6 +59,7 @@ class Inference:
 
     def __init__(self, lanes: Mapping[str, Lane], models: ModelList, desk: Desk, settings: Settings) -> None:
         self.max_body_bytes = settings.limits.max_body_bytes
+        self.stall_s = settings.limits.client_write_timeout_s
         self._lanes = lanes
         self._models = models
         self._desk = desk
@@ -73,8 +73,8 @@ class Inference:
     def take(self, turn: Turn) -> None:
         """A request whose body is there. On the relay lane it needs no task, unless it is long."""
         reply = self._make_reply()
-        reply.outlet = outlet = DirectOutlet(turn, reply, self._limits.client_write_timeout_s)
-        turn.attach(outlet)
+        reply.outlet = turn
+        turn.attach(reply)
         raw, turn.body = bytes(turn.body), b""
         if turn.error is not None:
             self._end(reply, turn.error)

@@ -1,25 +1,17 @@
-"""Where one answer's bytes leave the gateway: plain calls in, HTTP out, straight into the client's transport.
+"""Where one answer's bytes leave the gateway: plain calls in, HTTP out.
 
-`DirectOutlet` writes past ASGI into the transport of our Downstream, because a task switch and two ASGI messages per
-token cost more than everything else a token does (docs/decisions/0011). Behind any other server `AsgiOutlet` does the
-same by ASGI messages. Knows no OpenAI.
+Behind our own Downstream that is a Turn, which writes into the client's transport; behind any other server `AsgiOutlet`
+does the same by ASGI messages. Knows no OpenAI.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from http import HTTPStatus
 from typing import Protocol
 
 from starlette.types import Message, Send
 
 CRLF = b"\r\n"
-LAST_CHUNK = b"0\r\n\r\n"
-FIELD = b": ".join
-CLOSE = b"connection: close"
-PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
-# All that an engine, or a proxy before it, may say: 520 is in use and in no standard.
-STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
 MANY_MESSAGES = 64
 # Of a write that takes long only so much is held by ASGI at a time: the time limit is for each slice.
 SLICE_BYTES = 64 * 1024
@@ -72,151 +64,6 @@ class Outlet(Protocol):
     def cut(self) -> None:
         """Break off the connection: the only honest end of a body that cannot be completed."""
         ...
-
-
-class Turn(Protocol):
-    """What a DirectOutlet writes for and into; Downstream's account of one request."""
-
-    transport: asyncio.Transport
-    keep_alive: bool
-    is_http11: bool
-    default_headers: Sequence[tuple[bytes, bytes]]
-
-    @property
-    def has_left(self) -> bool: ...
-
-    def begun(self, status: int) -> None: ...
-
-    def complete(self) -> None: ...
-
-
-class DirectOutlet:
-    """Writes into the transport of a Downstream.
-
-    A client that takes no byte for `stall_s` while more waits than the transport likes to hold is cut off, also when
-    the answer is complete.
-    """
-
-    __slots__ = (
-        "_head", "_is_chunked", "_is_framed", "_listener", "_stall_s", "_transport", "_turn", "_untaken", "_watch",
-        "takes_chunks",
-    )  # fmt: skip
-
-    def __init__(self, turn: Turn, listener: Listener, stall_s: float) -> None:
-        self._turn = turn
-        self._transport = turn.transport
-        self._listener: Listener | None = listener
-        self._stall_s = stall_s
-        self._head = b""
-        self._is_chunked = self._is_framed = False
-        self._watch: asyncio.TimerHandle | None = None
-        self._untaken = 0  # in the transport's buffer when the watch last looked, and written since
-        self.takes_chunks = turn.is_http11
-
-    @property
-    def has_left(self) -> bool:
-        return self._turn.has_left
-
-    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
-        turn = self._turn
-        turn.begun(status)
-        if length is not None:
-            framing = b"content-length: %d" % length
-        elif self.takes_chunks:
-            framing = b"transfer-encoding: chunked"
-            self._is_chunked = not is_framed
-            self._is_framed = is_framed
-        else:  # HTTP/1.0: the connection's end is the body's
-            framing = CLOSE
-            turn.keep_alive = False
-        if status >= 400 and CLOSE in lines:
-            turn.keep_alive = False
-        elif not turn.keep_alive and framing != CLOSE:
-            framing += CRLF + CLOSE
-        self._head = CRLF.join((STATUS_LINES[status], *map(FIELD, turn.default_headers), *lines, framing, CRLF))
-
-    def write(self, data: bytes) -> None:
-        if self._is_chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._head:
-            data, self._head = self._head + data, b""
-        self._send(data)
-
-    def splice(self) -> Callable[[bytes], None]:
-        return self._transport.write
-
-    def end(self, data: bytes = b"") -> None:
-        if self._is_chunked or (self._is_framed and data):  # chunks that were passed on had their own end, or had none
-            data = b"%x\r\n%b\r\n%b" % (len(data), data, LAST_CHUNK) if data else LAST_CHUNK
-        if self._head:
-            data, self._head = self._head + data, b""
-        if data:
-            self._send(data)
-        self._listener = None
-        turn = self._turn
-        turn.complete()
-        if not turn.keep_alive:
-            self.paused()  # the connection is being closed, but what is buffered still has to be taken in time
-
-    def cut(self) -> None:
-        self._listener = None
-        self._transport.abort()
-
-    # What Downstream tells it.
-
-    def lost(self) -> None:
-        self._unwatch()
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.left()
-
-    def paused(self) -> None:
-        if self._watch is None:
-            self._untaken = self._transport.get_write_buffer_size()
-            self._arm()
-        if self._listener is not None:
-            self._listener.paused()
-
-    def succeed(self, outlet: "DirectOutlet") -> None:
-        """The next answer begins on this connection, perhaps before the client has taken this one (pipelining)."""
-        if self._watch is not None:
-            self._unwatch()
-            outlet.paused()
-
-    def resumed(self) -> None:
-        self._unwatch()
-        if self._listener is not None:
-            self._listener.resumed()
-
-    # From here to the transport.
-
-    def _send(self, data: bytes) -> None:
-        if self._watch is not None:
-            self._untaken += len(data)
-        try:
-            self._transport.write(data)
-        except RuntimeError:  # uvloop's for a transport that is closed, which its protocol has not heard of yet
-            self.lost()
-
-    def _arm(self) -> None:
-        self._watch = asyncio.get_running_loop().call_later(self._stall_s, self._look)
-
-    def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _look(self) -> None:
-        self._watch = None
-        untaken = self._transport.get_write_buffer_size()
-        if not untaken:
-            return
-        if untaken < self._untaken:
-            self._untaken = untaken
-            self._arm()
-            return
-        self._transport.abort()
-        self.lost()
 
 
 class AsgiOutlet:

@@ -33,15 +33,14 @@ class Exchange:
     `takes_framing`: the receiver wants the body with its chunk framing; it may say so until `head` returns.
     """
 
-    __slots__ = ("connecting", "connection", "is_paused", "receiver", "request", "takes_framing")
+    takes_framing = False
+    is_paused = False
+    connecting: "asyncio.Task[None] | None" = None
+    connection: "Connection | None" = None
 
     def __init__(self, request: bytes, receiver: Receiver) -> None:
         self.request = request
         self.receiver = receiver
-        self.takes_framing = False
-        self.is_paused = False
-        self.connecting: asyncio.Task[None] | None = None
-        self.connection: Connection | None = None
 
     def abort(self) -> None:
         """Give up at once by closing the connection; idempotent, and harmless when the answer is complete."""
@@ -172,13 +171,14 @@ class Connection(asyncio.Protocol):
     # From there to the receiver.
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
-        self._start += data
-        while (split := split_head(self._start)) is not None:
-            head, self._start = split
+        data = self._start + data
+        while (split := split_head(data)) is not None:
+            head, data = split
             if head.status >= 200:  # a 1xx only announces the answer
-                rest, self._start = self._start, b""
-                self._begin(exchange, head, rest)
+                self._start = b""
+                self._begin(exchange, head, data)
                 return
+        self._start = data
 
     def _begin(self, exchange: Exchange, head: Head, rest: bytes) -> None:
         body = head.body()

@@ -183,10 +183,12 @@ class Relayed:
 
     def _look(self, data: bytes) -> None:
         """Hold a stream back until its first event is complete: an engine may report an error there, after a 200."""
-        self._held += data
         if not self._is_stream:
+            self._last = data
             self._begin()
+            self._sink.write(data)
             return
+        self._held += data
         payload = self._payload()
         event, is_whole, _ = payload.partition(END_OF_EVENT)
         if not is_whole and len(payload) < LONGEST_FIRST_EVENT and END_BY_CRLF not in payload:
@@ -205,12 +207,14 @@ class Relayed:
         return b"".join(pieces)
 
     def _begin(self) -> None:
-        head = self._head
+        head, sink = self._head, self._sink
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
-        lines = _lines_back(head.fields)
-        self._sink.begin(self.status, lines, head.length, is_framed=self._is_framed)
-        payload = self._payload() if self._is_stream else b""
+        sink.begin(self.status, _lines_back(head.fields), head.length, is_framed=self._is_framed)
+        if not self._is_stream:
+            self._write = sink.splice() if self._is_framed else sink.write
+            return
+        payload = self._payload()
         held, self._held = self._held, b""
         if held:
             self.events = held.count(END_OF_EVENT)

@@ -1,0 +1,197 @@
+"""One request on a client's connection, and the way out for its answer: past ASGI, straight into the transport.
+
+A task switch and two ASGI messages per token cost more than everything else a token does (docs/decisions/0011). Knows
+no OpenAI.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from gateway.api.outlet import CRLF, Listener
+from gateway.api.request import Request
+from gateway.errors import GatewayError
+from gateway.header import make_line
+
+LAST_CHUNK = b"0\r\n\r\n"
+CLOSE = b"connection: close"
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+# All that an engine, or a proxy before it, may say: 520 is in use and in no standard.
+STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
+
+
+class Line(Protocol):
+    """A client's connection, for the turns on it; Downstream. `turn`: the one that hears what becomes of the client."""
+
+    transport: asyncio.Transport
+    access_log: bool
+    stall_s: float
+    turn: "Turn | None"
+
+    @property
+    def default_headers(self) -> Sequence[tuple[bytes, bytes]]: ...
+
+    def log(self, turn: "Turn", status: int) -> None: ...
+
+    def on_response_complete(self) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class _NoEvent:
+    """In the place of the event that wakes a task of uvicorn's; no task waits here."""
+
+    def set(self) -> None:
+        pass
+
+
+class Turn:
+    """From the request's head to the answer's end; an Outlet. Where uvicorn looks, it looks like a cycle of its own.
+
+    `body`: whole when the handler gets it. `error`: what is wrong with it as a message. A client that takes no byte for
+    the line's `stall_s` while more waits than the transport likes to hold is cut off, also when the answer is complete.
+    """
+
+    message_event = _NoEvent()
+    response_complete = False
+    disconnected = False
+    more_body = True
+    is_queued = False  # behind another request of its connection
+    body: bytes | bytearray = b""
+    error: GatewayError | None = None
+
+    _listener: Listener | None = None
+    _head = b""
+    _is_chunked = _is_framed = False
+    _watch: asyncio.TimerHandle | None = None
+    _untaken = 0  # in the transport's buffer when the watch last looked, and written since
+
+    def __init__(self, line: Line, request: Request, *, is_http11: bool, keep_alive: bool) -> None:
+        self.request = request
+        self.keep_alive = keep_alive
+        self.takes_chunks = is_http11
+        self._line = line
+        self._transport = line.transport
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it as a task that the server waits for, and cancels, when it shuts down."""
+        self._line.spawn(work)
+
+    def attach(self, listener: Listener) -> None:
+        """From here on this turn and `listener` hear what becomes of the client."""
+        self._listener = listener
+        before, self._line.turn = self._line.turn, self
+        # The client may not have taken the answer before yet (pipelining).
+        if before is not None and before.stand_down():
+            self.paused()
+
+    def stand_down(self) -> bool:
+        """Leave the client to the turn that follows; whether it has yet to take some of this one's answer."""
+        is_held_up = self._watch is not None
+        self._unwatch()
+        return is_held_up
+
+    # Outlet
+
+    @property
+    def has_left(self) -> bool:
+        return self.disconnected or self._transport.is_closing()
+
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
+        line = self._line
+        if line.access_log:
+            line.log(self, status)
+        if length is not None:
+            framing = b"content-length: %d" % length
+        elif self.takes_chunks:
+            framing = b"transfer-encoding: chunked"
+            self._is_chunked = not is_framed
+            self._is_framed = is_framed
+        else:  # HTTP/1.0: the connection's end is the body's
+            framing = CLOSE
+            self.keep_alive = False
+        if status >= 400 and CLOSE in lines:
+            self.keep_alive = False
+        elif not self.keep_alive and framing != CLOSE:
+            framing += CRLF + CLOSE
+        self._head = CRLF.join((STATUS_LINES[status], *map(make_line, line.default_headers), *lines, framing, CRLF))
+
+    def write(self, data: bytes) -> None:
+        if self._is_chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._send(data)
+
+    def splice(self) -> Callable[[bytes], None]:
+        return self._transport.write
+
+    def end(self, data: bytes = b"") -> None:
+        if self._is_chunked or (self._is_framed and data):  # chunks that were passed on had their own end, or had none
+            data = b"%x\r\n%b\r\n%b" % (len(data), data, LAST_CHUNK) if data else LAST_CHUNK
+        if self._head:
+            data, self._head = self._head + data, b""
+        if data:
+            self._send(data)
+        self._listener = None
+        self.response_complete = True
+        if not self.keep_alive:
+            self._transport.close()
+        self._line.on_response_complete()
+        if not self.keep_alive:
+            self.paused()  # the connection is being closed, but what is buffered still has to be taken in time
+
+    def cut(self) -> None:
+        self._listener = None
+        self._transport.abort()
+
+    # What Downstream tells it.
+
+    def lost(self) -> None:
+        self._unwatch()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.left()
+
+    def paused(self) -> None:
+        if self._watch is None:
+            self._untaken = self._transport.get_write_buffer_size()
+            self._arm()
+        if self._listener is not None:
+            self._listener.paused()
+
+    def resumed(self) -> None:
+        self._unwatch()
+        if self._listener is not None:
+            self._listener.resumed()
+
+    # From here to the transport.
+
+    def _send(self, data: bytes) -> None:
+        if self._watch is not None:
+            self._untaken += len(data)
+        try:
+            self._transport.write(data)
+        except RuntimeError:  # uvloop's for a transport that is closed, which its protocol has not heard of yet
+            self.lost()
+
+    def _arm(self) -> None:
+        self._watch = asyncio.get_running_loop().call_later(self._line.stall_s, self._look)
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _look(self) -> None:
+        self._watch = None
+        untaken = self._transport.get_write_buffer_size()
+        if not untaken:
+            return
+        if untaken < self._untaken:
+            self._untaken = untaken
+            self._arm()
+            return
+        self._transport.abort()
+        self.lost()
