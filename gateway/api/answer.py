@@ -4,8 +4,8 @@ Plain calls from the engine's connection to the client's. Knows no HTTP.
 """
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from gateway.api.errors import InternalError
 from gateway.api.frames import Frames, Usage
@@ -15,11 +15,17 @@ from gateway.language import TextDecoder
 
 logger = logging.getLogger(__name__)
 
+Put: TypeAlias = Callable[[bytes], None]
+
+OUR_FAULT = "The gateway failed to decode the answer."
+
 
 class Way(Protocol):
-    """Takes an answer's frames: `put` any number of times, then `close` or `fail` once."""
+    """Takes an answer's frames: `begin`, what that gives any number of times, then `close`; or `close` or `fail`."""
 
-    def put(self, frames: bytes) -> None: ...
+    def begin(self, frames: bytes) -> Put:
+        """The first frames. What it gives takes those that follow, as near to the client as can be."""
+        ...
 
     def close(self, frames: bytes) -> None:
         """The answer is complete with these."""
@@ -31,53 +37,68 @@ class Way(Protocol):
 class Answer:
     """Sink: decodes and frames every token in the call that brings it, and ends the answer itself at a stop string.
 
-    Tokens that come together leave in one `put`.
+    Tokens that come together leave in one call.
     """
 
-    __slots__ = ("_decoder", "_frames", "_is_open", "_is_over", "_prompt_tokens", "_way")
+    __slots__ = ("_decoder", "_frames", "_is_open", "_is_over", "_prompt_tokens", "_put", "_way")
 
     def __init__(self, decoder: TextDecoder, frames: Frames, prompt_tokens: int, way: Way) -> None:
         self._decoder = decoder
         self._frames = frames
         self._prompt_tokens = prompt_tokens
         self._way = way
+        self._put: Put | None = None  # the way, once it has begun
         self._is_open = False
         self._is_over = False
 
     def tokens(self, token_ids: Sequence[int]) -> None:
-        self._advance(token_ids, None)
+        if self._is_over:  # a stop string has matched, the call is about to be cancelled
+            return
+        try:
+            decoder = self._decoder
+            frames = self._frames.text(decoder.feed(token_ids))
+            if decoder.stopped or not self._is_open:
+                frames = self._complete(frames, FinishReason.STOP if decoder.stopped else None)
+        # Edge: the caller is a connection that carries other requests too, and a fault of ours must not end theirs.
+        except Exception:
+            logger.exception("an answer could not be decoded or framed")
+            self.fail(InternalError(OUR_FAULT))
+            return
+        if frames and (put := self._put) is not None and not self._is_over:
+            put(frames)
+        else:
+            self._begin_or_close(frames)
 
     def finish(self, reason: FinishReason) -> None:
-        self._advance((), reason)
+        if self._is_over:
+            return
+        try:
+            frames = self._frames.text(self._decoder.flush())
+            frames = self._complete(frames, FinishReason.STOP if self._decoder.stopped else reason)
+        # Edge: as above.
+        except Exception:
+            logger.exception("an answer could not be decoded or framed")
+            self.fail(InternalError(OUR_FAULT))
+            return
+        self._begin_or_close(frames)
 
     def fail(self, error: GatewayError) -> None:
         if not self._is_over:
             self._is_over = True
             self._way.fail(error)
 
-    def _advance(self, token_ids: Sequence[int], reason: FinishReason | None) -> None:
-        if self._is_over:  # a stop string has matched, the call is about to be cancelled
-            return
-        try:
-            frames = self._frame(self._decoder.flush() if reason else self._decoder.feed(token_ids))
-            if self._decoder.stopped:
-                reason = FinishReason.STOP
-            if reason is not None:
-                self._is_over = True
-                frames += self._frames.close(reason, Usage(self._prompt_tokens, self._decoder.completion_tokens))
-        # Edge: the caller is a connection that carries other requests too, and a fault of ours must not end theirs.
-        except Exception:
-            logger.exception("an answer could not be decoded or framed")
-            self._is_over = False
-            self.fail(InternalError("The gateway failed to decode the answer."))
-            return
+    def _complete(self, frames: bytes, reason: FinishReason | None) -> bytes:
+        """With what comes before the first text, and after the last if there is a reason."""
+        if not self._is_open:
+            self._is_open = True
+            frames = self._frames.open() + frames
+        if reason is not None:
+            frames += self._frames.close(reason, Usage(self._prompt_tokens, self._decoder.completion_tokens))
+            self._is_over = True
+        return frames
+
+    def _begin_or_close(self, frames: bytes) -> None:
         if self._is_over:
             self._way.close(frames)
         elif frames:
-            self._way.put(frames)
-
-    def _frame(self, text: str) -> bytes:
-        if self._is_open:
-            return self._frames.text(text)
-        self._is_open = True
-        return self._frames.open() + self._frames.text(text)
+            self._put = self._way.begin(frames)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.api.answer import Answer
+from gateway.api.answer import Answer, Put
 from gateway.api.ask import Ask
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
@@ -76,12 +76,12 @@ class _Way:
         self._lines = (b"content-type: " + frames.content_type, *UNBUFFERED)
         self._is_stream = frames.is_stream
 
-    def put(self, frames: bytes) -> None:
+    def begin(self, frames: bytes) -> Put:
         reply = self._reply
-        if not reply.has_begun:
-            reply.begin(200, self._lines, None)
-            reply.takes_events = self._is_stream
+        reply.begin(200, self._lines, None)
+        reply.takes_events = self._is_stream
         reply.outlet.write(frames)
+        return reply.outlet.write
 
     def close(self, frames: bytes) -> None:
         reply = self._reply

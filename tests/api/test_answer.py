@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from gateway.api.answer import Answer
+from gateway.api.answer import Answer, Put
 from gateway.api.frames import CHAT, Fold, Frames, Head, Stream
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendError, GatewayError
@@ -23,7 +23,13 @@ class Taken:
         self.is_complete = False
         self.error: GatewayError | None = None
 
+    def begin(self, frames: bytes) -> Put:
+        assert not self.puts
+        self.put(frames)
+        return self.put
+
     def put(self, frames: bytes) -> None:
+        assert frames
         assert not self.is_over
         self.puts.append(frames)
 
@@ -104,6 +110,27 @@ def test_tokens_that_come_together_leave_together(language: ModelLanguage, write
     sink.tokens(writer.ids(" Berlin"))
     assert len(taken.puts) == 2
     assert b'"content":"Paris is nice."' in taken.puts[0]
+
+
+def test_nothing_leaves_while_no_text_is_certain(language: ModelLanguage, writer: Writer) -> None:
+    sink, taken = answer(language, "Paris!", "x!", stream=True)
+    sink.tokens(writer.ids("Paris"))
+    sink.tokens([writer.eos])
+    assert len(taken.puts) == 1
+    sink.finish(FinishReason.STOP)
+    assert b'"content":"Paris"' in taken.puts[-1]
+
+
+def test_a_stop_string_that_ends_the_answer_after_others_leaves_with_its_end(
+    language: ModelLanguage, writer: Writer
+) -> None:
+    sink, taken = answer(language, ".", stream=True)
+    sink.tokens(writer.ids("Paris"))
+    sink.tokens(writer.ids(" is. nice"))
+    assert taken.is_complete
+    assert len(taken.puts) == 2
+    assert b'"content":" is"' in taken.puts[-1]
+    assert taken.puts[-1].endswith(b"data: [DONE]\n\n")
 
 
 def test_the_end_leaves_with_the_last_text(language: ModelLanguage, writer: Writer) -> None:
