@@ -60,19 +60,22 @@ class Downstream(HttpToolsProtocol):
     def _begin_usual(self, data: bytes) -> bool:
         """Whether `data` is the start of a request of its own, and a usual one."""
         before: RequestResponseCycle | None = self.cycle
-        if (before is not None and not before.response_complete) or (handler := self._handler) is None:
+        handler = self._handler
+        if handler is None or (before is not None and not before.response_complete):
             return False
         if (usual := read_usual(data)) is None:
             return False
         request, length, start = usual
+        missing = start + length - len(data)
         # More than one message in a read is the pipeline's affair.
-        if request.target not in handler.takes or length > handler.max_body_bytes or len(data) > start + length:
+        if missing < 0 or request.target not in handler.takes or length > handler.max_body_bytes:
             return False
         turn = Turn(self, request, is_http11=True, keep_alive=True)
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
         turn.body = data[start:]
-        self._missing = length - len(turn.body)
-        if not self._missing:
+        if missing:
+            self._missing = missing
+        else:
             turn.more_body = False
             handler.take(turn)
         return True

@@ -110,12 +110,15 @@ class Relaying:
 
     def _ended(self, error: Exception | None) -> None:
         """Give everything up; once, on another backend, try again while nothing of an answer exists."""
-        call, desk, route = self._call, self._desk, self._lease.route
+        call, desk, lease, reply = self._call, self._desk, self._lease, self._reply
+        route, reply.source = lease.route, None
         call.cancel()
-        self._reply.source = None
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
-        desk.metrics.relayed(self._request, route, self._reply.arrived, call, _outcome(call, error))
-        self._lease.close()
+        desk.metrics.relayed(self._request, route, reply.arrived, call, _outcome(call, error))
+        lease.close()
+        if error is None:
+            self._on_end(None)
+            return
         if isinstance(error, GatewayError) and error.is_down:
             desk.router.mark_unavailable(route.backend, self._request.model)
         if isinstance(error, BackendUnavailable) and not self._avoid and self._request.pin is None:

@@ -181,18 +181,19 @@ class Connection(asyncio.Protocol):
         self._start = data
 
     def _begin(self, exchange: Exchange, head: Head, rest: bytes) -> None:
-        body = head.body()
-        self._may_stay_open = head.keeps_open and not body.ends_with_connection
-        self._body = body
         exchange.receiver.head(head)
-        if exchange.takes_framing and isinstance(body, Chunked):
-            self._splice = body
         if self._exchange is not exchange:  # its receiver has aborted it
             return
-        if rest and len(rest) == head.length:  # the whole answer came in one read
+        if rest and head.length == len(rest):  # the whole answer came in one read
+            self._may_stay_open = head.keeps_open
             exchange.receiver.body(rest)
             self._complete(exchange, has_surplus=False)
-        elif rest and self._splice is not None:
+            return
+        self._body = body = head.body()
+        self._may_stay_open = head.keeps_open and not body.ends_with_connection
+        if exchange.takes_framing and isinstance(body, Chunked):
+            self._splice = body
+        if rest and self._splice is not None:
             self.data_received(rest)
         elif rest or body.is_complete:
             self._read_body(exchange, body, rest)
@@ -215,8 +216,8 @@ class Connection(asyncio.Protocol):
         if self._may_stay_open and not has_surplus:
             self._is_reused = True
             self._body = self._splice = None
-            self._start = b""
-            self.resume()
+            if self._is_paused:
+                self.resume()
             self._pool.parked(self)
         else:
             self.abort()

@@ -108,13 +108,15 @@ class Relayed:
     # http1.Receiver
 
     def head(self, head: Head) -> None:
-        assert self._exchange is not None  # it is the one that calls
         self._head = head
-        self.status = head.status
-        self._is_framed = self._exchange.takes_framing = self._sink.takes_chunks and head.is_chunked
-        self._is_stream = head.status == 200 and head.content_type.startswith(b"text/event-stream")
-        if head.status in ELSEWHERE:
-            self.fail(self._pool.refusal(head.status))
+        self.status = status = head.status
+        if head.is_chunked and self._sink.takes_chunks:
+            assert self._exchange is not None  # it is the one that calls
+            self._is_framed = self._exchange.takes_framing = True
+        if status == 200:
+            self._is_stream = head.content_type.startswith(b"text/event-stream")
+        elif status in ELSEWHERE:
+            self.fail(self._pool.refusal(status))
 
     def body(self, data: bytes) -> None:
         if (write := self._write) is None:

@@ -118,9 +118,10 @@ class Metrics:
         """TTFT of all that began to answer, TPOT and E2E of those that came to their end; None: it did not."""
         if seen.first is None:
             return
-        self._tally.observe(pair.ttft, seen.first - started)
+        first, last, observe = seen.first, seen.last, self._tally.observe
+        observe(pair.ttft, first - started)
         if finished_tokens is None:
             return
-        self._tally.observe(pair.e2e, seen.last - started)
-        if finished_tokens > 1 and seen.last > seen.first:  # what came in one piece has no time per token
-            self._tally.observe(pair.tpot, (seen.last - seen.first) / (finished_tokens - 1))
+        observe(pair.e2e, last - started)
+        if finished_tokens > 1 and last > first:  # what came in one piece has no time per token
+            observe(pair.tpot, (last - first) / (finished_tokens - 1))

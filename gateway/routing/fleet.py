@@ -64,11 +64,10 @@ class Fleet:
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
-        is_any_ready = False
-        loads = {}
+        is_any_ready, loads = False, {}
         for name, health in self.healths.items():
-            is_ready = health.is_ready and name not in avoid
-            is_any_ready = is_any_ready or is_ready
+            if is_ready := health.is_ready and name not in avoid:
+                is_any_ready = True
             loads[name] = Load(in_flight[name], is_ready)
         if request.pin is not None:
             return self._obey_pin(request.pin, loads), state

@@ -158,12 +158,13 @@ class Ledger:
         with self._lock:
             if self._generations[0] != self._generation:
                 self._read_state()
-            route, state = choose({name: sum(cell.steering) for name, cell in self._cells.items()}, self._state)
-            cell = self._cells[route.backend]
+            before, cells = self._state, self._cells
+            route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
+            cell = cells[route.backend]
             cell.own_in_flight[0] += 1
             if steers:
                 cell.own_steering[0] += 1
-            if state is not self._state:
+            if state is not before:
                 self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
         return Lease(route, cell, steers)
 
