@@ -1,8 +1,11 @@
 """HTTP as clients really speak it, well and badly, through Downstream and the direct outlet, on both lanes."""
 
 import asyncio
+import itertools
+import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 
 import orjson
 import pytest
@@ -236,6 +239,53 @@ async def test_a_keep_alive_connection_carries_many_requests(relay: RelayStack) 
             answer = await client.answer()
             assert (answer.status, answer.body) == (200, body_of(number))
             assert "connection" not in answer.headers
+
+
+async def test_a_stream_of_requests_cut_anywhere_is_answered_in_order(relay: RelayStack) -> None:
+    """Of a usual request the parser hears nothing; here it takes turns with the quick way on one connection."""
+    draw = random.Random(3)
+    async with client_of(relay) as client:
+        for _ in range(40):
+            bodies = [body_of(draw.randrange(10**6), text="x" * draw.choice((0, 9, 3000))) for _ in range(4)]
+            data = b"".join(draw.choice((request_of, chunked_request_of))(body) for body in bodies)
+            for piece in cut(data, draw):
+                client.writer.write(piece)
+                await asyncio.sleep(draw.choice((0, 0, 0.001)))
+            assert [(await client.answer()).body for _ in bodies] == bodies
+
+
+def chunked_request_of(body: bytes) -> bytes:
+    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(body)
+
+
+def cut(data: bytes, draw: random.Random) -> list[bytes]:
+    places = sorted({0, len(data), *(draw.randrange(len(data)) for _ in range(draw.randrange(6)))})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+async def test_a_connection_is_closed_when_it_has_been_idle_for_long_enough_and_not_before(relay: RelayStack) -> None:
+    async with client_of(relay) as client:
+        await eventually(lambda: len(relay.connections()) == 1)
+        (connection,) = relay.connections()
+        connection.timeout_keep_alive = 0.4  # type: ignore[assignment]  # uvicorn takes fractions as well
+        for _ in range(4):  # each answer begins the time anew, although the timer of the first one runs on
+            client.send("POST", CHAT, body_of(1))
+            assert (await client.answer()).status == 200
+            await asyncio.sleep(0.25)
+        asked = asyncio.Event()
+        relay.low.answer = partial(answer_after, asked)
+        client.send("POST", CHAT, body_of(2))
+        await asyncio.sleep(0.8)  # an answer under way is no idleness
+        asked.set()
+        assert (await client.answer()).body == COMPLETION
+        done = asyncio.get_running_loop().time()
+        assert await everything(client) == b""
+        assert asyncio.get_running_loop().time() - done > 0.3
+
+
+async def answer_after(asked: asyncio.Event, exchange: Exchange) -> None:
+    await asked.wait()
+    await exchange.say(sized(COMPLETION))
 
 
 @pytest.mark.parametrize("body", [body_of(1), body_of(1, stream=True), b"[]"])
