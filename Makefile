@@ -7,7 +7,7 @@ STACKS_PYTHON ?=
 TORCH_INDEX ?=
 # Options for the demo: make demo ARGS="--port 9000 --no-calibrate"
 ARGS ?=
-# Options for pytest: make test TESTS="tests/routing -x"
+# Options for pytest: make test TESTS="tests/routing -x"; in one process, as a debugger needs it: TESTS="-n 0 --pdb"
 TESTS ?=
 
 BIN := .venv/bin
@@ -43,10 +43,10 @@ check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/lint-imports --no-logo
 
 test: check stacks ## check, then every test on both stacks
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n 2 $(TESTS)
 
 test-fast: $(BIN)/.dev ## the tests that need no real Triton or vLLM and no patience
-	$(BIN)/pytest -m "not stack and not slow and not gpu" $(TESTS)
+	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend
 	$(BIN)/ruff check --fix

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.cpu import STARTUP_S, cpu
+from deploy.cpu import cpu
 from deploy.embedded import embedded
 from deploy.launch import LOGS, Launched, launched
 from deploy.ports import find_free
@@ -35,11 +35,3 @@ def cpu_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
 
 def print_ready(name: str, seconds: float) -> None:
     print(f"{name} ready after {seconds:.1f} s")  # noqa: T201 - pytest shows it when the start fails
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on the cpu stack are marked `stack`; whichever comes first waits for two real servers to start."""
-    for item in items:
-        if "cpu_stack" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.stack)
-            item.add_marker(pytest.mark.timeout(STARTUP_S + 60))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from deploy.cpu import STARTUP_S
 from deploy.stacks import WEIGHTS
 from gateway.backends.http1_client import Client
 from gateway.backends.triton import TritonBackend
@@ -20,10 +19,9 @@ from gateway.errors import BackendUnavailable, ContextLengthExceeded
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.sink import RecordingSink, settled
+from tests.workers import ON_CPU_STACK
 
 KINDS = ("triton", "vllm", "vllm by completions")
-# Whichever comes first waits for two real servers to start.
-ON_CPU = (pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60))
 GREEDY = SamplingParams(max_tokens=64, temperature=0.0)
 GAUGES = {
     "triton": ('nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active"',),
@@ -71,7 +69,7 @@ class Engine:
 @pytest.fixture(
     params=[
         *(pytest.param(("embedded", kind), id=f"embedded {kind}") for kind in KINDS),
-        *(pytest.param(("cpu", kind), id=f"cpu {kind}", marks=ON_CPU) for kind in KINDS),
+        *(pytest.param(("cpu", kind), id=f"cpu {kind}", marks=ON_CPU_STACK) for kind in KINDS),
     ]
 )
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
@@ -189,7 +187,7 @@ async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, questio
     await settled(lambda: len(engine.backend.calls) == 0, repr(engine.backend))
 
 
-@pytest.mark.parametrize("stack", ["embedded", pytest.param("cpu", marks=ON_CPU)])
+@pytest.mark.parametrize("stack", ["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])
 async def test_a_model_that_triton_does_not_have_is_unavailable(
     stack: str, request: pytest.FixtureRequest, question: GenerateRequest
 ) -> None:

@@ -63,7 +63,10 @@ def spoken_prompts() -> list[list[int]]:
     return [encoding.ids for encoding in tokenizer.encode_batch(rendered)]
 
 
-@pytest.fixture(scope="module", params=["random", "trained"])
+# The two halves of this module's long time share nothing, so two workers may share it.
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("random", "trained")]
+)
 def golden(
     request: pytest.FixtureRequest,
     torch_python: Path,

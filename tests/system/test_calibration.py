@@ -65,6 +65,7 @@ def ask(url: str, question: str) -> str | None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     start_calibrated: Callable[[str], CalibratedDemo],
@@ -96,6 +97,7 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_calibration_of_the_real_engines_finds_equal_work_and_leaves_the_policy(
     cpu_stack: Launched, tmp_path: Path
 ) -> None:
