@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from deploy.launch import Launched
 from gateway.backends.triton import TritonBackend
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendLost, BackendUnavailable, ContextLengthExceeded
@@ -29,6 +30,8 @@ GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 
 
 class Ports:
+    """Of a tritonserver of one's own."""
+
     def __init__(self) -> None:
         self.grpc, self.http, self.metrics = free_ports(3)
 
@@ -43,27 +46,21 @@ class Ports:
             yield server
 
 
-@pytest.fixture(scope="module")
-def ports() -> Iterator[Ports]:
-    ports = Ports()
-    with ports.triton():
-        yield ports
-
-
 @pytest.fixture
-async def backend(ports: Ports) -> AsyncIterator[TritonBackend]:
-    backend = TritonBackend(TritonSettings("triton", f"grpc://127.0.0.1:{ports.grpc}", connect_timeout_s=10.0))
+async def backend(cpu_stack: Launched) -> AsyncIterator[TritonBackend]:
+    urls = cpu_stack.stack.backends["triton"]
+    backend = TritonBackend(TritonSettings("triton", str(urls["url"]), connect_timeout_s=10.0))
     assert await backend.is_ready()
     yield backend
-    await is_idle(backend, ports)
+    await is_idle(backend, str(urls["metrics_url"]))
     await backend.aclose()
 
 
-async def is_idle(backend: TritonBackend, ports: Ports) -> None:
+async def is_idle(backend: TritonBackend, metrics_url: str) -> None:
     """Nothing is held for any call, on either side."""
     await settled(lambda: len(backend.calls) == 0, repr(backend))
     name = "nv_trt_llm_request_metrics"
-    await metric_becomes(is_zero, ports.metrics_url, name, model="tensorrt_llm", request_type="active")
+    await metric_becomes(is_zero, metrics_url, name, model="tensorrt_llm", request_type="active")
 
 
 def ask(backend: TritonBackend, prompt: tuple[int, ...], **params: object) -> RecordingSink:
@@ -154,5 +151,5 @@ async def test_a_server_that_is_killed_in_mid_answer_and_comes_back() -> None:
             while not await backend.is_ready():  # noqa: ASYNC110 - readiness is polled, as routing does
                 await asyncio.sleep(0.05)
         assert await ask(backend, (300, 301)).ended() is FinishReason.LENGTH
-        await is_idle(backend, ports)
+        await is_idle(backend, ports.metrics_url)
         await backend.aclose()

@@ -18,7 +18,6 @@ from deploy.ports import is_taken
 
 ROOT = Path(__file__).parents[3]
 WEIGHTS = ROOT / "engines/reference/weights"
-STACKS = ROOT / ".stacks"
 STARTUP_S = 240.0  # two cores may be shared with others; idle ones need a tenth
 
 

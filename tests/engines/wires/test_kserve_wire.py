@@ -13,7 +13,8 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
-from tests.engines.wires.servers import free_ports, is_positive, is_zero, metric_becomes, read_metric, serving
+from tests.engines.wires.servers import is_positive, is_zero, metric_becomes, read_metric, serving
+from tests.workers import ON_CPU_STACK
 
 Complete = Callable[..., list[int]]
 PROMPT = list(range(10, 20))
@@ -45,19 +46,14 @@ class Target:
     metrics: str
 
 
-@pytest.fixture(
-    scope="module",
-    params=["embedded", pytest.param("tritonserver", marks=[pytest.mark.stack, pytest.mark.timeout(300)])],
-)
+@pytest.fixture(scope="module", params=["embedded", pytest.param("tritonserver", marks=ON_CPU_STACK)])
 def triton(request: pytest.FixtureRequest) -> Iterator[Target]:
     if request.param == "embedded":
         with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
             yield Target(request.param, server.addresses[0].removeprefix("grpc://"), server.addresses[1])
     else:
-        grpc_port, http, metrics = free_ports(3)
-        ports = ("--grpc-port", grpc_port, "--http-port", http, "--metrics-port", metrics)
-        with serving("engines.triton", *ports, "--start-timeout", "200") as server:
-            yield Target(request.param, server.addresses[0].removeprefix("grpc://"), server.addresses[2])
+        urls = request.getfixturevalue("cpu_stack").stack.backends["triton"]
+        yield Target(request.param, urls["url"].removeprefix("grpc://"), urls["metrics_url"])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,30 +2,16 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
-from deploy import cpu
-from deploy.processes import Child
-from tests.engines.wires.servers import (
-    STACKS,
-    STARTUP_S,
-    WEIGHTS,
-    free_ports,
-    is_positive,
-    is_zero,
-    metric_becomes,
-    read_metric,
-    serving,
-)
+from tests.engines.wires.servers import WEIGHTS, is_positive, is_zero, metric_becomes, read_metric, serving
+from tests.workers import ON_CPU_STACK
 
 Complete = Callable[..., list[int]]
 Json = dict[str, Any]  # any JSON object
@@ -36,34 +22,14 @@ COMPLETIONS, GENERATE, ABORT = "/v1/completions", "/inference/v1/generate", "/in
 RUNNING = {"name": "vllm:num_requests_running", "engine": "0", "model_name": MODEL}
 
 
-@pytest.fixture(
-    scope="module", params=["embedded", pytest.param("vllm", marks=[pytest.mark.stack, pytest.mark.timeout(400)])]
-)
-def vllm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["embedded", pytest.param("vllm", marks=ON_CPU_STACK)])
+def vllm(request: pytest.FixtureRequest) -> Iterator[str]:
     """Its address."""
     if request.param == "embedded":
         with serving("engines.reference.vllm_http", "--port", "0") as server:
             yield server.addresses[0]
     else:
-        with real_vllm(tmp_path_factory.mktemp("vllm") / "log") as address:
-            yield address
-
-
-@contextmanager
-def real_vllm(log: Path) -> Iterator[str]:
-    (port,) = free_ports(1)
-    process = cpu.vllm(STACKS / "vllm", int(port))
-    child = Child(process, log)
-    try:
-        deadline = time.monotonic() + STARTUP_S
-        while not process.is_ready():
-            assert child.status is None, child.tail()
-            assert time.monotonic() < deadline, child.tail()
-            time.sleep(0.5)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        child.let_go()
-        child.wait()
+        yield request.getfixturevalue("cpu_stack").stack.backends["vllm"]["url"]
 
 
 @pytest.fixture
