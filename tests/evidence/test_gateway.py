@@ -32,7 +32,7 @@ def vllm(port: str, name: str = "vllm", *options: str) -> Any:  # Any: serving's
     return serving("engines.reference.vllm_http", "--port", port, "--served-model-name", name, *options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def triton() -> Iterator[Server]:
     with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
         yield server
