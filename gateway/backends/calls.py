@@ -6,7 +6,7 @@ Adapters feed in decoded ids and ends; the sink hears them by plain calls. Knows
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from gateway.core import FinishReason, Sink
 from gateway.errors import (
@@ -19,14 +19,27 @@ from gateway.errors import (
 )
 
 End: TypeAlias = FinishReason | GatewayError
+Read_contra = TypeVar("Read_contra", contravariant=True)  # what one read of a connection brings
 
 SWEEPS_PER_TIMEOUT = 8  # a silent call ends at most an eighth of the limit late
 
 
-class LiveCall(ABC):
-    """One generation under way. An adapter calls `feed` and `fail`, and `release` when its connection is free again."""
+class Reader(Protocol[Read_contra]):
+    """Understands one answer. `is_cut`: the reader has ended it, where the engine goes on and must be left."""
 
-    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int) -> None:
+    @property
+    def is_cut(self) -> bool: ...
+
+    def read(self, data: Read_contra, /) -> tuple[Sequence[int], End | None]:
+        """New ids, possibly none, and how generation ended if it did."""
+        ...
+
+
+class LiveCall(ABC, Generic[Read_contra]):
+    """One generation under way. An adapter calls `take` and `fail`, and `release` when its connection is free again."""
+
+    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Read_contra]) -> None:
+        self._answer = answer
         self._calls = calls
         self._sink = sink
         self._max_tokens = max_tokens
@@ -42,8 +55,9 @@ class LiveCall(ABC):
     def hang_up(self) -> None:
         """Leave the engine now, so that it stops working for us; idempotent."""
 
-    def feed(self, token_ids: Sequence[int], end: End | None = None) -> None:
-        """Hand on what one read brought: new ids, possibly none, and the end if it came with them."""
+    def take(self, data: Read_contra) -> None:
+        """Read and hand on: new ids, and the end if it came with them."""
+        token_ids, end = self._answer.read(data)
         if token_ids and not self.is_over:
             self._silent_sweeps = 0
             self._delivered += len(token_ids)
@@ -92,6 +106,8 @@ class LiveCall(ABC):
             sink.fail(self._as_of_now(end))
         else:
             sink.finish(end)
+            if self._answer.is_cut:
+                self._leave()
 
     def _close(self) -> Sink:
         """From here on silence. The sink is let go: it and its call must not keep each other in memory."""

@@ -37,13 +37,12 @@ READY_TIMEOUT_S = 5.0
 LOST = {Status.UNAVAILABLE, Status.CANCELLED, Status.ABORTED, Status.RESOURCE_EXHAUSTED}
 
 
-class TritonCall(LiveCall):
+class TritonCall(LiveCall[Sequence[bytes]]):
     """One answer from Triton: a gRPC stream of its own, since cancelling a stream cancels every request on it."""
 
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params.max_tokens)
+        super().__init__(backend.calls, sink, request.params.max_tokens, Answer(backend.name, request))
         self._peer = backend.name
-        self._answer = Answer(backend.name, request)
         message = encode(request, backend.model, f"{request.request_id}-{token_hex(4)}")
         self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
 
@@ -57,12 +56,7 @@ class TritonCall(LiveCall):
 
     # What the stream tells it. It goes on to the stream's own end, beyond the final response.
 
-    def messages(self, messages: Sequence[bytes]) -> None:
-        token_ids, end = self._answer.read(messages)
-        self.feed(token_ids, end)
-        if end is not None and self._answer.is_cut:
-            self.hang_up()
-            self.release()
+    messages = LiveCall.take
 
     def closed(self, outcome: Outcome) -> None:
         if not self.is_over:

@@ -24,11 +24,11 @@ ROUTE_IS_OFF = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NO
 ROUTE_IS_ON = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}  # what an empty request gets from it
 
 
-class VLLMCall(LiveCall):
+class VLLMCall(LiveCall[bytes]):
     """One answer from vLLM, on the route its backend prefers; falls back to the other when that one is off."""
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params.max_tokens)
+        super().__init__(backend.calls, sink, request.params.max_tokens, Answer(backend.name))
         self._backend = backend
         self._request = request
         self._id = (
@@ -54,8 +54,7 @@ class VLLMCall(LiveCall):
 
     def body(self, data: bytes) -> None:
         if self._is_answered:
-            token_ids, end = self._answer.feed(data)
-            self.feed(token_ids, end)
+            self.take(data)
         elif len(self._refusal) < MAX_REFUSAL_BYTES:
             self._refusal += data
 
@@ -78,7 +77,6 @@ class VLLMCall(LiveCall):
     def _begin(self, route: str) -> None:
         self._route = route
         self._refusal = b""
-        self._answer = Answer(self._backend.name)
         message = self._backend.client.render("POST", route, encode(route, self._request, self._id))
         self._exchange = self._backend.client.send(message, self)
 

@@ -88,11 +88,13 @@ def _stop_token_ids(request: GenerateRequest) -> list[int]:
 
 
 class Answer:
-    """One streamed answer: feed it the body's bytes.
+    """One streamed answer: give it the body's bytes.
 
     From one event to the next usually nothing changes but the digits of the id. Once it is known where they stand, an
     event that is equal in all else need not be parsed, which saves most of what reading costs.
     """
+
+    is_cut = False
 
     __slots__ = ("_after", "_before", "_events", "_id_at", "_id_end", "_is_between", "_moulds_left", "_peer")
 
@@ -104,7 +106,7 @@ class Answer:
         self._id_at, self._id_end = 0, 0  # the latter from the end
         self._moulds_left = MAX_MOULDS
 
-    def feed(self, data: bytes) -> tuple[Sequence[int], End | None]:
+    def read(self, data: bytes) -> tuple[Sequence[int], End | None]:
         """The ids that `data` completed, and how generation ended if it did."""
         if self._is_between and data.startswith(self._before) and data.endswith(self._after):
             digits = data[self._id_at : self._id_end]
@@ -117,7 +119,7 @@ class Answer:
         try:
             events = self._events.feed(data)
             for event in events:
-                end = self._read(event, token_ids)
+                end = self._read_event(event, token_ids)
                 if end is not None:
                     return token_ids, end
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -135,7 +137,7 @@ class Answer:
             self._id_at, self._id_end = at, at + len(digits) - len(data)
             self._before, self._after = data[: self._id_at], data[self._id_end :]
 
-    def _read(self, event: bytes, token_ids: list[int]) -> End | None:
+    def _read_event(self, event: bytes, token_ids: list[int]) -> End | None:
         if event == b"[DONE]":
             # Recent vLLM ends an aborted answer like this when the abort came with no ids: no finish_reason at all.
             return BackendUnavailable(f"{self._peer} stopped before the answer was complete")

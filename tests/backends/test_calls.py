@@ -2,17 +2,33 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
+from typing import TypeAlias
 
-from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.backends.calls import End, LiveCall, LiveCalls
 from gateway.core import FinishReason
 from gateway.errors import BackendError, BackendLost, BackendProtocolError, BackendTimeout, BackendUnavailable
 from tests.fakes.sink import RecordingSink, settled
 
+News: TypeAlias = tuple[Sequence[int], End | None]
 
-class BareCall(LiveCall):
+
+class Told:
+    """Reads what a test says."""
+
+    is_cut = False
+
+    def read(self, news: News) -> News:
+        return news
+
+
+class BareCall(LiveCall[News]):
     """A call to nowhere that counts how often it hung up."""
 
     hang_ups = 0
+
+    def feed(self, token_ids: Sequence[int], end: End | None = None) -> None:
+        self.take((token_ids, end))
 
     def hang_up(self) -> None:
         self.hang_ups += 1
@@ -20,7 +36,7 @@ class BareCall(LiveCall):
 
 def begin(calls: LiveCalls, max_tokens: int = 8) -> tuple[BareCall, RecordingSink]:
     sink = RecordingSink()
-    sink.call = call = BareCall(calls, sink, max_tokens)
+    sink.call = call = BareCall(calls, sink, max_tokens, Told())
     return call, sink
 
 
@@ -54,6 +70,18 @@ async def test_a_normal_end_does_not_hang_up_and_a_cancel_after_it_neither() -> 
     assert (call.hang_ups, len(calls)) == (0, 1)
     call.release()
     assert len(calls) == 0
+
+
+async def test_an_engine_that_would_go_on_is_left_at_the_end() -> None:
+    calls = LiveCalls("e", 60)
+    sink = RecordingSink()
+    told = Told()
+    sink.call = call = BareCall(calls, sink, 8, told)
+    call.feed([1])
+    told.is_cut = True
+    call.feed([2], FinishReason.STOP)
+    assert (sink.token_ids, sink.end, sink.breaches) == ([1, 2], FinishReason.STOP, [])
+    assert (call.hang_ups, len(calls)) == (1, 0)
 
 
 async def test_tokens_beyond_max_tokens_are_not_passed_on() -> None:

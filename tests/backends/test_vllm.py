@@ -124,7 +124,7 @@ def read(*pieces: bytes) -> tuple[list[int], End | None]:
     answer = Answer("vllm")
     token_ids: list[int] = []
     for piece in pieces:
-        new_ids, end = answer.feed(piece)
+        new_ids, end = answer.read(piece)
         token_ids += new_ids
         if end is not None:
             return token_ids, end
@@ -138,7 +138,7 @@ def test_an_answer_is_the_same_cut_at_any_byte() -> None:
 
 
 def test_several_events_in_one_read_come_as_one_lot() -> None:
-    assert Answer("vllm").feed(event([5]) + event([6]) + event([7], "length")) == ([5, 6, 7], FinishReason.LENGTH)
+    assert Answer("vllm").read(event([5]) + event([6]) + event([7], "length")) == ([5, 6, 7], FinishReason.LENGTH)
 
 
 # Events that differ only in their id are read without parsing them.
@@ -151,14 +151,14 @@ def digits(text: bytes) -> bytes:
 
 def test_events_alike_are_read_by_their_form() -> None:
     answer = Answer("vllm")
-    assert answer.feed(event([5])) == ([5], None)
+    assert answer.read(event([5])) == ([5], None)
     for token_id in (6, 10, 99_999, 1, 0, 2**31 - 1, 2**32):
-        token_ids, end = answer.feed(event([token_id]))
+        token_ids, end = answer.read(event([token_id]))
         assert (list(token_ids), end) == ([token_id], None)
     assert answer._moulds_left == MAX_MOULDS - 2  # another for 0, which the short way leaves alone
-    assert answer.feed(event([7, 8])) == ([7, 8], None)
-    assert answer.feed(event([], None)) == ([], None)
-    assert answer.feed(event([9], "length")) == ([9], FinishReason.LENGTH)
+    assert answer.read(event([7, 8])) == ([7, 8], None)
+    assert answer.read(event([], None)) == ([], None)
+    assert answer.read(event([9], "length")) == ([9], FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("spelling", [b"007", b"00", b"1 ", b" 1", b"1.5", b"1e3", b"+1", b"1,2", b"null", b"", b"-3"])
@@ -167,8 +167,8 @@ def test_an_id_in_an_unusual_spelling_is_what_parsing_says(spelling: bytes) -> N
     slow._moulds_left = 0
     heard = []
     for answer in (quick, slow):
-        answer.feed(event([5]))
-        token_ids, end = answer.feed(digits(spelling))
+        answer.read(event([5]))
+        token_ids, end = answer.read(digits(spelling))
         heard.append((list(token_ids), type(end)))
     assert heard[0] == heard[1]
 
@@ -180,7 +180,7 @@ def test_the_id_is_found_wherever_its_digits_occur_besides(text: str) -> None:
         for token_id in (5, 6, 5, 77):
             choice = {**around, "token_ids": [token_id], "finish_reason": None, "after": around}
             data = b"data: " + orjson.dumps({"before": around, "choices": [choice], "last": [5]}) + b"\n\n"
-            assert list(answer.feed(data)[0]) == [token_id]
+            assert list(answer.read(data)[0]) == [token_id]
         assert answer._moulds_left == MAX_MOULDS - 1
 
 
@@ -189,7 +189,7 @@ def test_an_id_that_stands_elsewhere_too_is_parsed() -> None:
     answer = Answer("vllm")
     for token_id in (5, 6, 7):
         choices = [{"token_ids": [], "finish_reason": None}, {"token_ids": [token_id], "finish_reason": None}]
-        assert answer.feed(b"data: " + orjson.dumps({"choices": choices}) + b"\n\n") == ([token_id], None)
+        assert answer.read(b"data: " + orjson.dumps({"choices": choices}) + b"\n\n") == ([token_id], None)
     assert answer._before == b""
 
 
@@ -197,7 +197,7 @@ def test_an_answer_whose_form_keeps_changing_is_parsed() -> None:
     answer = Answer("vllm")
     for number in range(1, 10):
         choice = {"token_ids": [number], "finish_reason": None, "text": "x" * number}
-        assert answer.feed(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n") == ([number], None)
+        assert answer.read(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n") == ([number], None)
     assert answer._moulds_left == 0
 
 
@@ -207,9 +207,9 @@ def test_a_known_form_counts_between_events_only() -> None:
         slow._moulds_left = 0
         heard = []
         for answer in (quick, slow):
-            answer.feed(event([5]))
-            assert answer.feed(before) == ([], None)
-            token_ids, end = answer.feed(event([6]))
+            answer.read(event([5]))
+            assert answer.read(before) == ([], None)
+            token_ids, end = answer.read(event([6]))
             heard.append((list(token_ids), type(end)))
         assert heard[0] == heard[1]
     assert read(event([5]), b"\r", event([6]), b"\n", event([7], "stop")) == ([5, 6, 7], FinishReason.STOP)
