@@ -169,7 +169,8 @@ class Downstream(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         self._is_heard = False
         self._idle_since = self.loop.time()
         if self.pipeline:

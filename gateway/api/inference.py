@@ -162,12 +162,13 @@ class Inference:
     def _understand(self, request: Request, raw: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
         document = parse_json(raw)
-        lane = self._lanes.get(str(document.get("model")))
+        named = document.get("model")
+        model = named if isinstance(named, str) else ""  # no lane's; who reads it below says what is wrong with it
+        lane = self._lanes.get(model)
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
         if isinstance(lane, RelayLane):
-            model = read_model(document)
             return RelayRequest(reply.request_id, model, request.target, request.lines, raw, pin, run)
         if request.path in RELAYED_ONLY:
             raise _not_served(request.path, read_model(document), lane)
