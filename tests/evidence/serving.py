@@ -60,8 +60,8 @@ class Gateway:
                 return None
             return state["answered_by"], state["models"][0]["backends"][name][field]
 
-        with ThreadPoolExecutor(8) as pool:
-            return dict(filter(None, pool.map(ask, range(16))))
+        with ThreadPoolExecutor(4) as pool:
+            return dict(filter(None, pool.map(ask, range(8))))
 
     def pid_of(self, worker: int) -> int:
         return int(self.read("/admin/state")["workers"][worker]["pid"])

@@ -97,7 +97,6 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_calibration_of_the_real_engines_finds_equal_work_and_leaves_the_policy(
     cpu_stack: Launched, tmp_path: Path
 ) -> None:
