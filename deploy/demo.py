@@ -21,6 +21,7 @@ from deploy.processes import Process, describe_status
 from deploy.stacks import crossover_script
 from deploy.supervisor import LaunchError
 
+TIME_SCALE = 16.0  # two cores hold it, also when they are not alone
 ANSWER_TOKENS = 32  # of each answer in the calibration; the paced engines' time to first token goes by it
 STACKS = ("embedded", "cpu")
 # What `crossover calibrate` says when it has measured: a threshold or none needed, or that no single one is right.
@@ -36,7 +37,7 @@ CALIBRATED = (0, 4)
 @click.option(
     "--time-scale",
     type=click.FloatRange(1.0, 1000.0),
-    default=16.0,
+    default=TIME_SCALE,
     show_default=True,
     help="How many times slower than the measured pair the embedded engines are.",
 )

@@ -12,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 
+from deploy.demo import ANSWER_TOKENS, TIME_SCALE
 from deploy.embedded import HELD, Pace
 from deploy.launch import Launched
 from deploy.ports import find_free
@@ -19,7 +20,7 @@ from deploy.probes import read_json
 from deploy.stacks import MODEL, crossover_script
 from tests.deploy.demo_process import Demo
 
-PACE = Pace(10, 32)  # the demo's default options
+PACE = Pace(TIME_SCALE, ANSWER_TOKENS)
 TRUE_CROSSING = PACE.crossing
 LEVELS = (2, 32)
 
