@@ -67,7 +67,7 @@ def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> M
     show_default=".bench",
     help="Where what is built lies, and under peers/<name>/ environments of other gateways.",
 )
-@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "runs", show_default="runs")
+@click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "runs", show_default="runs")
 @click.option(
     "--render",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
