@@ -6,19 +6,17 @@ A usual head is read here in one piece; every other one is uvicorn's parser's af
 import re
 from functools import lru_cache
 
-from gateway.header import Fields, Lines, end_to_end
+from gateway.header import KEPT_HEADS, LENGTH, LONGEST_KEPT, Fields, Lines, end_to_end
 
 # The gateway's own affair: it names its engines itself, has a key for them, and reads their answers.
 NOT_SENT_ON = frozenset({b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"})
 
 OWN = frozenset({b"x-crossover-pin", b"x-crossover-run"})  # what this gateway alone understands
 END = b"\r\n\r\n"
-LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
 USUAL = re.compile(rb"POST (/[a-z0-9/_]+) HTTP/1\.1((?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*)+)")
 FIELD = re.compile(rb"\r\n([^:]+):([^\r\n]*)")
 # What decides how a body is framed or what becomes of the connection, or asks for an answer of its own.
 UNUSUAL = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"http2-settings")
-LONGEST_KEPT = 4 * 1024
 
 
 class Request:
@@ -69,7 +67,7 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
     return None if request is None else (request, int(found[1]), end + len(END))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KEPT_HEADS)
 def _parse_around(before: bytes, after: bytes) -> Request | None:
     """The request whose content-length stands between the two."""
     line = before.rfind(b"\r\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from gateway.header import Fields
+from gateway.header import KEPT_HEADS, LENGTH, LONGEST_KEPT, Fields
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
@@ -23,10 +23,6 @@ FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110
 UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
 FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
-LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
-# Heads that are kept: a second's worth of dates from a few engines, each under the bytes around its length.
-KEPT_HEADS = 256
-LONGEST_KEPT = 4 * 1024
 
 
 class NotHTTP(ValueError):

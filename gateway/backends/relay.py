@@ -21,7 +21,7 @@ from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
 from gateway.core import RelayCall, RelayRequest, RelaySink
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
-from gateway.header import end_to_end
+from gateway.header import KEPT_HEADS, end_to_end
 from gateway.settings import RelaySettings, VLLMSettings
 
 READY_TIMEOUT_S = 5.0
@@ -333,7 +333,7 @@ class RelayServer:
 
 
 # Heads that are found again have the very same fields, and one look at those takes a third of the time.
-_lines_back = lru_cache(maxsize=256)(partial(end_to_end, dropped=NOT_SENT_BACK))
+_lines_back = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=NOT_SENT_BACK))
 
 
 def _read_count(data: bytes, key: bytes, start: int) -> int:

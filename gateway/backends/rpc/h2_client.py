@@ -154,7 +154,7 @@ class H2Client:
                 if link.is_open:
                     self._links.add(link)
                     await link.greeted.wait()
-        except BaseException:
+        except BaseException:  # also when whoever waits is cancelled: a link that nobody took would stay open
             if link is not None:
                 link.close("it did not answer in time")
             raise
