@@ -20,9 +20,12 @@ class Demo:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
+    def has_shown(self, line: str) -> bool:
+        return re.search(rf"(?m)^{line}$", self.output) is not None
+
     def wait_for(self, line: str, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not re.search(rf"(?m)^{line}$", self.output):
+        while not self.has_shown(line):
             assert self.process.poll() is None, self.output
             assert time.monotonic() < deadline, self.output
             time.sleep(0.05)

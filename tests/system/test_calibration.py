@@ -4,8 +4,10 @@ import itertools
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,45 @@ from tests.deploy.demo_process import Demo
 PACE = Pace(TIME_SCALE, ANSWER_TOKENS)
 TRUE_CROSSING = PACE.crossing
 LEVELS = (2, 32)
+# Of the pace, in one cell: below it the machine is too slow, and what such a run still measures tells nothing.
+HOPELESS = 0.9
 
 
-class CalibratedDemo:
-    """`crossover demo` with the options of `make demo`, past its `ready` line, and its calibration's result."""
+class CalibratingDemo:
+    """`crossover demo` with the options of `make demo`, and its calibration's result."""
 
     def __init__(self, port: int, run_dir: Path, exits: ExitStack) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.process = exits.enter_context(closing(Demo("--port", str(port), run_dir=run_dir)))
-        self.process.wait_for(f"ready {re.escape(self.url)}/v1", 270)
-        self.result = read_result(run_dir / "calibration")
+        self._out = run_dir / "calibration"
+
+    def wait(self) -> float:
+        """Until it serves, or has fallen hopelessly behind its pace. Returns the least share of it that was held."""
+        is_over = partial(self.process.has_shown, f"ready {re.escape(self.url)}/v1")
+        deadline = time.monotonic() + 270
+        while not is_over() and self._held() >= HOPELESS:
+            assert self.process.process.poll() is None, self.process.output
+            assert time.monotonic() < deadline, self.process.output
+            time.sleep(0.5)
+        return self._held()
+
+    @property
+    def result(self) -> dict[str, Any]:  # Any: JSON
+        return read_result(self._out)
+
+    def _held(self) -> float:
+        """Of the cells so far; a broken line at the end of their file is one that is being written."""
+        lines = [
+            line for file in self._out.glob("*/cells.jsonl") for line in file.read_text().splitlines(keepends=True)
+        ]
+        cells = [json.loads(line) for line in lines if line.endswith("\n")]
+        return PACE.least_held(cell for cell in cells if not cell["void"])[0] if cells else 1.0
 
 
 @pytest.fixture
-def start_calibrated(tmp_path: Path) -> Iterator[Callable[[str], CalibratedDemo]]:
+def start_demo(tmp_path: Path) -> Iterator[Callable[[str], CalibratingDemo]]:
     with ExitStack() as exits:
-        yield lambda name: CalibratedDemo(find_free(1)[0], tmp_path / name, exits)
+        yield lambda name: CalibratingDemo(find_free(1)[0], tmp_path / name, exits)
 
 
 def read_result(out: Path) -> dict[str, Any]:  # Any: JSON
@@ -52,9 +77,9 @@ def status_of(result: dict[str, Any], name: str) -> str:
     return next(str(check["status"]) for check in result["checks"] if check["name"] == name)
 
 
-def is_telling(result: dict[str, Any]) -> bool:
-    """Whether a measured crossing can be that of the pace: no other program took the machine, and it kept up itself."""
-    return status_of(result, "quiet machine") == "passed" and PACE.least_held(result["cells"])[0] >= HELD
+def is_quiet(result: dict[str, Any]) -> bool:
+    """Whether no other program took the machine."""
+    return status_of(result, "quiet machine") == "passed"
 
 
 def ask(url: str, question: str) -> str | None:
@@ -69,17 +94,18 @@ def ask(url: str, question: str) -> str | None:
 @pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
-    start_calibrated: Callable[[str], CalibratedDemo],
+    start_demo: Callable[[str], CalibratingDemo],
 ) -> None:
-    demo = start_calibrated("first")
-    if not is_telling(demo.result):
+    demo = start_demo("first")
+    held = demo.wait()
+    if held >= HOPELESS and not (held >= HELD and is_quiet(demo.result)):
         assert demo.process.end() == 0
-        demo = start_calibrated("second")
-    if not is_telling(demo.result):
+        demo = start_demo("second")
+        held = demo.wait()
+    if held < HELD or not is_quiet(demo.result):
         assert ask(demo.url, "What is the capital of France?") == "The capital of France is Paris."
-        assert demo.process.end() == 0
-        share, _ = PACE.least_held(demo.result["cells"])
-        pytest.skip(f"this machine is too slow or too busy: the engines held {share:.0%} of their pace")
+        assert demo.process.end() in {0, 130}  # 130 if it was still calibrating
+        pytest.skip(f"this machine is too slow or too busy: the engines held {held:.0%} of their pace")
     crossover = demo.result["crossover"]["throughput"]
     assert crossover["verdict"] == "crossing"
     assert 32 < TRUE_CROSSING < 64
