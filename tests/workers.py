@@ -80,6 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Threads for each product of matrices, in several processes on two cores, mostly wait for each other.
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, "1")  # noqa: TID251 - starts processes
+        # Without byte code kept, each of some two hundred processes would compile our modules again, for 0.3 s.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # noqa: TID251 - as above
         folder = tempfile.TemporaryDirectory(prefix="crossover-tests-")
         config.add_cleanup(folder.cleanup)
         config.stash[meeting] = Path(folder.name)

@@ -24,6 +24,7 @@ from engines.reference.training.world import conversations
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 PROMPTS, TOKENS, MARGIN = 100, 64, 1e-3
+ALL, EVERY_TENTH = slice(None), slice(None, None, 10)  # prompts, of every length
 WEIGHTS = Path(__file__).parents[2] / "engines/reference/weights"
 Floats = NDArray[np.float32]
 
@@ -117,15 +118,17 @@ def test_few_positions_are_too_close_to_call(golden: Golden) -> None:
     assert (~golden.is_clear).mean() < 0.005
 
 
-@pytest.mark.parametrize("size", [1, 64])
-def test_greedy_answers_are_transformers_up_to_a_near_tie(golden: Golden, size: int) -> None:
+@pytest.mark.parametrize(("size", "some"), [(1, EVERY_TENTH), (64, ALL)], ids=["1", "64"])
+def test_greedy_answers_are_transformers_up_to_a_near_tie(golden: Golden, size: int, some: slice) -> None:
+    """The engine's own loop. That the model gives these tokens to every prompt alone is told by the logits above."""
     engine = Engine(golden.checkpoint, max_batch=size)
-    for row, prompt in enumerate(golden.prompts):
-        engine.add(str(row), prompt, SamplingParams(max_tokens=TOKENS, temperature=0))
+    rows = range(PROMPTS)[some]
+    for row in rows:
+        engine.add(str(row), golden.prompts[row], SamplingParams(max_tokens=TOKENS, temperature=0))
     answers = np.full((PROMPTS, TOKENS), -1)
     while engine.stats.running or engine.stats.waiting:
         for output in engine.step():
             answers[int(output.request_id), output.position - 1] = output.token_id
     is_comparable = np.logical_and.accumulate(golden.is_clear, axis=1)
-    assert is_comparable.mean() > 0.8
-    assert (answers == golden.tokens)[is_comparable].all()
+    assert is_comparable[some].mean() > 0.8
+    assert (answers == golden.tokens)[some][is_comparable[some]].all()
