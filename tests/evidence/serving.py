@@ -19,12 +19,15 @@ from tests.engines.wires.servers import ready_line
 Json: TypeAlias = Any  # what the gateway answered, read key by key
 
 POLICY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40}
-SOON_S = 20.0  # far more than it takes, for the machine may be busy
+SOON_S = 40.0  # far more than it takes, for the machine may be busy
 
 
 @dataclass
 class Gateway:
+    """`client` keeps its connection, and so stays with one worker; `strangers` asks on a new one each time."""
+
     client: httpx.Client
+    strangers: httpx.Client
     log: Path
 
     @property
@@ -41,13 +44,15 @@ class Gateway:
         assert response.status_code == 200, response.text
         return response.json()
 
-    def metric(self, name: str) -> dict[str, float]:
-        """Samples of that name, by their labels as they stand on the page."""
+    def metric(self, name: str, model: str = MODEL) -> dict[str, float]:
+        """A model's samples of that name, by their labels as they stand on the page."""
         page = self.client.get("/metrics").text
-        return {labels: float(value) for labels, value in re.findall(rf"(?m)^{name}{{(.*)}} (\S+)$", page)}
+        samples = re.findall(rf"(?m)^{name}{{(.*)}} (\S+)$", page)
+        return {labels: float(value) for labels, value in samples if f'model="{model}"' in labels}
 
-    def backend(self, name: str, *fields: str) -> dict[str, Json]:
-        state = self.read("/admin/state")["models"][0]["backends"][name]
+    def backend(self, name: str, *fields: str, model: str = MODEL) -> dict[str, Json]:
+        models = {entry["model"]: entry for entry in self.read("/admin/state")["models"]}
+        state = models[model]["backends"][name]
         return {field: state[field] for field in fields}
 
     def by_worker(self, name: str, field: str) -> dict[int, Json]:
@@ -55,7 +60,7 @@ class Gateway:
 
         def ask(_: int) -> tuple[int, Json] | None:
             try:
-                state = httpx.get(f"{self.url}/admin/state", timeout=SOON_S, verify=False).json()
+                state = self.strangers.get("/admin/state").json()
             except httpx.TransportError:  # a worker that has just been killed
                 return None
             return state["answered_by"], state["models"][0]["backends"][name][field]
@@ -66,14 +71,14 @@ class Gateway:
     def pid_of(self, worker: int) -> int:
         return int(self.read("/admin/state")["workers"][worker]["pid"])
 
-    async def counts(self, name: str, **fields: object) -> None:
+    async def counts(self, name: str, model: str = MODEL, **fields: object) -> None:
         """Wait until a backend's state has these fields."""
-        await becomes(lambda: self.backend(name, *fields), fields)
+        await becomes(lambda: self.backend(name, *fields, model=model), fields)
 
-    async def engine(self, name: str) -> Json:
+    async def engine(self, name: str, model: str = MODEL) -> Json:
         """What /version says of an engine, once it has told who it is."""
-        await becomes(lambda: self.read("/version")["models"][MODEL][name]["engine"] is not None, True)
-        return self.read("/version")["models"][MODEL][name]
+        await becomes(lambda: self.read("/version")["models"][model][name]["engine"] is not None, True)
+        return self.read("/version")["models"][model][name]
 
     async def is_stale(self, *changes: Json) -> None:
         await becomes(lambda: self.read("/admin/policy")["stale"], list(changes))
@@ -91,11 +96,14 @@ async def becomes(read: Callable[[], object], wanted: object) -> None:
 
 
 @contextmanager
-def gateway(folder: Path, backends: Mapping[str, object], **settings: object) -> Iterator[Gateway]:
-    """`crossover serve` that reads evidence ten times a second."""
+def gateway(folder: Path, models: Mapping[str, Mapping[str, object]], **settings: object) -> Iterator[Gateway]:
+    """`crossover serve` before each model's backends; it reads evidence ten times a second."""
     evidence = {"interval_s": 0.1, "drift_for_s": 0.5}
-    model = {"id": MODEL, "tokenizer": str(WEIGHTS), "backends": backends, "policy": POLICY}
-    document = {"listen": "127.0.0.1:0", "evidence": evidence, "models": [model], **settings}
+    entries = [
+        {"id": model, "tokenizer": str(WEIGHTS), "backends": backends, "policy": POLICY}
+        for model, backends in models.items()
+    ]
+    document = {"listen": "127.0.0.1:0", "evidence": evidence, "models": entries, **settings}
     (folder / "crossover.yaml").write_text(yaml.safe_dump(document))
     log = folder / "gateway.log"
     command = (crossover_script(), "serve", "-c", str(folder / "crossover.yaml"))
@@ -105,8 +113,12 @@ def gateway(folder: Path, backends: Mapping[str, object], **settings: object) ->
     ):
         try:
             url = ready_line(process).split()[1].removesuffix("/v1")
-            with httpx.Client(base_url=url, timeout=SOON_S) as client:
-                yield Gateway(client, log)
+            none_kept = httpx.Limits(max_keepalive_connections=0)
+            with (
+                httpx.Client(base_url=url, timeout=SOON_S) as client,
+                httpx.Client(base_url=url, timeout=SOON_S, limits=none_kept) as strangers,
+            ):
+                yield Gateway(client, strangers, log)
         finally:
             process.terminate()
             process.wait(30)

@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from loadtest.crossing import Threshold
 from loadtest.subject import apply_threshold, confirm_engines, find_subject
 from loadtest.target import Target
 from tests.engines.wires.servers import Server, free_ports, serving
-from tests.evidence.serving import becomes, gateway
+from tests.evidence.serving import Gateway, becomes, gateway
 
 # Slow motion: a few hundred tokens take longer than any test.
 SLOW = ("--curve", "vllm", "--time-scale", "20")
 LONG: dict[str, object] = {"model": MODEL, "stream": True, "max_tokens": 900, "ignore_eos": True}
 LABELS = 'backend="{}",model="' + MODEL + '"'
+SILENT = "silent"
+
+pytestmark = pytest.mark.timeout(120)  # a start of everything may fall into any of these
 
 
 def vllm(port: str, name: str = "vllm", *options: str) -> Any:  # Any: serving's own context manager
@@ -36,6 +39,47 @@ def vllm(port: str, name: str = "vllm", *options: str) -> Any:  # Any: serving's
 def triton() -> Iterator[Server]:
     with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def slow_port() -> Iterator[str]:
+    (port,) = free_ports(1)
+    with vllm(port, MODEL, *SLOW):
+        yield port
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory, triton: Server, slow_port: str) -> Iterator[Gateway]:
+    """Before engines that anybody may use, and, for the model SILENT, before such as tell nothing."""
+    (dead,) = free_ports(1)
+    untold = backends(triton, dead)
+    del untold["triton"]["metrics_url"]
+    models = {MODEL: backends(triton, slow_port), SILENT: untold}
+    with gateway(tmp_path_factory.mktemp("slow"), models) as ours:
+        yield ours
+
+
+@dataclass
+class Site:
+    """A gateway, and a vLLM behind it that another can take the place of; only the gateway sends them requests."""
+
+    ours: Gateway
+    port: str
+    engines: ExitStack
+    running: Server
+
+    def replace(self, name: str) -> None:
+        assert self.running.end() == 0
+        self.running = self.engines.enter_context(vllm(self.port, name))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, triton: Server) -> Iterator[Site]:
+    (port,) = free_ports(1)
+    with ExitStack() as engines:
+        first = engines.enter_context(vllm(port, MODEL))
+        with gateway(tmp_path_factory.mktemp("site"), {MODEL: backends(triton, port)}) as ours:
+            yield Site(ours, port, engines, first)
 
 
 def backends(triton: Server, vllm_port: str) -> dict[str, dict[str, str]]:
@@ -59,32 +103,30 @@ async def asking(url: str, body: dict[str, object], headers: dict[str, str] | No
         yield
 
 
-async def test_what_a_stranger_sends_is_drift_until_it_leaves(tmp_path: Path, triton: Server) -> None:
-    (port,) = free_ports(1)
-    with vllm(port, MODEL, *SLOW), gateway(tmp_path, backends(triton, port)) as ours:
-        await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
-        async with AsyncExitStack() as stack:
-            users, messages = f"{ours.url}/v1/chat/completions", [{"role": "user", "content": "Tell me a story."}]
-            for _ in range(2):
-                asked = asking(users, {"messages": messages}, {"x-crossover-pin": "vllm"})
-                await stack.enter_async_context(asked)
-            await ours.counts("vllm", in_flight=2, engine_in_flight=2, drift=0)
-            for _ in range(3):
-                await stack.enter_async_context(asking(f"http://127.0.0.1:{port}/v1/completions", {"prompt": "Once"}))
-            await ours.counts("vllm", in_flight=2, engine_in_flight=5, drift=3, steady_drift=3)
-            await ours.counts("triton", in_flight=0, engine_in_flight=0, drift=0)
-            assert ours.metric("crossover_drift") == {LABELS.format("vllm"): 3, LABELS.format("triton"): 0}
-            assert ours.backend("vllm", "evidence_age_s")["evidence_age_s"] >= 0
-            assert ours.metric("crossover_engine_in_flight")[LABELS.format("vllm")] == 5
-            await ours.logs("more than this gateway has sent it, for 0.5 s: somebody else uses it")
-        await ours.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
-        await ours.logs(f"vllm ({MODEL}) holds again what it was sent")
+async def test_what_a_stranger_sends_is_drift_until_it_leaves(slow: Gateway, slow_port: str) -> None:
+    await slow.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+    async with AsyncExitStack() as stack:
+        users, messages = f"{slow.url}/v1/chat/completions", [{"role": "user", "content": "Tell me a story."}]
+        for _ in range(2):
+            await stack.enter_async_context(asking(users, {"messages": messages}, {"x-crossover-pin": "vllm"}))
+        await slow.counts("vllm", in_flight=2, engine_in_flight=2, drift=0)
+        for _ in range(3):
+            await stack.enter_async_context(asking(f"http://127.0.0.1:{slow_port}/v1/completions", {"prompt": "Once"}))
+        await slow.counts("vllm", in_flight=2, engine_in_flight=5, drift=3, steady_drift=3)
+        await slow.counts("triton", in_flight=0, engine_in_flight=0, drift=0)
+        assert slow.metric("crossover_drift") == {LABELS.format("vllm"): 3, LABELS.format("triton"): 0}
+        assert slow.backend("vllm", "evidence_age_s")["evidence_age_s"] >= 0
+        assert slow.metric("crossover_engine_in_flight")[LABELS.format("vllm")] == 5
+        await slow.logs("more than this gateway has sent it, for 0.5 s: somebody else uses it")
+    await slow.counts("vllm", in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+    await slow.logs(f"vllm ({MODEL}) holds again what it was sent")
 
 
-async def test_every_worker_shows_what_one_reads_and_another_takes_over(tmp_path: Path, triton: Server) -> None:
-    (port,) = free_ports(1)
-    strangers = f"http://127.0.0.1:{port}/v1/completions"
-    with vllm(port, MODEL, *SLOW), gateway(tmp_path, backends(triton, port), workers=2) as ours:
+async def test_every_worker_shows_what_one_reads_and_another_takes_over(
+    tmp_path: Path, triton: Server, slow_port: str
+) -> None:
+    strangers = f"http://127.0.0.1:{slow_port}/v1/completions"
+    with gateway(tmp_path, {MODEL: backends(triton, slow_port)}, workers=2) as ours:
         async with asking(strangers, {"prompt": "Once"}):
             await ours.counts("vllm", engine_in_flight=1, drift=1, steady_drift=1)
             await becomes(lambda: ours.by_worker("vllm", "drift"), {0: 1, 1: 1})
@@ -93,35 +135,15 @@ async def test_every_worker_shows_what_one_reads_and_another_takes_over(tmp_path
                 await becomes(lambda: ours.by_worker("vllm", "drift"), {0: 2, 1: 2})
 
 
-async def test_load_of_our_own_leaves_no_drift_behind(tmp_path: Path, triton: Server) -> None:
-    (port,) = free_ports(1)
-    with vllm(port, MODEL), gateway(tmp_path, backends(triton, port)) as ours:
-        async with httpx.AsyncClient(timeout=60) as client:
-
-            async def ask(number: int) -> int:
-                body = {"model": MODEL, "messages": [{"role": "user", "content": f"Story {number}"}], "max_tokens": 30}
-                headers = {"x-crossover-pin": "triton" if number % 2 else "vllm"}
-                answer = await client.post(f"{ours.url}/v1/chat/completions", json=body, headers=headers)
-                return answer.status_code
-
-            assert set(await asyncio.gather(*map(ask, range(60)))) == {200}
-        for name in ("triton", "vllm"):
-            await ours.counts(name, in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
-        assert "more than this gateway has sent" not in ours.log.read_text()
-
-
-async def test_engines_that_do_not_tell_are_unknown_and_not_zero(tmp_path: Path, triton: Server) -> None:
-    (dead,) = free_ports(1)
-    silent = backends(triton, dead)
-    del silent["triton"]["metrics_url"]
-    with gateway(tmp_path, silent) as ours:
-        told = await ours.engine("triton")
-        assert (told["engine"], told["model"]) == ("triton", "tensorrt_llm")
-        assert ours.read("/version")["version"] == __version__
-        assert ours.read("/version")["models"][MODEL]["vllm"] == {"engine": None, "version": None}
-        for name in ("triton", "vllm"):
-            await ours.counts(name, engine_in_flight=None, drift=None, steady_drift=None)
-        assert (ours.metric("crossover_drift"), ours.metric("crossover_engine_in_flight")) == ({}, {})
+async def test_engines_that_do_not_tell_are_unknown_and_not_zero(slow: Gateway) -> None:
+    told = await slow.engine("triton", SILENT)
+    assert (told["engine"], told["model"]) == ("triton", "tensorrt_llm")
+    assert slow.read("/version")["version"] == __version__
+    assert slow.read("/version")["models"][SILENT]["vllm"] == {"engine": None, "version": None}
+    for name in ("triton", "vllm"):
+        await slow.counts(name, SILENT, engine_in_flight=None, drift=None, steady_drift=None)
+    for metric in ("crossover_drift", "crossover_engine_in_flight"):
+        assert (len(slow.metric(metric)), slow.metric(metric, SILENT)) == (2, {})
 
 
 async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_path: Path) -> None:
@@ -131,7 +153,7 @@ async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_
         "triton": {"kind": "relay", "url": "http://127.0.0.1:9"},
         "vllm": {"kind": "relay", "url": url, "metrics_url": f"{url}/metrics"},
     }
-    with vllm(port, MODEL, *SLOW), gateway(tmp_path, relays) as ours:
+    with vllm(port, MODEL, *SLOW), gateway(tmp_path, {MODEL: relays}) as ours:
         body: dict[str, object] = {"prompt": "Once"}
         async with (
             asking(f"{ours.url}/v1/completions", body, {"x-crossover-pin": "vllm"}),
@@ -145,51 +167,57 @@ async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_
         assert told["version"] is not None
 
 
-async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(
-    tmp_path: Path, triton: Server
-) -> None:
-    (port,) = free_ports(1)
-    with ExitStack() as stack:
-        first = stack.enter_context(vllm(port, "first"))
-        ours = stack.enter_context(gateway(tmp_path, backends(triton, port)))
-        fingerprint = {name: await ours.engine(name) for name in ("triton", "vllm")}
-        measured = ours.put(calibration="run-1", fingerprint=fingerprint)
-        assert (measured["fingerprint"], measured["stale"]) == (fingerprint, [])
-        assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 0}
-        assert first.end() == 0
-        second = stack.enter_context(vllm(port, "second"))
-        change = {"backend": "vllm", "field": "model", "old": "first", "new": "second"}
-        await ours.is_stale(change)
-        assert ours.read("/admin/state")["models"][0]["policy"]["stale"] == [change]
-        assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 1}
-        await ours.logs("measured on other engines than it steers now (vllm model was first, is second)")
-        shown = CliRunner().invoke(main, ["policy", "show", "--url", ours.url])
-        assert "STALE: measured on other engines (vllm model was first, is second)" in shown.output
-        assert second.end() == 0
-        stack.enter_context(vllm(port, "first"))
-        await ours.is_stale()
+async def test_load_of_our_own_leaves_no_drift_behind(site: Site) -> None:
+    ours = site.ours
+    async with httpx.AsyncClient(timeout=60) as client:
+
+        async def ask(number: int) -> int:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": f"Story {number}"}], "max_tokens": 30}
+            headers = {"x-crossover-pin": "triton" if number % 2 else "vllm"}
+            answer = await client.post(f"{ours.url}/v1/chat/completions", json=body, headers=headers)
+            return answer.status_code
+
+        assert set(await asyncio.gather(*map(ask, range(60)))) == {200}
+    for name in ("triton", "vllm"):
+        await ours.counts(name, in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+    assert "more than this gateway has sent" not in ours.log.read_text()
 
 
-async def test_what_a_calibration_applies_holds_the_engines_it_measured(tmp_path: Path, triton: Server) -> None:
-    (port,) = free_ports(1)
-    with vllm(port, MODEL), gateway(tmp_path, backends(triton, port)) as ours:
-        engines = {name: await ours.engine(name) for name in ("triton", "vllm")}
-        target = Target.parse(ours.url)
-        subject = await confirm_engines(target, await find_subject(target, MODEL))
-        assert subject.engines == engines
-        applied = await apply_threshold(target, subject, Threshold(up=30, down=20), "run-1")
-        assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
-        again = await apply_threshold(target, replace(subject, engines={}), Threshold(up=31, down=20), "run-2")
-        assert (again["up"], again["fingerprint"]) == (31, None)
+async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(site: Site) -> None:
+    ours = site.ours
+    fingerprint = {name: await ours.engine(name) for name in ("triton", "vllm")}
+    measured = ours.put(calibration="run-1", fingerprint=fingerprint)
+    assert (measured["fingerprint"], measured["stale"]) == (fingerprint, [])
+    assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 0}
+    site.replace("second")
+    change = {"backend": "vllm", "field": "model", "old": MODEL, "new": "second"}
+    await ours.is_stale(change)
+    assert ours.read("/admin/state")["models"][0]["policy"]["stale"] == [change]
+    assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 1}
+    await ours.logs(f"measured on other engines than it steers now (vllm model was {MODEL}, is second)")
+    shown = CliRunner().invoke(main, ["policy", "show", "--url", ours.url])
+    assert f"STALE: measured on other engines (vllm model was {MODEL}, is second)" in shown.output
+    site.replace(MODEL)
+    await ours.is_stale()
 
 
-async def test_a_policy_set_by_hand_is_never_stale(tmp_path: Path, triton: Server) -> None:
-    (port,) = free_ports(1)
-    with vllm(port, "first"), gateway(tmp_path, backends(triton, port)) as ours:
-        await ours.engine("vllm")
-        stale = ours.put(fingerprint={"vllm": {"model": "another"}})
-        assert stale["stale"] == [{"backend": "vllm", "field": "model", "old": "another", "new": "first"}]
-        edited = CliRunner().invoke(main, ["policy", "set", "--url", ours.url, "--up", "50"])
-        assert edited.exit_code == 0, edited.output
-        policy = ours.read("/admin/policy")
-        assert (policy["up"], policy["fingerprint"], policy["stale"]) == (50, None, [])
+async def test_what_a_calibration_applies_holds_the_engines_it_measured(site: Site) -> None:
+    engines = {name: await site.ours.engine(name) for name in ("triton", "vllm")}
+    target = Target.parse(site.ours.url)
+    subject = await confirm_engines(target, await find_subject(target, MODEL))
+    assert subject.engines == engines
+    applied = await apply_threshold(target, subject, Threshold(up=30, down=20), "run-1")
+    assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
+    again = await apply_threshold(target, replace(subject, engines={}), Threshold(up=31, down=20), "run-2")
+    assert (again["up"], again["fingerprint"]) == (31, None)
+
+
+async def test_a_policy_set_by_hand_is_never_stale(site: Site) -> None:
+    ours = site.ours
+    await ours.engine("vllm")
+    stale = ours.put(fingerprint={"vllm": {"model": "another"}})
+    assert stale["stale"] == [{"backend": "vllm", "field": "model", "old": "another", "new": MODEL}]
+    edited = CliRunner().invoke(main, ["policy", "set", "--url", ours.url, "--up", "50"])
+    assert edited.exit_code == 0, edited.output
+    policy = ours.read("/admin/policy")
+    assert (policy["up"], policy["fingerprint"], policy["stale"]) == (50, None, [])
