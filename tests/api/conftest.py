@@ -4,6 +4,7 @@ Every test ends with a check that nothing is left: no lease, no engine call, no 
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -128,8 +129,11 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[int]:
-    """uvicorn as `crossover serve` runs it, on a free port."""
+async def serving(app: ASGIApp, buffer_bytes: int | None = None) -> AsyncIterator[int]:
+    """uvicorn as `crossover serve` runs it, on a free port.
+
+    `buffer_bytes`: what a connection takes that its client has no place for; by default the kernel lets it grow.
+    """
     config = uvicorn.Config(
         app,
         port=0,
@@ -145,6 +149,9 @@ async def serving(app: ASGIApp) -> AsyncIterator[int]:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve())
             await eventually(lambda: server.started)
+            if buffer_bytes is not None:
+                with socket.socket(fileno=os.dup(server.servers[0].sockets[0].fileno())) as listener:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)  # its connections inherit it
             yield server.servers[0].sockets[0].getsockname()[1]
             server.should_exit = True
     finally:
@@ -172,8 +179,8 @@ def live_tasks() -> set[str]:
 
 
 @asynccontextmanager
-async def running(stack: Stack) -> AsyncIterator[Stack]:
-    async with stack.app.router.watching(), serving(stack.app) as port:
+async def running(stack: Stack, buffer_bytes: int | None = None) -> AsyncIterator[Stack]:
+    async with stack.app.router.watching(), serving(stack.app, buffer_bytes) as port:
         stack.port = port
         before = live_tasks()
         yield stack
@@ -248,8 +255,14 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(stack: Stack) -> AsyncIterator[RawClient]:
-    client = RawClient(*await asyncio.open_connection("127.0.0.1", stack.port))
+async def raw_client(stack: Stack, buffer_bytes: int | None = None) -> AsyncIterator[RawClient]:
+    """`buffer_bytes`: what its socket takes that nobody has read; by default as much as the kernel likes, megabytes."""
+    connection = socket.socket()
+    if buffer_bytes is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", stack.port))
+    client = RawClient(*await asyncio.open_connection(sock=connection))
     try:
         yield client
     finally:

@@ -1,13 +1,15 @@
 """Clients that leave, in every phase, and clients that stop reading: the engine call ends and the slot is freed."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from openai import AsyncOpenAI
 
 from gateway.core import FinishReason, GenerateRequest
-from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, eventually, raw_client
-from tests.fakes.backend import Pause, Script
+from gateway.language import ModelLanguage
+from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
+from tests.fakes.backend import Pause, Script, Step
 
 
 async def expect_cancelled(stack: Stack) -> None:
@@ -125,45 +127,59 @@ async def test_forty_of_two_hundred_streams_leave_and_nothing_is_left_behind(sta
     assert sum(call.was_cancelled for call in stack.low.calls + stack.high.calls) == 40
 
 
-def say_much(writer: Writer, pieces: int) -> Script:
-    """More text than sockets hold: each piece is a frame of 5 kB."""
-    return [*[writer.ids(" nice") * 1000] * pieces, FinishReason.LENGTH]
+BUFFER = 1 << 16  # at both ends, where kernels would let several megabytes lie
+LONG = "additionalProperties"  # in one token, so that megabytes are few of them
+PIECES, TOKENS = 600, 250
 
 
-async def test_a_client_that_stops_reading_is_cut_off_in_time(stack: Stack, writer: Writer) -> None:
-    stack.low.script = say_much(writer, 4000)
-    async with raw_client(stack) as client:
+@pytest.fixture
+async def narrow(language: ModelLanguage) -> AsyncIterator[Stack]:
+    """A stack whose connections hold little."""
+    async with running(make_stack(language), BUFFER) as stack:
+        yield stack
+
+
+def say_much(writer: Writer, *then: Step) -> Script:
+    """PIECES frames of 5 kB, far more than sockets hold."""
+    (token_id,) = writer.ids(LONG)
+    return [*[[token_id] * TOKENS] * PIECES, *then]
+
+
+async def test_a_client_that_stops_reading_is_cut_off_in_time(narrow: Stack, writer: Writer) -> None:
+    narrow.low.script = say_much(writer, Pause())
+    async with raw_client(narrow, BUFFER) as client:
         client.stop_reading()
         client.ask(stream=True)
-        await eventually(lambda: stack.in_flight["low"] == 1)
-        await stack.settle(within_s=30)
+        await eventually(lambda: narrow.in_flight["low"] == 1)
+        await narrow.settle(within_s=30)
         client.go_on_reading()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client.answer()
-    outcomes = stack.app.metrics.render().decode()
+    outcomes = narrow.app.metrics.render().decode()
     assert f'crossover_requests_total{{backend="low",model="{MODEL}",outcome="cancelled"}} 1.0' in outcomes
 
 
-async def test_a_client_that_reads_slowly_gets_everything(stack: Stack, writer: Writer) -> None:
-    stack.low.script = say_much(writer, 1500)
-    async with raw_client(stack) as client:
+async def test_a_client_that_reads_slowly_gets_everything(narrow: Stack, writer: Writer) -> None:
+    narrow.low.script = say_much(writer, FinishReason.LENGTH)
+    async with raw_client(narrow, BUFFER) as client:
         client.ask(stream=True)
-        body, is_slow = b"", True
+        body = bytearray()
+        for _ in range(60):  # three times as long as a client may take nothing; 2 MB of 3
+            await asyncio.sleep(LIMITS.client_write_timeout_s / 20)
+            body += await client.reader.read(BUFFER // 2)
         while not body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
-            await asyncio.sleep(LIMITS.client_write_timeout_s / 20 if is_slow else 0)
             body += await client.reader.read(1 << 18)
-            is_slow = len(body) < 1 << 22
-    assert body.count(b" nice") == 1_500_000
+    assert body.count(LONG.encode()) == PIECES * TOKENS
 
 
-async def test_a_folded_answer_to_a_client_that_stops_reading_is_cut_off_in_time(stack: Stack, writer: Writer) -> None:
+async def test_a_folded_answer_to_a_client_that_stops_reading_is_cut_off_in_time(narrow: Stack, writer: Writer) -> None:
     """Its place is free at once, because the engine has done its part; only the gateway still holds the answer."""
-    stack.low.script = say_much(writer, 3000)
-    async with raw_client(stack) as client:
+    narrow.low.script = say_much(writer, FinishReason.LENGTH)
+    async with raw_client(narrow, BUFFER) as client:
         client.stop_reading()
         client.ask(stream=False)
-        await eventually(lambda: bool(stack.low.calls) and stack.low.calls[0].is_over, within_s=30)
-        await stack.settle()
+        await eventually(lambda: bool(narrow.low.calls) and narrow.low.calls[0].is_over, within_s=30)
+        await narrow.settle()
         await asyncio.sleep(2 * LIMITS.client_write_timeout_s)
         client.go_on_reading()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
