@@ -100,7 +100,7 @@ async def test_the_wrong_way_round_is_unresolved(tmp_path: Path) -> None:
 )
 async def test_one_wrong_answer_or_another_engine_refuses_the_run(tmp_path: Path, faults: Faults, message: str) -> None:
     async with FakeGateway(LOW, HIGH, faults) as gateway:
-        outcome = await calibrate(gateway, tmp_path, *SHORT, "--apply")
+        outcome = await calibrate(gateway, tmp_path, *SHORT[:-1], "2,8", "--budget", "0", "--apply")
         assert gateway.policy["version"] == 1
     assert outcome.exit_code == 3, outcome
     assert message in outcome.stdout

@@ -38,7 +38,7 @@ def test_taken_port_is_one_clear_line_and_exit_code_1(which: str) -> None:
         "http": ("engines.reference.vllm_http", "--port", taken),
         "triton": ("engines.triton", "--grpc-port", taken, "--http-port", free, "--metrics-port", other),
     }
-    with serving("engines.reference.vllm_http", "--port", taken):
+    with socket.create_server(("127.0.0.1", int(taken))):
         ended = run(*arguments[which])
     assert ended.returncode == 1
     assert ended.stdout == ""
