@@ -111,6 +111,7 @@ class Relaying:
     def _ended(self, error: Exception | None) -> None:
         """Give everything up; once, on another backend, try again while nothing of an answer exists."""
         call, desk, lease, reply = self._call, self._desk, self._lease, self._reply
+        del self._call  # it has us as its sink: only the garbage collector would end that
         route, reply.source = lease.route, None
         call.cancel()
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.

@@ -45,6 +45,7 @@ class ScriptedCall:
         self._timer = loop.call_later(seconds, self._play) if seconds else loop.call_soon(self._play)
 
     def _play(self) -> None:
+        self._timer = None  # it holds us
         if self.is_over:
             return
         step = self.steps.pop(0) if self.steps else Pause()
