@@ -5,10 +5,13 @@ JSON, no events and no other connection; whose connections these are and when th
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, cast
 
-from gateway.backends.http1_framing import Body, Chunked, Head, NotHTTP, split_head
+from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, Head, NotHTTP, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
+
+NEVER = b"\0"  # with what no chunk starts
 
 
 class Receiver(Protocol):
@@ -91,7 +94,8 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._start = b""  # of an answer whose head is incomplete
         self._body: Body | None = None  # None until the head is there
-        self._splice: Chunked | None = None  # the body, while its receiver takes it in chunks
+        self._is_spliced = False  # the body's receiver takes it in chunks
+        self._take: Callable[[bytes], None] | None = None  # its receiver, while the first byte of a chunk is next
         self._may_stay_open = False
 
     # What the pool and the exchange do with it.
@@ -110,7 +114,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without another word to the receiver."""
-        self._exchange = None
+        self._exchange = self._take = None
         self._transport.abort()
 
     def close(self) -> None:
@@ -133,17 +137,20 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
-        exchange = self._exchange
+        # One whole chunk, as nearly every read is that brings a token: every step here is one more for each of them.
+        if (
+            (take := self._take) is not None
+            and data.startswith(start := WHOLE_CHUNKS.get(len(data), NEVER))
+            and data.endswith(CRLF)
+        ):
+            take(data if self._is_spliced else data[len(start) : -2])
+            return
+        exchange, self._take = self._exchange, None
         if exchange is None:
             self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
             return
         try:
-            if (splice := self._splice) is not None:
-                used = splice.skip(data)
-                exchange.receiver.body(data if used == len(data) else data[:used])
-                if splice.is_complete:
-                    self._complete(exchange, has_surplus=used != len(data))
-            elif self._body is None:
+            if self._body is None:
                 self._read_head(exchange, data)
             else:
                 self._read_body(exchange, self._body, data)
@@ -154,7 +161,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.closed(self)
-        exchange, self._exchange = self._exchange, None
+        exchange, self._exchange, self._take = self._exchange, None, None
         if exchange is None:
             return
         if self._body is not None and self._body.ends_with_connection and exc is None:
@@ -191,23 +198,28 @@ class Connection(asyncio.Protocol):
             return
         self._body = body = head.body()
         self._may_stay_open = head.keeps_open and not body.ends_with_connection
-        if exchange.takes_framing and isinstance(body, Chunked):
-            self._splice = body
-        if rest and self._splice is not None:
-            self.data_received(rest)
-        elif rest or body.is_complete:
+        self._is_spliced = exchange.takes_framing and head.is_chunked
+        if rest or body.is_complete:
             self._read_body(exchange, body, rest)
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
-        pieces: list[bytes] = []
-        used = 0
-        try:
-            used = body.feed(data, pieces)
-        finally:  # what came before nonsense counts
-            if pieces:
-                exchange.receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        used = self._pass_on(exchange.receiver, body, data)
         if body.is_complete:
             self._complete(exchange, has_surplus=used != len(data))
+        elif self._exchange is exchange and isinstance(body, Chunked) and body.is_between:
+            self._take = exchange.receiver.body
+
+    def _pass_on(self, receiver: Receiver, body: Body, data: bytes) -> int:
+        if self._is_spliced and isinstance(body, Chunked):
+            used = body.skip(data)
+            receiver.body(data if used == len(data) else data[:used])
+            return used
+        pieces: list[bytes] = []
+        try:
+            return body.feed(data, pieces)
+        finally:  # what came before nonsense counts
+            if pieces:
+                receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _complete(self, exchange: Exchange, *, has_surplus: bool) -> None:
         if self._exchange is not exchange:  # its receiver has aborted it
@@ -215,7 +227,7 @@ class Connection(asyncio.Protocol):
         self._exchange = exchange.connection = None
         if self._may_stay_open and not has_surplus:
             self._is_reused = True
-            self._body = self._splice = None
+            self._body = None
             if self._is_paused:
                 self.resume()
             self._pool.parked(self)

@@ -16,6 +16,8 @@ MAX_SIZE_DIGITS = 16  # 64 bits: beyond them whoever reads what is passed on may
 CRLF = b"\r\n"
 # From a chunk's size to its length with the two line ends, for usual sizes: quicker than int(), which also takes "0x5".
 USUAL_CHUNKS = {b"%x" % size: size + 4 for size in range(1, 2048)}
+# From a whole chunk's length to what it starts with: no two sizes lead to the same.
+WHOLE_CHUNKS = {len(size) + length: size + CRLF for size, length in USUAL_CHUNKS.items()}
 # 101 would switch to a protocol that nobody asked for.
 STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\r|\Z)")
 # A line that is no field leaves fewer of them than lines.
@@ -189,12 +191,15 @@ class Endless:
 
 
 class Chunked:
-    """Chunks, each after a line with its size; a chunk of size 0 and trailers end it."""
+    """Chunks, each after a line with its size; a chunk of size 0 and trailers end it.
 
-    __slots__ = ("_has_ended", "_is_between", "_left", "_line", "ends_with_connection", "is_complete")
+    `is_between`: the first byte of a chunk is next, so that what comes as WHOLE_CHUNKS has it may go past this object.
+    """
+
+    __slots__ = ("_has_ended", "_left", "_line", "ends_with_connection", "is_between", "is_complete")
 
     def __init__(self) -> None:
-        self._is_between = True  # a chunk's first byte is next
+        self.is_between = True
         self._left = 0  # bytes of the present chunk yet to come, its final CRLF included
         self._line = b""  # the beginning of a line that is not complete
         self._has_ended = False  # the last chunk has come, trailers have not
@@ -202,15 +207,6 @@ class Chunked:
         self.ends_with_connection = False
 
     def feed(self, data: bytes, payload: list[bytes]) -> int:
-        if not (self._left or self._line or self._has_ended):
-            # A read that is one whole chunk, as nearly all are that bring a token.
-            start = data.find(CRLF) + 2
-            if start + USUAL_CHUNKS.get(data[: start - 2], 0) - 2 == len(data) and data.endswith(CRLF):
-                payload.append(data[start:-2])
-                return len(data)
-        return self._feed(data, payload)
-
-    def _feed(self, data: bytes, payload: list[bytes]) -> int:
         before = len(self._line)
         if before:
             data, self._line = self._line + data, b""
@@ -231,13 +227,13 @@ class Chunked:
             left = self._read_line(data[position:line_end])
             position = line_end + 2
         self._left = left
-        self._is_between = not (left or self._line or self._has_ended)
+        self.is_between = not (left or self._line or self._has_ended)
         return (position if self.is_complete else end) - before
 
     def skip(self, data: bytes) -> int:
         """As `feed` for a caller who passes the chunks on, at a third of its cost: most reads bring whole ones."""
         position, end = 0, len(data)
-        if self._is_between:
+        if self.is_between:
             while position < end:
                 line_end = data.find(CRLF, position)
                 length = USUAL_CHUNKS.get(data[position:line_end])
