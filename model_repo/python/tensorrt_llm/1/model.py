@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 # The stub embeds a bare interpreter. The project and the packages of the environment that Triton was installed into are
 # found by these variables (engines/triton.py sets them), the project also from where this file lies.
@@ -35,6 +35,7 @@ DEFAULTS = {
     "model_dir": str(Path(ROOT) / "engines/reference/weights"),
     "cancellation_check_period_ms": "100",  # TensorRT-LLM's default, and its parameter's name
 }
+Result = TypeVar("Result")
 # Triton's own classes; pb_utils publishes no types.
 Request = Any
 Sender = Any
@@ -47,9 +48,9 @@ class TritonPythonModel:
         parameters = read_parameters(json.loads(args["model_config"]))
         self._engine = ADAPTERS[parameters["engine"]](parameters)
         self._calls = Calls()
-        metrics = Metrics(args["model_name"], args["model_version"])
+        self._metrics = Metrics(args["model_name"], args["model_version"])
         period_s = int(parameters["cancellation_check_period_ms"]) / 1000
-        self._watch = Watch(self._calls, lambda: metrics.update(self._engine.stats), period_s)
+        self._watch = Watch(self._calls, self._report, period_s)
 
     def execute(self, requests: Sequence[Request]) -> None:
         for request in requests:
@@ -63,6 +64,12 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self._watch.close()
         self._engine.close()
+
+    def _report(self) -> bool:
+        """Whether the metrics now say that the engine holds nothing."""
+        stats = self._engine.stats
+        self._metrics.update(stats)
+        return not (stats.running or stats.waiting)
 
     def _start(self, request: Request, sender: Sender) -> None:
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
@@ -202,9 +209,10 @@ class Calls:
 class Watch:
     """A thread that, while requests are in flight, asks Triton which are cancelled and has the metrics updated."""
 
-    def __init__(self, calls: Calls, update_metrics: Callable[[], None], period_s: float) -> None:
+    def __init__(self, calls: Calls, report: Callable[[], bool], period_s: float) -> None:
+        """`report` has the metrics updated, and tells whether they will stay so without another request."""
         self._calls = calls
-        self._update_metrics = update_metrics
+        self._report = report
         self._period_s = period_s
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -224,20 +232,20 @@ class Watch:
             self._wake.clear()
             for call in self._calls.snapshot():
                 self._try(call.drop_if_cancelled)
-            self._try(self._update_metrics)
+            is_at_rest = self._try(self._report) is not False
             self._closing.wait(self._period_s)
-            if not len(self._calls):
-                # Once more after the last has left, for the engine frees it a moment later; then sleep.
-                self._try(self._update_metrics)
+            # The engine frees a request some time after it has left: on a busy machine not even a period may do.
+            if is_at_rest and not len(self._calls):
                 self._wake.wait()
 
     @staticmethod
-    def _try(step: Callable[[], None]) -> None:
+    def _try(step: Callable[[], Result]) -> Result | None:
         try:
-            step()
+            return step()
         # Edge of the thread: without it no cancellation would ever be seen again.
         except Exception:  # noqa: BLE001 - logged by Triton
             log_error("the watch stumbled")
+            return None
 
 
 class Metrics:
