@@ -1,9 +1,11 @@
 """TCP ports of this machine: whether one is taken, and free ones to use."""
 
 import contextlib
+import random
 import socket
 
 LOCALHOST = "127.0.0.1"
+NOT_GIVEN_OUT = range(20_000, 32_000)  # to outgoing connections, nor to servers that ask for any port
 
 
 def is_taken(port: int, host: str = LOCALHOST) -> bool:
@@ -19,12 +21,18 @@ def is_taken(port: int, host: str = LOCALHOST) -> bool:
 
 
 def find_free(count: int) -> list[int]:
-    """Distinct ports that nobody listens on; held together while they are chosen, then released."""
+    """Distinct ports that nobody listens on; held together while they are chosen, then released.
+
+    None is of those that the kernel gives out: an engine takes its port half a minute later.
+    """
+    found: list[int] = []
     with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOCALHOST, 0))
-        return [probe.getsockname()[1] for probe in probes]
+        while len(found) < count:
+            probe, port = held.enter_context(socket.socket()), random.choice(NOT_GIVEN_OUT)
+            with contextlib.suppress(OSError):
+                probe.bind((LOCALHOST, port))
+                found.append(port)
+    return found
 
 
 def listens(port: int) -> bool:
