@@ -5,6 +5,7 @@ JSON, no events and no other connection; whose connections these are and when th
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -199,8 +200,19 @@ class Connection(asyncio.Protocol):
         self._body = body = head.body()
         self._may_stay_open = head.keeps_open and not body.ends_with_connection
         self._is_spliced = exchange.takes_framing and head.is_chunked
+        if head.is_chunked and head.sends_at_once:
+            self._acknowledge_late()
         if rest or body.is_complete:
             self._read_body(exchange, body, rest)
+
+    def _acknowledge_late(self) -> None:
+        """Have a token's segment acknowledged with the next one's, which halves the packets that go to the engine.
+
+        Not for every server: one that does not send until it is acknowledged would be held up by 40 ms a token.
+        """
+        connection = self._transport.get_extra_info("socket")
+        if connection is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
         used = self._pass_on(exchange.receiver, body, data)

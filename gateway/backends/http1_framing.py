@@ -24,7 +24,9 @@ STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\r|\Z)")
 FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110 5.6.2: a name is a token
 UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
-FRAMING = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length"})
+# What its answers say they come from whose transports send every write at once (TCP_NODELAY): vLLM, trtllm-serve.
+UVICORN = b"uvicorn"
+NOTED = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length", b"server"})
 
 
 class NotHTTP(ValueError):
@@ -36,7 +38,8 @@ class Head:
     """An answer's status and header fields; names in lower case, values without the space around them.
 
     Never changed: answers whose heads are alike share it. `length`: content-length, if that is what frames the body;
-    `fields` may have another answer's. `keeps_open`: the connection may carry another answer.
+    `fields` may have another answer's. `keeps_open`: the connection may carry another answer. `sends_at_once`: the
+    server is known not to wait for acknowledgements.
     """
 
     status: int
@@ -45,10 +48,13 @@ class Head:
     length: int | None
     is_chunked: bool
     keeps_open: bool
+    sends_at_once: bool
 
     def sized(self, length: int) -> "Head":
         """The same with another length."""
-        return Head(self.status, self.fields, self.content_type, length, self.is_chunked, self.keeps_open)
+        return Head(
+            self.status, self.fields, self.content_type, length, self.is_chunked, self.keeps_open, self.sends_at_once
+        )
 
     def body(self) -> "Body":
         """How the body that follows is framed."""
@@ -58,7 +64,7 @@ class Head:
 
 
 class _Framing:
-    """What a head's fields say of its body and its connection; `note` those of FRAMING, one by one."""
+    """What a head's fields say of its body and its connection; `note` those of NOTED, one by one."""
 
     def __init__(self, *, is_old: bool) -> None:
         self._closes = False
@@ -66,6 +72,7 @@ class _Framing:
         self.content_type = b""
         self.length: int | None = None
         self.is_chunked = False
+        self.sends_at_once = False
 
     def note(self, name: bytes, value: bytes) -> None:
         if name == b"content-type":
@@ -79,6 +86,8 @@ class _Framing:
             if value.lower() != b"chunked" or self.is_chunked:
                 raise NotHTTP("transfer-encoding")
             self.is_chunked = True
+        elif name == b"server":
+            self.sends_at_once = value == UVICORN
         else:
             self._set_length(value)
 
@@ -128,7 +137,7 @@ def _parse_head(block: bytes) -> Head:
     is_old = found[1] == b"0"  # HTTP/1.0
     framing = _Framing(is_old=is_old)
     for name, value in fields:
-        if name in FRAMING:
+        if name in NOTED:
             framing.note(name, value)
     status, length, keeps_open = int(found[2]), framing.length, framing.keeps_open
     if status in BODILESS:
@@ -136,7 +145,7 @@ def _parse_head(block: bytes) -> Head:
     elif framing.is_chunked:  # it overrules content-length; RFC 9112 6.1: somebody may be trying to split answers
         keeps_open = keeps_open and length is None and not is_old
         length = None
-    return Head(status, fields, framing.content_type, length, framing.is_chunked, keeps_open)
+    return Head(status, fields, framing.content_type, length, framing.is_chunked, keeps_open, framing.sends_at_once)
 
 
 _parse_kept = lru_cache(maxsize=KEPT_HEADS)(_parse_head)

@@ -124,6 +124,19 @@ async def test_chunks_that_come_in_one_read_are_handed_on_in_one_call() -> None:
         assert (await ask(client)).reads == 1
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone tells")
+@pytest.mark.parametrize(("server", "acknowledges_at_once"), [("uvicorn", False), ("llama.cpp", True)])
+async def test_tokens_are_acknowledged_late_where_the_server_does_not_wait_for_that(
+    server: str, acknowledges_at_once: bool
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\nServer: {server}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    async with talking_to(saying(head, b"3\r\nabc\r\n", b"0\r\n\r\n")) as (client, _):
+        assert (await ask(client)).data == b"abc"
+        (connection,) = client._open
+        at_once = connection._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        assert bool(at_once) is acknowledges_at_once
+
+
 async def test_a_server_that_closes_after_its_answer_gets_a_new_connection_each_time() -> None:
     answer = SIZED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
     async with talking_to(saying(answer, then_close=True)) as (client, server):
