@@ -199,6 +199,7 @@ async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_
     assert f"STALE: measured on other engines (vllm model was {MODEL}, is second)" in shown.output
     site.replace(MODEL)
     await ours.is_stale()
+    await ours.counts("vllm", ready=True)  # the tests after this one want it
 
 
 async def test_what_a_calibration_applies_holds_the_engines_it_measured(site: Site) -> None:
