@@ -82,7 +82,7 @@ class GenerateRequest:
     run: str | None = None
 
 
-class Load(NamedTuple):  # two are made for every request, and a frozen dataclass takes twice as long
+class Load(NamedTuple):
     """One backend as a policy sees it: leases held now, and whether it may be chosen."""
 
     in_flight: int
