@@ -190,7 +190,9 @@ class RelaySink(Protocol):
 
     def lost(self) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self, data: bytes = b"") -> None:
+        """The answer is complete with `data`, which is not in chunks."""
+        ...
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
         """`may_append`: the answer is an event stream, cut where an error event may follow."""

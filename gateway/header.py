@@ -1,6 +1,5 @@
 """HTTP header fields and which of them go on beyond a connection (RFC 9110 7.6.1). Knows no message."""
 
-import re
 from typing import TypeAlias
 
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]  # names in lower case, values without the space around them
@@ -17,7 +16,8 @@ make_line = b": ".join
 
 # Heads that differ in their length alone are kept under the bytes on either side of its digits (decision 0012): so many
 # of each kind, and none longer than this.
-LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
+LENGTH, LENGTH_AS_TITLE = b"\r\ncontent-length: ", b"\r\nContent-Length: "
+MOST_DIGITS = 15
 KEPT_HEADS = 256
 LONGEST_KEPT = 4 * 1024
 

@@ -100,8 +100,8 @@ class Relaying:
     def lost(self) -> None:
         self._reply.outlet.lost()
 
-    def finish(self) -> None:
-        self._reply.outlet.end()
+    def finish(self, data: bytes = b"") -> None:
+        self._reply.outlet.end(data)
         self._reply.settle()
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:

@@ -6,7 +6,7 @@ A usual head is read here in one piece; every other one is uvicorn's parser's af
 import re
 from functools import lru_cache
 
-from gateway.header import KEPT_HEADS, LENGTH, LONGEST_KEPT, Fields, Lines, end_to_end
+from gateway.header import KEPT_HEADS, LENGTH, LENGTH_AS_TITLE, LONGEST_KEPT, MOST_DIGITS, Fields, end_to_end
 
 # The gateway's own affair: it names its engines itself, has a key for them, and reads their answers.
 NOT_SENT_ON = frozenset({b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"})
@@ -25,26 +25,19 @@ class Request:
     Never changed: requests with the same head share it.
     """
 
-    __slots__ = ("_lines", "_values", "fields", "has_own", "path", "target")
+    __slots__ = ("_values", "fields", "has_own", "lines", "path", "target")
 
     def __init__(self, path: str, target: bytes, fields: Fields) -> None:
         self.path = path
         self.target = target
         self.fields = fields
         self._values: dict[bytes, bytes] = dict(fields)
-        self._lines: Lines | None = None
+        self.lines = end_to_end(fields, NOT_SENT_ON)
         self.has_own = not OWN.isdisjoint(self._values)
 
     def header(self, name: bytes) -> str | None:
         value = self._values.get(name)
         return None if value is None else value.decode("latin-1")
-
-    @property
-    def lines(self) -> Lines:
-        """The fields that go on to an engine."""
-        if self._lines is None:
-            self._lines = end_to_end(self.fields, NOT_SENT_ON)
-        return self._lines
 
     @property
     def length(self) -> int:
@@ -60,11 +53,16 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
     client's heads differ in their length alone, so that only a client's first one is parsed.
     """
     end = data.find(END, 0, LONGEST_KEPT)
-    if end < 0 or (found := LENGTH.search(data, 0, end + 2)) is None:
+    at = data.find(LENGTH, 0, end)
+    if end < 0 or (at < 0 and (at := data.find(LENGTH_AS_TITLE, 0, end)) < 0):
         return None
-    start, stop = found.span(1)
+    start = at + len(LENGTH)
+    stop = data.find(b"\r\n", start)
+    digits = data[start:stop]
+    if not digits.isdigit() or len(digits) > MOST_DIGITS:
+        return None
     request = _parse_around(data[:start], data[stop:end])
-    return None if request is None else (request, int(found[1]), end + len(END))
+    return None if request is None else (request, int(digits), end + len(END))
 
 
 @lru_cache(maxsize=KEPT_HEADS)

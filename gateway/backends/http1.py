@@ -16,13 +16,19 @@ NEVER = b"\0"  # with what no chunk starts
 
 
 class Receiver(Protocol):
-    """Takes one answer: `head` once, `body` any number of times, then `done` or `lost` once.
+    """Takes one answer: `whole`, or `head` once, `body` any number of times, then `done`; or `lost` at any point.
 
-    `lost` may come at any point; nothing comes after `Exchange.abort`. One call of `body` per read, however many chunks
-    came with it: what follows costs per call.
+    Nothing comes after `Exchange.abort`. One call of `body` per read, however many chunks came with it: what follows
+    costs per call.
     """
 
-    def head(self, head: Head) -> None: ...
+    def whole(self, head: Head, data: bytes) -> None:
+        """All of an answer that came in one read, with `data` as its body."""
+        ...
+
+    def head(self, head: Head, length: int | None) -> None:
+        """`length`: of the body, if that is how its end is told."""
+        ...
 
     def body(self, data: bytes) -> None: ...
 
@@ -179,30 +185,30 @@ class Connection(asyncio.Protocol):
     # From there to the receiver.
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
-        data = self._start + data
+        if self._start:
+            data = self._start + data
         while (split := split_head(data)) is not None:
-            head, data = split
+            head, length, data = split
             if head.status >= 200:  # a 1xx only announces the answer
                 self._start = b""
-                self._begin(exchange, head, data)
+                if length == len(data):
+                    self._let_go(exchange, head.keeps_open)
+                    exchange.receiver.whole(head, data)
+                else:
+                    self._begin(exchange, head, length, data)
                 return
         self._start = data
 
-    def _begin(self, exchange: Exchange, head: Head, rest: bytes) -> None:
-        exchange.receiver.head(head)
+    def _begin(self, exchange: Exchange, head: Head, length: int | None, rest: bytes) -> None:
+        exchange.receiver.head(head, length)
         if self._exchange is not exchange:  # its receiver has aborted it
             return
-        if rest and head.length == len(rest):  # the whole answer came in one read
-            self._may_stay_open = head.keeps_open
-            exchange.receiver.body(rest)
-            self._complete(exchange, has_surplus=False)
-            return
-        self._body = body = head.body()
+        self._body = body = head.body(length)
         self._may_stay_open = head.keeps_open and not body.ends_with_connection
         self._is_spliced = exchange.takes_framing and head.is_chunked
         if head.is_chunked and head.sends_at_once:
             self._acknowledge_late()
-        if rest or body.is_complete:
+        if rest:
             self._read_body(exchange, body, rest)
 
     def _acknowledge_late(self) -> None:
@@ -236,16 +242,19 @@ class Connection(asyncio.Protocol):
     def _complete(self, exchange: Exchange, *, has_surplus: bool) -> None:
         if self._exchange is not exchange:  # its receiver has aborted it
             return
+        self._body = None
+        self._let_go(exchange, self._may_stay_open and not has_surplus)
+        exchange.receiver.done()
+
+    def _let_go(self, exchange: Exchange, stays_open: bool) -> None:
         self._exchange = exchange.connection = None
-        if self._may_stay_open and not has_surplus:
+        if stays_open:
             self._is_reused = True
-            self._body = None
             if self._is_paused:
                 self.resume()
             self._pool.parked(self)
         else:
             self.abort()
-        exchange.receiver.done()
 
     @staticmethod
     def _finish(exchange: Exchange) -> None:

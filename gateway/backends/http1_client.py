@@ -146,7 +146,12 @@ class _WholeAnswer:
         self._status = 0
         self._data = bytearray()
 
-    def head(self, head: Head) -> None:
+    def whole(self, head: Head, data: bytes) -> None:
+        self.head(head, len(data))
+        self.body(data)
+        self.done()
+
+    def head(self, head: Head, length: int | None) -> None:
         self._status = head.status
 
     def body(self, data: bytes) -> None:

@@ -48,7 +48,12 @@ class VLLMCall(LiveCall[bytes]):
         self._exchange = None  # it holds the request's bytes, and us as its receiver
         super().release()
 
-    def head(self, head: Head) -> None:
+    def whole(self, head: Head, data: bytes) -> None:
+        self.head(head, len(data))
+        self.body(data)
+        self.done()
+
+    def head(self, head: Head, length: int | None) -> None:
         self._status = head.status
         self._is_answered = head.status == HTTPStatus.OK
 

@@ -66,7 +66,7 @@ def check_alike(data: bytes) -> bool:
 def test_a_usual_request_is_read_as_the_parser_reads_it(length: int) -> None:
     assert check_alike(message(USUAL, b"x" * length))
     assert check_alike(message(USUAL, b"x" * length)[: -max(1, length // 2)] if length else message(USUAL))
-    assert check_alike(START + USUAL + b"Content-length: 3\r\nX-After:\t a \r\n\r\nabc")
+    assert check_alike(START + USUAL + b"content-length: 3\r\nX-After:\t a \r\n\r\nabc")
     assert check_alike(message(b"Host: a\r\nx-latin: \xe9\r\nx-empty:\r\n"))
 
 
@@ -85,6 +85,7 @@ def test_requests_that_differ_in_their_length_alone_share_what_was_read() -> Non
         START + USUAL + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n",
         START + USUAL + b"Content-Length: 2\r\ncontent-length: 3\r\n\r\n",
         START + USUAL + b"Content-Length: 2\r\nCONTENT-LENGTH : 3\r\n\r\n",
+        START + USUAL + b"CONTENT-LENGTH: 2\r\n\r\n",
         START + USUAL + b"Content-Length: 2, 2\r\n\r\n",
         START + USUAL + b"Content-Length: +2\r\n\r\n",
         START + USUAL + b"Content-Length: 2\r\n x-folded: 1\r\n\r\n",

@@ -33,7 +33,13 @@ class Told:
         self.status: int | None = None
         self.error: GatewayError | None = None
 
-    def head(self, head: Head) -> None:
+    def whole(self, head: Head, data: bytes) -> None:
+        self.head(head, len(data))
+        if data:
+            self.body(data)
+        self.done()
+
+    def head(self, head: Head, length: int | None) -> None:
         assert self._status is None
         self._status = head.status
 

@@ -80,8 +80,11 @@ class RecordingRelaySink:
     def lost(self) -> None:
         self.breaches.append("lost")
 
-    def finish(self) -> None:
+    def finish(self, data: bytes = b"") -> None:
         self._check("finish", has_begun=True)
+        if data and self.is_framed:
+            self.breaches.append("an end that is not in chunks")
+        self.data += data
         self.is_over = True
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:

@@ -27,25 +27,20 @@ class Threshold:
         return State(side=known or self.settings.low, since=now - self.settings.dwell_s, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        in_flight, settings = 1, self.settings
+        settings, side, in_flight = self.settings, state.side, 1
         for load in loads.values():
             in_flight += load.in_flight
-        state = self._settle_side(in_flight, state, now)
+        if in_flight >= settings.up:
+            side = settings.high
+        elif in_flight <= settings.down:
+            side = settings.low
+        if side != state.side and now - state.since >= settings.dwell_s:
+            state = replace(state, side=side, since=now)
         if loads[state.side].is_ready:
             return _make_route(state.side, in_flight, settings.up, settings.down), state
         # The side follows the load alone, so that a backend that comes back is used again at once.
         instead = _make_route(self._find_ready(loads), in_flight, settings.up, settings.down)
         return replace(instead, reason=f"{instead.reason} {state.side}=unavailable"), state
-
-    def _settle_side(self, in_flight: int, state: State, now: float) -> State:
-        side, settings = state.side, self.settings
-        if in_flight >= settings.up:
-            side = settings.high
-        elif in_flight <= settings.down:
-            side = settings.low
-        if side == state.side or now - state.since < settings.dwell_s:
-            return state
-        return replace(state, side=side, since=now)
 
     def _find_ready(self, loads: Mapping[str, Load]) -> str:
         # The policy's own two come before a third backend, which is otherwise reached by pin alone.
