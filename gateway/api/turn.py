@@ -122,7 +122,12 @@ class Turn:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._head:
             data, self._head = self._head + data, b""
-        self._send(data)
+        if self._watch is not None:
+            self._untaken += len(data)
+        try:
+            self._transport.write(data)
+        except RuntimeError:  # uvloop's for a transport that is closed, which its protocol has not heard of yet
+            self.lost()
 
     def splice(self) -> Callable[[bytes], None]:
         return self._transport.write
@@ -130,10 +135,9 @@ class Turn:
     def end(self, data: bytes = b"") -> None:
         if self._is_chunked or (self._is_framed and data):  # chunks that were passed on had their own end, or had none
             data = b"%x\r\n%b\r\n%b" % (len(data), data, LAST_CHUNK) if data else LAST_CHUNK
-        if self._head:
-            data, self._head = self._head + data, b""
-        if data:
-            self._send(data)
+            self._is_chunked = False
+        if data or self._head:
+            self.write(data)
         self._listener = None
         self.response_complete = True
         if not self.keep_alive:
@@ -167,14 +171,6 @@ class Turn:
             self._listener.resumed()
 
     # From here to the transport.
-
-    def _send(self, data: bytes) -> None:
-        if self._watch is not None:
-            self._untaken += len(data)
-        try:
-            self._transport.write(data)
-        except RuntimeError:  # uvloop's for a transport that is closed, which its protocol has not heard of yet
-            self.lost()
 
     def _arm(self) -> None:
         self._watch = asyncio.get_running_loop().call_later(self._line.stall_s, self._look)

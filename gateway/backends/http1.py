@@ -7,30 +7,32 @@ JSON, no events and no other connection; whose connections these are and when th
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, Head, NotHTTP, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 NEVER = b"\0"  # with what no chunk starts
 
+Take: TypeAlias = Callable[[bytes], None]
+
 
 class Receiver(Protocol):
-    """Takes one answer: `whole`, or `head` once, `body` any number of times, then `done`; or `lost` at any point.
+    """Takes one answer: `whole`, or `head` once, its body, then `done`; or `lost` at any point.
 
-    Nothing comes after `Exchange.abort`. One call of `body` per read, however many chunks came with it: what follows
-    costs per call.
+    Nothing comes after `Exchange.abort`.
     """
 
     def whole(self, head: Head, data: bytes) -> None:
         """All of an answer that came in one read, with `data` as its body."""
         ...
 
-    def head(self, head: Head, length: int | None) -> None:
-        """`length`: of the body, if that is how its end is told."""
-        ...
+    def head(self, head: Head, length: int | None) -> Take:
+        """Who takes the body, in one call per read, however many chunks came with it: what follows costs per call.
 
-    def body(self, data: bytes) -> None: ...
+        `length`: of the body, if that is how its end is told.
+        """
+        ...
 
     def done(self) -> None: ...
 
@@ -102,7 +104,8 @@ class Connection(asyncio.Protocol):
         self._start = b""  # of an answer whose head is incomplete
         self._body: Body | None = None  # None until the head is there
         self._is_spliced = False  # the body's receiver takes it in chunks
-        self._take: Callable[[bytes], None] | None = None  # its receiver, while the first byte of a chunk is next
+        self._deliver: Take = _nobody  # takes the body
+        self._take: Take | None = None  # the same, while the first byte of a chunk is next
         self._may_stay_open = False
 
     # What the pool and the exchange do with it.
@@ -122,6 +125,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close without another word to the receiver."""
         self._exchange = self._take = None
+        self._deliver = _nobody
         self._transport.abort()
 
     def close(self) -> None:
@@ -168,7 +172,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.closed(self)
-        exchange, self._exchange, self._take = self._exchange, None, None
+        exchange, self._exchange, self._take, self._deliver = self._exchange, None, None, _nobody
         if exchange is None:
             return
         if self._body is not None and self._body.ends_with_connection and exc is None:
@@ -200,9 +204,10 @@ class Connection(asyncio.Protocol):
         self._start = data
 
     def _begin(self, exchange: Exchange, head: Head, length: int | None, rest: bytes) -> None:
-        exchange.receiver.head(head, length)
+        deliver = exchange.receiver.head(head, length)
         if self._exchange is not exchange:  # its receiver has aborted it
             return
+        self._deliver = deliver
         self._body = body = head.body(length)
         self._may_stay_open = head.keeps_open and not body.ends_with_connection
         self._is_spliced = exchange.takes_framing and head.is_chunked
@@ -221,28 +226,29 @@ class Connection(asyncio.Protocol):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:
-        used = self._pass_on(exchange.receiver, body, data)
+        used = self._pass_on(body, data)
         if body.is_complete:
             self._complete(exchange, has_surplus=used != len(data))
         elif self._exchange is exchange and isinstance(body, Chunked) and body.is_between:
-            self._take = exchange.receiver.body
+            self._take = self._deliver
 
-    def _pass_on(self, receiver: Receiver, body: Body, data: bytes) -> int:
+    def _pass_on(self, body: Body, data: bytes) -> int:
         if self._is_spliced and isinstance(body, Chunked):
             used = body.skip(data)
-            receiver.body(data if used == len(data) else data[:used])
+            self._deliver(data if used == len(data) else data[:used])
             return used
         pieces: list[bytes] = []
         try:
             return body.feed(data, pieces)
         finally:  # what came before nonsense counts
             if pieces:
-                receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                self._deliver(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _complete(self, exchange: Exchange, *, has_surplus: bool) -> None:
         if self._exchange is not exchange:  # its receiver has aborted it
             return
         self._body = None
+        self._deliver = _nobody
         self._let_go(exchange, self._may_stay_open and not has_surplus)
         exchange.receiver.done()
 
@@ -265,3 +271,7 @@ class Connection(asyncio.Protocol):
     def _lose(exchange: Exchange, error: GatewayError) -> None:
         exchange.connection = None
         exchange.receiver.lost(error)
+
+
+def _nobody(_: bytes) -> None:
+    pass

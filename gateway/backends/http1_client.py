@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 from urllib.parse import urlsplit
 
-from gateway.backends.http1 import Connection, Exchange, Receiver
+from gateway.backends.http1 import Connection, Exchange, Receiver, Take
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
@@ -147,14 +147,14 @@ class _WholeAnswer:
         self._data = bytearray()
 
     def whole(self, head: Head, data: bytes) -> None:
-        self.head(head, len(data))
-        self.body(data)
+        self.head(head, len(data))(data)
         self.done()
 
-    def head(self, head: Head, length: int | None) -> None:
+    def head(self, head: Head, length: int | None) -> Take:
         self._status = head.status
+        return self._body
 
-    def body(self, data: bytes) -> None:
+    def _body(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > MAX_FETCHED_BYTES:
             self.lost(BackendProtocolError("a control answer went on and on"))

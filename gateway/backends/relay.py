@@ -15,7 +15,7 @@ from http import HTTPStatus
 import orjson
 
 from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
-from gateway.backends.http1 import Exchange
+from gateway.backends.http1 import Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
@@ -115,9 +115,9 @@ class Relayed:
     def whole(self, head: Head, data: bytes) -> None:
         status, sink = head.status, self._sink
         if status in ELSEWHERE or head.content_type.startswith(EVENT_STREAM):
-            self.head(head, len(data))
+            take = self.head(head, len(data))
             if not self._is_over:
-                self.body(data)
+                take(data)
                 self.done()
             return
         self.status, self._last = status, data
@@ -126,7 +126,7 @@ class Relayed:
         self._close()
         sink.finish(data)
 
-    def head(self, head: Head, length: int | None) -> None:
+    def head(self, head: Head, length: int | None) -> Take:
         self._head, self._length = head, length
         self.status = status = head.status
         if head.is_chunked and self._sink.takes_chunks:
@@ -136,8 +136,9 @@ class Relayed:
             self._is_stream = head.content_type.startswith(EVENT_STREAM)
         elif status in ELSEWHERE:
             self.fail(self._pool.refusal(status))
+        return self._body
 
-    def body(self, data: bytes) -> None:
+    def _body(self, data: bytes) -> None:
         if (write := self._write) is None:
             self._look(data)
             return

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from secrets import token_hex
 
 from gateway.backends.calls import LiveCall, LiveCalls
-from gateway.backends.http1 import Exchange
+from gateway.backends.http1 import Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
@@ -49,19 +49,13 @@ class VLLMCall(LiveCall[bytes]):
         super().release()
 
     def whole(self, head: Head, data: bytes) -> None:
-        self.head(head, len(data))
-        self.body(data)
+        self.head(head, len(data))(data)
         self.done()
 
-    def head(self, head: Head, length: int | None) -> None:
+    def head(self, head: Head, length: int | None) -> Take:
         self._status = head.status
         self._is_answered = head.status == HTTPStatus.OK
-
-    def body(self, data: bytes) -> None:
-        if self._is_answered:
-            self.take(data)
-        elif len(self._refusal) < MAX_REFUSAL_BYTES:
-            self._refusal += data
+        return self.take if self._is_answered else self._refused
 
     def done(self) -> None:
         status = self._status
@@ -78,6 +72,10 @@ class VLLMCall(LiveCall[bytes]):
     def lost(self, error: GatewayError) -> None:
         self.fail(error)
         self.release()
+
+    def _refused(self, data: bytes) -> None:
+        if len(self._refusal) < MAX_REFUSAL_BYTES:
+            self._refusal += data
 
     def _begin(self, route: str) -> None:
         self._route = route

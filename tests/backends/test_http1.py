@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
+from gateway.backends.http1 import Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
@@ -34,16 +35,17 @@ class Told:
         self.error: GatewayError | None = None
 
     def whole(self, head: Head, data: bytes) -> None:
-        self.head(head, len(data))
+        take = self.head(head, len(data))
         if data:
-            self.body(data)
+            take(data)
         self.done()
 
-    def head(self, head: Head, length: int | None) -> None:
+    def head(self, head: Head, length: int | None) -> Take:
         assert self._status is None
         self._status = head.status
+        return self._body
 
-    def body(self, data: bytes) -> None:
+    def _body(self, data: bytes) -> None:
         self.data += data
         self.reads += 1
 
