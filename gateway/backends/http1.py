@@ -13,6 +13,9 @@ from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, He
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 NEVER = b"\0"  # with what no chunk starts
+SHORT = 64  # a whole chunk of fewer bytes brings no token: the end's, or [DONE]
+LONG_CHUNKS = {length: start for length, start in WHOLE_CHUNKS.items() if length >= SHORT}
+END_OF_EVENT = b"\n\n"
 
 Take: TypeAlias = Callable[[bytes], None]
 
@@ -39,13 +42,29 @@ class Receiver(Protocol):
     def lost(self, error: GatewayError) -> None: ...
 
 
+class Splice(Protocol):
+    """Where whole chunks go past their receiver: into `write`, with their events counted and the last two kept.
+
+    `refused` is told when `write` raises RuntimeError.
+    """
+
+    write: Take
+    events: int
+    kept: bytes
+    kept_before: bytes
+
+    def refused(self) -> None: ...
+
+
 class Exchange:
     """One request and its answer, from the wish for a connection to the answer's last byte.
 
-    `takes_framing`: the receiver wants the body with its chunk framing; it may say so until `head` returns.
+    `takes_framing`: the receiver wants the body with its chunk framing; it may say so until `head` returns. `splice`:
+    once it has begun to pass that on, chunks that come one by one may go there.
     """
 
     takes_framing = False
+    splice: Splice | None = None
     is_paused = False
     connecting: "asyncio.Task[None] | None" = None
     connection: "Connection | None" = None
@@ -105,7 +124,9 @@ class Connection(asyncio.Protocol):
         self._body: Body | None = None  # None until the head is there
         self._is_spliced = False  # the body's receiver takes it in chunks
         self._deliver: Take = _nobody  # takes the body
-        self._take: Take | None = None  # the same, while the first byte of a chunk is next
+        # While the first byte of a chunk is next: the same, for the payload, or whom chunks go to as they are.
+        self._take: Take | None = None
+        self._splice: Splice | None = None
         self._may_stay_open = False
 
     # What the pool and the exchange do with it.
@@ -124,7 +145,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without another word to the receiver."""
-        self._exchange = self._take = None
+        self._exchange = self._take = self._splice = None
         self._deliver = _nobody
         self._transport.abort()
 
@@ -149,30 +170,26 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         # One whole chunk, as nearly every read is that brings a token: every step here is one more for each of them.
-        if (
-            (take := self._take) is not None
-            and data.startswith(start := WHOLE_CHUNKS.get(len(data), NEVER))
-            and data.endswith(CRLF)
-        ):
-            take(data if self._is_spliced else data[len(start) : -2])
-            return
-        exchange, self._take = self._exchange, None
-        if exchange is None:
-            self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
-            return
-        try:
-            if self._body is None:
-                self._read_head(exchange, data)
-            else:
-                self._read_body(exchange, self._body, data)
-        except NotHTTP:
-            if self._exchange is exchange:
-                self.abort()
-                self._lose(exchange, BackendProtocolError(f"{self._pool.peer} sent something that is not HTTP"))
+        if (splice := self._splice) is not None:
+            if data.startswith(LONG_CHUNKS.get(len(data), NEVER)) and data.endswith(CRLF):
+                splice.events += data.count(END_OF_EVENT)
+                splice.kept_before, splice.kept = splice.kept, data
+                try:
+                    splice.write(data)
+                except RuntimeError:
+                    splice.refused()
+                return
+        elif (take := self._take) is not None:
+            start = WHOLE_CHUNKS.get(len(data), NEVER)
+            if data.startswith(start) and data.endswith(CRLF):
+                take(data[len(start) : -2])
+                return
+        self._read(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.closed(self)
-        exchange, self._exchange, self._take, self._deliver = self._exchange, None, None, _nobody
+        exchange, self._exchange, self._take, self._splice = self._exchange, None, None, None
+        self._deliver = _nobody
         if exchange is None:
             return
         if self._body is not None and self._body.ends_with_connection and exc is None:
@@ -187,6 +204,21 @@ class Connection(asyncio.Protocol):
             self._lose(exchange, BackendUnavailable(f"{self._pool.peer} closed the connection"))
 
     # From there to the receiver.
+
+    def _read(self, data: bytes) -> None:
+        exchange, self._take, self._splice = self._exchange, None, None
+        if exchange is None:
+            self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
+            return
+        try:
+            if self._body is None:
+                self._read_head(exchange, data)
+            else:
+                self._read_body(exchange, self._body, data)
+        except NotHTTP:
+            if self._exchange is exchange:
+                self.abort()
+                self._lose(exchange, BackendProtocolError(f"{self._pool.peer} sent something that is not HTTP"))
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
         if self._start:
@@ -230,7 +262,10 @@ class Connection(asyncio.Protocol):
         if body.is_complete:
             self._complete(exchange, has_surplus=used != len(data))
         elif self._exchange is exchange and isinstance(body, Chunked) and body.is_between:
-            self._take = self._deliver
+            if not self._is_spliced:
+                self._take = self._deliver
+            else:
+                self._splice = exchange.splice
 
     def _pass_on(self, body: Body, data: bytes) -> int:
         if self._is_spliced and isinstance(body, Chunked):

@@ -15,7 +15,7 @@ from http import HTTPStatus
 import orjson
 
 from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
-from gateway.backends.http1 import Exchange, Take
+from gateway.backends.http1 import END_OF_EVENT, SHORT, Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
@@ -26,10 +26,8 @@ from gateway.settings import RelaySettings, VLLMSettings
 
 READY_TIMEOUT_S = 5.0
 EVENT_STREAM = b"text/event-stream"
-END_OF_EVENT = b"\n\n"
 END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
-SHORT_READ = 64  # [DONE], and the last chunk
 MUCH_KEPT = 4096
 DONE = re.compile(rb"\[DONE\]\s*(?:0\s*)?\Z")  # with the last chunk, if the body is in chunks
 LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
@@ -44,8 +42,9 @@ ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine 
 
 
 class Relayed:
-    """One answer on its way from an engine to a client; a connection's Receiver and the lane's RelayCall at once."""
+    """One answer on its way from an engine to a client: a connection's Receiver and Splice, the lane's RelayCall."""
 
+    write: Take  # to the client, once the answer has begun
     status = 0
     events = 0
     first: float | None = None
@@ -54,10 +53,10 @@ class Relayed:
     _head: Head | None = None
     _length: int | None = None  # of the body
     _held = b""  # of the body, before it has begun
-    _write: Callable[[bytes], None] | None = None  # once the answer has begun
+    _has_begun = False
     _is_stream = _is_framed = _is_over = _is_paused = False
     # The last reads, short ones joined: an answer's usage and finish_reason stand before its [DONE].
-    _before = _last = b""
+    kept_before = kept = b""
     _seen = b""  # the last read at the last sweep
     _silent_sweeps = 0
 
@@ -85,9 +84,9 @@ class Relayed:
 
     @property
     def usage(self) -> tuple[int, int]:
-        end = self._last
+        end = self.kept
         if (start := end.rfind(b'"usage"')) < 0:
-            end = self._before + end
+            end = self.kept_before + end
             if (start := end.rfind(b'"usage"')) < 0:
                 return 0, 0
         try:  # as vLLM and OpenAI write it: by hand it takes half as long as by a pattern
@@ -100,9 +99,9 @@ class Relayed:
     @property
     def finish_reason(self) -> str | None:
         # Of the last chunk that has one; the usage chunk after it has none.
-        end = self._last
+        end = self.kept
         if (start := end.rfind(b'"finish_reason"')) < 0:
-            end = self._before + end
+            end = self.kept_before + end
             if (start := end.rfind(b'"finish_reason"')) < 0:
                 return None
         if end.startswith(b'"finish_reason":"stop"', start):
@@ -120,7 +119,7 @@ class Relayed:
                 take(data)
                 self.done()
             return
-        self.status, self._last = status, data
+        self.status, self.kept = status, data
         self.first = self.last = time.monotonic()
         sink.begin(status, _lines_back(head.fields), len(data), is_framed=False)
         self._close()
@@ -139,32 +138,35 @@ class Relayed:
         return self._body
 
     def _body(self, data: bytes) -> None:
-        if (write := self._write) is None:
+        if not self._has_begun:
             self._look(data)
             return
         self.events += data.count(END_OF_EVENT)
-        if data[0] == NEWLINE == self._last[-1]:
+        if data[0] == NEWLINE == self.kept[-1]:
             self.events += 1  # its end was cut in two
-        if len(data) < SHORT_READ and len(self._last) < MUCH_KEPT:
-            self._last += data
+        if len(data) < SHORT and len(self.kept) < MUCH_KEPT:
+            self.kept += data
         else:
-            self._before, self._last = self._last, data
+            self.kept_before, self.kept = self.kept, data
         try:
-            write(data)
+            self.write(data)
         except RuntimeError:
-            self._sink.lost()
+            self.refused()
+
+    def refused(self) -> None:
+        self._sink.lost()
 
     def done(self) -> None:
         if self._is_over:
             return
-        if self._write is None:
+        if not self._has_begun:
             self._begin()
         if not self._is_stream:
             self.events = 0
             self.last = self.first or 0.0  # however many reads it took, it is one piece
         else:
             self.last = time.monotonic()
-            if DONE.search(self._last[-SHORT_READ:]):
+            if DONE.search(self.kept[-SHORT:]):
                 self.events -= 1
         self._close()
         self._sink.finish()
@@ -172,7 +174,7 @@ class Relayed:
     def lost(self, error: GatewayError) -> None:
         if self._is_over:
             return
-        if self._write is None:
+        if not self._has_begun:
             self.fail(error)
             return
         self._close()
@@ -182,8 +184,8 @@ class Relayed:
 
     def sweep(self) -> None:
         # A read leaves an object that was not there before, so that no read has to reset a count.
-        is_silent = self._last is self._seen and not self._is_paused
-        self._seen = self._last
+        is_silent = self.kept is self._seen and not self._is_paused
+        self._seen = self.kept
         self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
         if self._silent_sweeps > SWEEPS_PER_TIMEOUT:
             self.fail(self._pool.calls.timeout_error())
@@ -191,14 +193,14 @@ class Relayed:
     def fail(self, error: GatewayError) -> None:
         if self._is_over:
             return
-        may_append = self._write is not None and self._is_between_events()
-        if self._write is not None and isinstance(error, BackendUnavailable):
+        may_append = self._has_begun and self._is_between_events()
+        if self._has_begun and isinstance(error, BackendUnavailable):
             error = BackendLost(error.message)  # unavailable promises that nothing was answered
         self._leave()
         self._sink.fail(error, may_append=may_append)
 
     def fail_unless_begun(self, error: GatewayError) -> None:
-        if self._write is None:
+        if not self._has_begun:
             self.fail(error)
 
     # Between the head and the first byte that goes on.
@@ -206,7 +208,7 @@ class Relayed:
     def _look(self, data: bytes) -> None:
         """Hold a stream back until its first event is complete: an engine may report an error there, after a 200."""
         if not self._is_stream:
-            self._last = data
+            self.kept = data
             self._begin()
             self._sink.write(data)
             return
@@ -232,21 +234,24 @@ class Relayed:
         head, sink = self._head, self._sink
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
+        self._has_begun = True
         sink.begin(self.status, _lines_back(head.fields), self._length, is_framed=self._is_framed)
         if not self._is_stream:
-            self._write = sink.splice() if self._is_framed else sink.write
+            self.write = sink.splice() if self._is_framed else sink.write
             return
         payload = self._payload()
         held, self._held = self._held, b""
         if held:
             self.events = held.count(END_OF_EVENT)
-            self._last = held
+            self.kept = held
             self._sink.write(held)
-        self._write = self._sink.splice() if held and self._is_framed else self._sink.write
+        self.write = self._sink.splice() if held and self._is_framed else self._sink.write
         if END_BY_CRLF in payload:  # some engines' lines; what it costs to count them the others do not pay
-            events = _EventsByCRLF(self, self._write, is_framed=self._is_framed)
+            events = _EventsByCRLF(self, self.write, is_framed=self._is_framed)
             events.count(held)
-            self._write = events.write
+            self.write = events.write
+        if self._exchange is not None and self._is_framed:
+            self._exchange.splice = self
 
     def _refuse(self, status: int, body: bytes) -> None:
         """What an event reported, as the status that it names."""
@@ -263,7 +268,7 @@ class Relayed:
         if not self._is_stream or self._length is not None:
             return False
         chunk_end = b"\r\n" if self._is_framed else b""
-        return self._last.endswith((END_OF_EVENT + chunk_end, END_BY_CRLF + chunk_end))
+        return self.kept.endswith((END_OF_EVENT + chunk_end, END_BY_CRLF + chunk_end))
 
     # The end.
 

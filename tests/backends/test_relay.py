@@ -617,7 +617,7 @@ async def test_many_short_events_cost_no_more_the_longer_the_answer() -> None:
     async with bench_of(saying(STREAM, *[chunk(b"data: 1\n\n")] * 2000, LAST_CHUNK)) as bench:
         sink = await bench.answer_to()
         assert sink.call.events == 2000
-        assert len(sink.call._before + sink.call._last) < 100_000  # type: ignore[attr-defined]  # Relayed's
+        assert len(sink.call.kept_before + sink.call.kept) < 100_000  # type: ignore[attr-defined]  # Relayed's
 
 
 async def test_an_answer_that_is_no_stream_has_no_events() -> None:
