@@ -29,3 +29,16 @@ def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:
         if name == b"connection" and value.lower() not in USUAL_OPTIONS:
             dropped |= {option.strip().lower() for option in value.split(b",")}
     return tuple([make_line(field) for field in fields if field[0] not in dropped])
+
+
+def find_length(data: bytes, end: int) -> tuple[int, int] | None:
+    """Where the digits of a content-length stand in the head that ends at `end`; None: it has none, or an unusual one.
+
+    By hand: a pattern in its place would take a microsecond more, twice for every request.
+    """
+    at = data.find(LENGTH, 0, end)
+    if at < 0 and (at := data.find(LENGTH_AS_TITLE, 0, end)) < 0:
+        return None
+    start = at + len(LENGTH)
+    stop = data.find(b"\r\n", start)
+    return (start, stop) if stop - start <= MOST_DIGITS and data[start:stop].isdigit() else None

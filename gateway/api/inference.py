@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
@@ -122,8 +122,7 @@ class Inference:
         try:
             work = self._understand(turn.request, raw, reply)
             if isinstance(work, RelayRequest):
-                lane = cast("RelayLane", self._lanes[work.model])  # or it would not have become a RelayRequest
-                Relaying(work, lane, reply, self._desk, partial(self._end, reply)).start()
+                Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
             else:
                 turn.spawn(self._answer(turn.request, raw, reply, work))
         except GatewayError as error:

@@ -6,7 +6,7 @@ A usual head is read here in one piece; every other one is uvicorn's parser's af
 import re
 from functools import lru_cache
 
-from gateway.header import KEPT_HEADS, LENGTH, LENGTH_AS_TITLE, LONGEST_KEPT, MOST_DIGITS, Fields, end_to_end
+from gateway.header import KEPT_HEADS, LONGEST_KEPT, Fields, end_to_end, find_length
 
 # The gateway's own affair: it names its engines itself, has a key for them, and reads their answers.
 NOT_SENT_ON = frozenset({b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"})
@@ -53,16 +53,11 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
     client's heads differ in their length alone, so that only a client's first one is parsed.
     """
     end = data.find(END, 0, LONGEST_KEPT)
-    at = data.find(LENGTH, 0, end)
-    if end < 0 or (at < 0 and (at := data.find(LENGTH_AS_TITLE, 0, end)) < 0):
+    if end < 0 or (place := find_length(data, end)) is None:
         return None
-    start = at + len(LENGTH)
-    stop = data.find(b"\r\n", start)
-    digits = data[start:stop]
-    if not digits.isdigit() or len(digits) > MOST_DIGITS:
-        return None
+    start, stop = place
     request = _parse_around(data[:start], data[stop:end])
-    return None if request is None else (request, int(digits), end + len(END))
+    return None if request is None else (request, int(data[start:stop]), end + len(END))
 
 
 @lru_cache(maxsize=KEPT_HEADS)

@@ -135,7 +135,7 @@ class Turn:
     def end(self, data: bytes = b"") -> None:
         if self._is_chunked or (self._is_framed and data):  # chunks that were passed on had their own end, or had none
             data = b"%x\r\n%b\r\n%b" % (len(data), data, LAST_CHUNK) if data else LAST_CHUNK
-            self._is_chunked = False
+            self._is_chunked = False  # it is in chunks now
         if data or self._head:
             self.write(data)
         self._listener = None

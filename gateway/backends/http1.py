@@ -1,7 +1,8 @@
 """One HTTP/1.1 connection to an engine: a rendered request in, its answer out by plain calls.
 
-Both lanes read here: the token lane takes the payload, the relay lane the body with its framing as it came. Knows no
-JSON, no events and no other connection; whose connections these are and when they open is the pool's affair.
+Both lanes read here: the token lane takes the payload, the relay lane the body with its framing as it came, its whole
+chunks past the receiver. Knows no JSON and no other connection, and of events only what ends one; whose connections
+these are and when they open is the pool's affair.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, He
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
 NEVER = b"\0"  # with what no chunk starts
-SHORT = 64  # a whole chunk of fewer bytes brings no token: the end's, or [DONE]
+SHORT = 64  # of fewer bytes are [DONE] and the last chunk, which must not push the usage out of what is kept
 LONG_CHUNKS = {length: start for length, start in WHOLE_CHUNKS.items() if length >= SHORT}
 END_OF_EVENT = b"\n\n"
 

@@ -84,11 +84,9 @@ class Relayed:
 
     @property
     def usage(self) -> tuple[int, int]:
-        end = self.kept
-        if (start := end.rfind(b'"usage"')) < 0:
-            end = self.kept_before + end
-            if (start := end.rfind(b'"usage"')) < 0:
-                return 0, 0
+        end, start = self._find_last(b'"usage"')
+        if start < 0:
+            return 0, 0
         try:  # as vLLM and OpenAI write it: by hand it takes half as long as by a pattern
             prompt = end.index(b'"prompt_tokens":', start) + len(b'"prompt_tokens":')
             completion = end.index(b'"completion_tokens":', prompt) + len(b'"completion_tokens":')
@@ -99,15 +97,19 @@ class Relayed:
     @property
     def finish_reason(self) -> str | None:
         # Of the last chunk that has one; the usage chunk after it has none.
-        end = self.kept
-        if (start := end.rfind(b'"finish_reason"')) < 0:
-            end = self.kept_before + end
-            if (start := end.rfind(b'"finish_reason"')) < 0:
-                return None
+        end, start = self._find_last(b'"finish_reason"')
+        if start < 0:
+            return None
         if end.startswith(b'"finish_reason":"stop"', start):
             return "stop"
         found = FINISH_REASON.match(end, start)
         return None if found is None else found[1].decode()
+
+    def _find_last(self, key: bytes) -> tuple[bytes, int]:
+        if (start := self.kept.rfind(key)) >= 0:
+            return self.kept, start
+        end = self.kept_before + self.kept
+        return end, end.rfind(key)
 
     # http1.Receiver
 
