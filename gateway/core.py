@@ -7,7 +7,8 @@ Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
 
 from gateway.errors import GatewayError
 from gateway.header import Lines
@@ -34,12 +35,58 @@ class Prompt:
         return len(self.token_ids)
 
 
+class GuideKind(StrEnum):
+    """What a guide's text is, in the words of TensorRT-LLM's `guided_decoding_guide_type`."""
+
+    JSON = "json"  # any JSON value; no text
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    GRAMMAR = "ebnf_grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """What an answer's text must match: the engine samples nothing else."""
+
+    kind: GuideKind
+    text: str = ""
+
+
+class Need(StrEnum):
+    """What a request asks of a backend beyond plain generation, and a backend declares that it can do."""
+
+    LOGPROBS = "logprobs"
+    PROMPT_LOGPROBS = "prompt_logprobs"
+    LOGIT_BIAS = "logit_bias"
+    MIN_P = "min_p"
+    GUIDE = "guided_decoding"
+    PRIORITY = "priority"
+    RELAY = "relay"  # the client's own body goes on to it
+
+
+# Which field of the request asks for each.
+Needs: TypeAlias = Mapping[Need, str]
+NO_NEEDS: Needs = MappingProxyType({})
+
+
+class TokenLogprob(NamedTuple):
+    """One token's log-probability in the model's own distribution; None for a prompt's first token, which has none.
+
+    `top`: the most probable tokens there and their log-probabilities, the first one first.
+    """
+
+    token_id: int
+    logprob: float | None
+    top: Sequence[tuple[int, float]] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to pick tokens. Defaults are OpenAI's; ranges are checked in api/, so every value here is valid.
 
-    `seed` None means: unseeded, the backend draws one. `top_k` 0 means: off. Stop strings are not here: engines see ids
-    only, text is matched in language/.
+    `seed` None means: unseeded, the backend draws one. `top_k` 0 means: off. `logprobs`, `prompt_logprobs`: how many of
+    the most probable tokens to tell beside each one of the answer's or the prompt's; None means: no log-probabilities.
+    `priority`: lower goes first. Stop strings are not here: engines see ids only, text is matched in language/.
     """
 
     max_tokens: int
@@ -53,6 +100,12 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
+    min_p: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # token id and what is added to its logit, -100 to 100
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    guide: Guide | None = None
+    priority: int = 0
 
     @property
     def binding_min_tokens(self) -> int:
@@ -70,7 +123,8 @@ class GenerateRequest:
     """One generation, ready for any backend: the only thing a policy or a backend sees of a client's request.
 
     `eos_token_ids`: the model's end tokens, the principal one first. `pin`: the backend the caller insists on.
-    `run`: the load-test run that sent it, if any.
+    `run`: the load-test run that sent it, if any. `needs`: what only some backends can do. `sequences`: how many
+    generations are placed with this one's lease, itself included: the choices of one request go to one backend.
     """
 
     request_id: str
@@ -80,6 +134,8 @@ class GenerateRequest:
     eos_token_ids: tuple[int, ...]
     pin: str | None = None
     run: str | None = None
+    needs: Needs = NO_NEEDS
+    sequences: int = 1
 
 
 class Load(NamedTuple):
@@ -100,11 +156,16 @@ class Route:
 class Sink(Protocol):
     """Where a backend delivers an answer: `tokens` any number of times, then `finish` or `fail` exactly once.
 
-    All three are plain calls made from the event loop, never from inside `Backend.start`, and never after
+    `scores` comes only where log-probabilities were asked for: with `prompt_logprobs` once for the whole prompt before
+    anything else, with `logprobs` just before each `tokens`, an entry for each of its ids.
+
+    All are plain calls made from the event loop, never from inside `Backend.start`, and never after
     `Call.cancel`. They must not block or raise.
     """
 
     def tokens(self, token_ids: Sequence[int]) -> None: ...
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None: ...
 
     def finish(self, reason: FinishReason) -> None: ...
 
@@ -124,6 +185,11 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> frozenset[Need]:
+        """What it can do beyond plain generation, as far as is known at the moment."""
+        ...
 
     async def is_ready(self) -> bool:
         """Ask the server whether it can generate now; False on any failure, never raises, bounded in time."""
@@ -150,7 +216,7 @@ class TokenBackend(Backend, Protocol):
 class RelayRequest:
     """A client's request as it came, for a server that speaks OpenAI's API itself; `path` has the query string.
 
-    `lines`: the header fields that go on with it. `pin` and `run` as in GenerateRequest.
+    `lines`: the header fields that go on with it. `pin`, `run` and `needs` as in GenerateRequest.
     """
 
     request_id: str
@@ -160,6 +226,8 @@ class RelayRequest:
     body: bytes
     pin: str | None = None
     run: str | None = None
+    needs: Needs = NO_NEEDS
+    sequences: int = 1
 
 
 class RelaySink(Protocol):
@@ -253,6 +321,10 @@ class Placeable(Protocol):
     def pin(self) -> str | None: ...
     @property
     def run(self) -> str | None: ...
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def sequences(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
