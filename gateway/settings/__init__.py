@@ -3,18 +3,23 @@
 Nothing else in the gateway reads the environment. Every key, default and meaning: docs/configuration.md.
 """
 
-from gateway.settings.file import Name, PolicySection
+from gateway.settings.file import PolicySection
+from gateway.settings.forms import Name
 from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
 from gateway.settings.slices import (
     MAX_WORKERS,
     BackendSettings,
+    Capabilities,
     EvidenceSettings,
     LimitSettings,
     ModelSettings,
     ProbeSettings,
+    ReasoningParser,
     RelaySettings,
     Settings,
+    StreamSettings,
     ThresholdSettings,
+    ToolParser,
     TritonSettings,
     VLLMSettings,
 )
@@ -22,16 +27,20 @@ from gateway.settings.slices import (
 __all__ = [
     "MAX_WORKERS",
     "BackendSettings",
+    "Capabilities",
     "EvidenceSettings",
     "LimitSettings",
     "ModelSettings",
     "Name",
     "PolicySection",
     "ProbeSettings",
+    "ReasoningParser",
     "RelaySettings",
     "Settings",
     "SettingsError",
+    "StreamSettings",
     "ThresholdSettings",
+    "ToolParser",
     "TritonSettings",
     "VLLMSettings",
     "default_path",

@@ -1,90 +1,50 @@
 """The shape of crossover.yaml: pydantic sections that refuse what they do not know, each turned into its slice.
 
-Knows types, ranges and the form of URLs; whole-file contradictions are load.py's.
+Knows types and ranges; the forms of single values are forms.py's, whole-file contradictions load.py's.
 """
 
-import re
 from typing import Annotated, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from gateway.core import Need
+from gateway.settings.forms import (
+    GrpcUrl,
+    HttpUrl,
+    Key,
+    Listen,
+    MetricsUrl,
+    ModelId,
+    Name,
+    RelayPath,
+    Seconds,
+    make_problem,
+)
 from gateway.settings.slices import (
     MAX_WORKERS,
+    Capabilities,
     EvidenceSettings,
     LimitSettings,
     ProbeSettings,
+    ReasoningParser,
     RelaySettings,
+    StreamSettings,
     ThresholdSettings,
+    ToolParser,
     TritonSettings,
     VLLMSettings,
 )
 
 
-def _problem(message: str) -> PydanticCustomError:
-    return PydanticCustomError("crossover", "{message}", {"message": message})
-
-
-def _split_port(host_port: str) -> tuple[str, int] | None:
-    host, _, digits = host_port.rpartition(":")
-    if not host or not re.fullmatch(r"[0-9]{1,5}", digits) or int(digits) > 65535:
-        return None
-    return host, int(digits)
-
-
-def split_listen(listen: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as uvicorn wants them; port 0 asks the system for a free one."""
-    parts = _split_port(listen)
-    if parts is None:
-        raise _problem("must look like host:port, for example 127.0.0.1:8080")
-    return parts[0].removeprefix("[").removesuffix("]"), parts[1]
-
-
-def _check_listen(listen: str) -> str:
-    split_listen(listen)
-    return listen
-
-
-def _check_address(url: str, scheme: str) -> str:
-    parts = urlsplit(url)
-    has_extras = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
-    if parts.scheme != scheme or has_extras or _split_port(parts.netloc) is None:
-        raise _problem(f"must look like {scheme}://host:port")
-    return url.rstrip("/")
-
-
-def _check_grpc(url: str) -> str:
-    return _check_address(url, "grpcs" if url.startswith("grpcs:") else "grpc")
-
-
-def _check_http(url: str) -> str:
-    return _check_address(url, "http")
-
-
-def _check_metrics_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise _problem("must look like http://host:port/metrics")
-    return url
-
-
 def _check_kind(backend: object) -> object:
     kind = backend.get("kind") if isinstance(backend, dict) else None
     if kind not in {"triton", "vllm", "relay"}:
-        raise _problem("needs kind: triton, kind: vllm or kind: relay")
+        raise make_problem("needs kind: triton, kind: vllm or kind: relay")
     return backend
 
 
 def _kind_tag(backend: object) -> str | None:
     return f"kind={backend['kind']}" if isinstance(backend, dict) else None
-
-
-# Backend names stand in response headers and metric labels, model ids in both and in URLs.
-Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-ModelId: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,256}$")]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400)]
-Key: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{8,256}$")]  # travels as a bearer token
 
 
 class Section(BaseModel):
@@ -93,32 +53,54 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class TritonCapabilities(Section):
+    """Of the needs those whose tensors the adapter writes."""
+
+    logit_bias: bool | None = None
+    guided_decoding: bool | None = None
+
+    def slice(self) -> Capabilities:
+        return {Need(name): has for name, has in self.model_dump(exclude_none=True).items()}
+
+
+class VLLMCapabilities(TritonCapabilities):
+    logprobs: bool | None = None
+    prompt_logprobs: bool | None = None
+    min_p: bool | None = None
+    priority: bool | None = None
+    relay: bool | None = None
+
+
 class TritonSection(Section):
     kind: Literal["triton"]
-    url: Annotated[str, AfterValidator(_check_grpc)]
+    url: GrpcUrl
     model: Annotated[str, Field(min_length=1)] = "tensorrt_llm"
-    metrics_url: Annotated[str, AfterValidator(_check_metrics_url)] | None = None
+    metrics_url: MetricsUrl | None = None
     connect_timeout_s: Seconds = 2.0
     idle_timeout_s: Seconds = 120.0
+    capabilities: TritonCapabilities = TritonCapabilities()
 
     def slice(self, name: str) -> TritonSettings:
-        return TritonSettings(name=name, **self.model_dump(exclude={"kind"}))
+        plain = self.model_dump(exclude={"kind", "capabilities"})
+        return TritonSettings(name=name, capabilities=self.capabilities.slice(), **plain)
 
 
 class VLLMSection(Section):
     kind: Literal["vllm"]
-    url: Annotated[str, AfterValidator(_check_http)]
+    url: HttpUrl
     connect_timeout_s: Seconds = 2.0
     idle_timeout_s: Seconds = 120.0
+    capabilities: VLLMCapabilities = VLLMCapabilities()
 
     def slice(self, name: str) -> VLLMSettings:
-        return VLLMSettings(name=name, **self.model_dump(exclude={"kind"}))
+        plain = self.model_dump(exclude={"kind", "capabilities"})
+        return VLLMSettings(name=name, capabilities=self.capabilities.slice(), **plain)
 
 
 class RelaySection(Section):
     kind: Literal["relay"]
-    url: Annotated[str, AfterValidator(_check_http)]
-    metrics_url: Annotated[str, AfterValidator(_check_metrics_url)] | None = None
+    url: HttpUrl
+    metrics_url: MetricsUrl | None = None
     health_path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$")] = "/health"
     api_key: Key | None = None
     connect_timeout_s: Seconds = 2.0
@@ -175,19 +157,31 @@ class EvidenceSection(Section):
         return EvidenceSettings(**self.model_dump())
 
 
+class StreamSection(Section):
+    keep_alive_s: Seconds | None = None
+    keep_alive_commits: bool = False
+
+    def slice(self) -> StreamSettings:
+        return StreamSettings(**self.model_dump())
+
+
 class ModelSection(Section):
     id: ModelId
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
     backends: Annotated[dict[Name, BackendSection], Field(min_length=1)]
     policy: PolicySection | None = None
+    tool_parser: ToolParser = "auto"
+    reasoning_parser: ReasoningParser = "auto"
+    relay_paths: list[RelayPath] = Field(default_factory=lambda: ["/v1/embeddings"])
 
 
 class ConfigurationFile(Section):
-    listen: Annotated[str, AfterValidator(_check_listen)] = "127.0.0.1:8080"
+    listen: Listen = "127.0.0.1:8080"
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
     models: Annotated[list[ModelSection], Field(min_length=1)]
     limits: LimitSection = LimitSection()
     probe: ProbeSection = ProbeSection()
     evidence: EvidenceSection = EvidenceSection()
+    streams: StreamSection = StreamSection()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = None

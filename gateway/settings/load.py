@@ -12,8 +12,9 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.settings.file import BACKEND_TAGS, ConfigurationFile, ModelSection, split_listen
-from gateway.settings.slices import ModelSettings, Settings, TritonSettings
+from gateway.settings.file import BACKEND_TAGS, ConfigurationFile, ModelSection
+from gateway.settings.forms import split_listen
+from gateway.settings.slices import ModelSettings, RelaySettings, Settings, TritonSettings
 
 OVERRIDES = {
     "CROSSOVER_LISTEN": "listen",
@@ -96,6 +97,7 @@ def _slice_file(file: ConfigurationFile, folder: Path) -> Settings:
         limits=file.limits.slice(),
         probe=file.probe.slice(),
         evidence=file.evidence.slice(),
+        streams=file.streams.slice(),
         log_level=file.log_level,
         operator_key=file.operator_key,
     )
@@ -107,6 +109,9 @@ def _slice_model(model: ModelSection, folder: Path) -> ModelSettings:
         tokenizer=folder / Path(model.tokenizer).expanduser() if model.tokenizer else None,
         backends={name: backend.slice(name) for name, backend in model.backends.items()},
         policy=model.policy.slice() if model.policy else None,
+        tool_parser=model.tool_parser,
+        reasoning_parser=model.reasoning_parser,
+        relay_paths=frozenset(model.relay_paths),
     )
 
 
@@ -131,14 +136,15 @@ def _find_model_contradictions(model: ModelSettings) -> Iterator[str]:
 
 
 def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
-    if model.tokenizer is not None and not model.tokenizer.is_dir():
-        yield f"tokenizer: {model.tokenizer} is not a directory"
-    if model.tokenizer is None and not model.is_relayed:
+    if model.tokenizer is not None:
+        if not model.tokenizer.is_dir():
+            yield f"tokenizer: {model.tokenizer} is not a directory"
+        return
+    token_only = [name for name, backend in model.backends.items() if isinstance(backend, TritonSettings)]
+    if token_only:
+        yield f"tokenizer: required, backend {token_only[0]} of kind triton takes token ids only"
+    elif not any(isinstance(backend, RelaySettings) for backend in model.backends.values()):
         yield "tokenizer: required, unless a backend is of kind relay"
-    if model.is_relayed:
-        for name, backend in model.backends.items():
-            if isinstance(backend, TritonSettings):
-                yield f"backends.{name}: kind triton takes token ids only and cannot stand beside kind relay"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -6,9 +6,16 @@ Knows the defaults and which thresholds make sense; not the file, the environmen
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
+
+from gateway.core import Need
 
 MAX_WORKERS = 64  # each placing of a request sums a count per worker
+
+# What a backend can do beyond plain generation, where the operator knows better than its adapter.
+Capabilities: TypeAlias = Mapping[Need, bool]
+ToolParser: TypeAlias = Literal["auto", "none", "hermes", "llama3_json", "mistral"]
+ReasoningParser: TypeAlias = Literal["auto", "none", "think"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,7 @@ class TritonSettings:
     metrics_url: str | None = None
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
+    capabilities: Capabilities = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class VLLMSettings:
     url: str  # http://host:port
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
+    capabilities: Capabilities = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +92,21 @@ class ThresholdSettings:
 class ModelSettings:
     """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one.
 
-    `tokenizer` is there unless the model is relayed.
+    `relay_paths`: beside those that the gateway answers itself, what goes on to a backend that speaks OpenAI's API.
     """
 
     id: str
     tokenizer: Path | None
     backends: Mapping[str, BackendSettings]
     policy: ThresholdSettings | None = None
+    tool_parser: ToolParser = "auto"
+    reasoning_parser: ReasoningParser = "auto"
+    relay_paths: frozenset[str] = frozenset({"/v1/embeddings"})
 
     @property
     def is_relayed(self) -> bool:
-        """On the relay lane as soon as one backend has no other; vLLM has both."""
-        return any(isinstance(backend, RelaySettings) for backend in self.backends.values())
+        """On the relay lane as a whole: we cannot read its text, or none of its backends takes token ids."""
+        return self.tokenizer is None or all(isinstance(backend, RelaySettings) for backend in self.backends.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,14 @@ class EvidenceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """After how many silent seconds a stream gets a comment; `keep_alive_commits`: as its very first bytes, too."""
+
+    keep_alive_s: float | None = None
+    keep_alive_commits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone."""
 
@@ -132,5 +152,6 @@ class Settings:
     limits: LimitSettings = LimitSettings()
     probe: ProbeSettings = ProbeSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    streams: StreamSettings = StreamSettings()
     log_level: str = "info"
     operator_key: str | None = field(default=None, repr=False)

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from gateway.core import Need
 from gateway.settings import parse_settings
 from gateway.settings.file import (
     ConfigurationFile,
@@ -15,7 +16,9 @@ from gateway.settings.file import (
     ModelSection,
     PolicySection,
     ProbeSection,
+    StreamSection,
     TritonSection,
+    VLLMCapabilities,
     VLLMSection,
 )
 from gateway.settings.load import OVERRIDES
@@ -26,16 +29,18 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "limits.": LimitSection,
     "probe.": ProbeSection,
     "evidence.": EvidenceSection,
+    "streams.": StreamSection,
     "model": ModelSection,
     "triton": TritonSection,
     "vllm": VLLMSection,
+    "capabilities": VLLMCapabilities,
     "policy": PolicySection,
 }
 KEYS = {
     (prefix if prefix.endswith(".") else "") + key
     for prefix, section in SECTIONS.items()
     for key in section.model_fields
-    if key not in {"limits", "probe", "evidence"} and not (prefix in {"triton", "vllm"} and key == "kind")
+    if key not in {"limits", "probe", "evidence", "streams"} and not (prefix in {"triton", "vllm"} and key == "kind")
 }
 
 
@@ -52,12 +57,16 @@ def test_every_key_has_a_row(key: str) -> None:
     assert re.search(rf"^\|[^|]*`{re.escape(key)}`", TEXT, re.MULTILINE)
 
 
-@pytest.mark.parametrize("prefix", ["", "limits.", "probe.", "evidence.", "triton", "policy"])
+@pytest.mark.parametrize("prefix", ["", "limits.", "probe.", "evidence.", "model", "triton", "policy"])
 def test_every_plain_default_is_the_one_documented(prefix: str) -> None:
     for key, field in SECTIONS[prefix].model_fields.items():
         if isinstance(field.default, str | int | float):
             name = prefix * prefix.endswith(".") + key
             assert f"`{name}` | `{field.default}` |" in TEXT
+
+
+def test_every_need_can_be_corrected() -> None:
+    assert set(VLLMCapabilities.model_fields) == {need.value for need in Need}
 
 
 @pytest.mark.parametrize("variable", ["CROSSOVER_CONFIG", *OVERRIDES])

@@ -6,10 +6,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from gateway.core import Need
 from gateway.settings import (
     LimitSettings,
     ProbeSettings,
     SettingsError,
+    StreamSettings,
     ThresholdSettings,
     TritonSettings,
     VLLMSettings,
@@ -105,6 +107,53 @@ def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:
     assert parse_settings(document, folder, environ={}).models[0].policy is None
 
 
+def test_the_operator_corrects_capabilities(folder: Path, document: Document) -> None:
+    triton(document)["capabilities"] = {"guided_decoding": False}
+    model(document)["backends"]["vllm"]["capabilities"] = dict.fromkeys(Need, True) | {"min_p": None}
+    backends = parse_settings(document, folder, environ={}).models[0].backends
+    assert isinstance(backends["triton"], TritonSettings)
+    assert isinstance(backends["vllm"], VLLMSettings)
+    assert backends["triton"].capabilities == {Need.GUIDE: False}
+    assert backends["vllm"].capabilities == {need: True for need in Need if need is not Need.MIN_P}
+
+
+def test_a_models_parsers_and_paths_and_the_streams_are_read(folder: Path, document: Document) -> None:
+    plain = parse_settings(document, folder, environ={})
+    assert (plain.models[0].tool_parser, plain.models[0].reasoning_parser) == ("auto", "auto")
+    assert (plain.models[0].relay_paths, plain.streams) == ({"/v1/embeddings"}, StreamSettings(None))
+    model(document).update(tool_parser="hermes", reasoning_parser="think", relay_paths=["/v1/audio/speech", "/v1/x"])
+    document["streams"] = {"keep_alive_s": 15.0, "keep_alive_commits": True}
+    told = parse_settings(document, folder, environ={})
+    assert (told.models[0].tool_parser, told.models[0].reasoning_parser) == ("hermes", "think")
+    assert told.models[0].relay_paths == {"/v1/audio/speech", "/v1/x"}
+    assert told.streams == StreamSettings(15.0, keep_alive_commits=True)
+
+
+RELAY: Document = {"kind": "relay", "url": "http://127.0.0.1:9"}
+TRITON: Document = {"kind": "triton", "url": "grpc://127.0.0.1:9"}
+VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
+
+
+@pytest.mark.parametrize(
+    ("backends", "has_tokenizer", "is_relayed"),
+    [
+        ([TRITON, VLLM], True, False),
+        ([TRITON, RELAY], True, False),
+        ([VLLM, RELAY], True, False),
+        ([VLLM, RELAY], False, True),
+        ([RELAY, RELAY], True, True),
+        ([RELAY, RELAY], False, True),
+    ],
+)
+def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
+    folder: Path, document: Document, backends: list[Document], has_tokenizer: bool, is_relayed: bool
+) -> None:
+    model(document)["backends"] = dict(zip(("triton", "vllm"), backends, strict=True))
+    if not has_tokenizer:
+        del model(document)["tokenizer"]
+    assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
+
+
 MISTAKES: dict[str, tuple[Edit, str]] = {
     "misspelt backend key": (
         lambda d: triton(d).update(urll="grpc://h:1"),
@@ -183,6 +232,50 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "tokenizer is no directory": (
         lambda d: model(d).update(tokenizer="/no/such/place"),
         "models.0.tokenizer: /no/such/place is not a directory",
+    ),
+    "no tokenizer for Triton": (
+        lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(vllm=RELAY)),
+        "models.0.tokenizer: required, backend triton of kind triton takes token ids only",
+    ),
+    "no tokenizer for vLLM alone": (
+        lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(triton=VLLM)),
+        "models.0.tokenizer: required, unless a backend is of kind relay",
+    ),
+    "unknown capability": (
+        lambda d: model(d)["backends"]["vllm"].update(capabilities={"tools": True}),
+        "models.0.backends.vllm.capabilities.tools: unknown key",
+    ),
+    "a capability that Triton is never asked for": (
+        lambda d: triton(d).update(capabilities={"logprobs": True}),
+        "models.0.backends.triton.capabilities.logprobs: unknown key",
+    ),
+    "capability that is no yes or no": (
+        lambda d: triton(d).update(capabilities={"logit_bias": "yes"}),
+        "models.0.backends.triton.capabilities.logit_bias: input should be a valid boolean",
+    ),
+    "unknown tool parser": (
+        lambda d: model(d).update(tool_parser="pythonic"),
+        "models.0.tool_parser: input should be 'auto', 'none', 'hermes', 'llama3_json' or 'mistral'",
+    ),
+    "unknown reasoning parser": (
+        lambda d: model(d).update(reasoning_parser="r1"),
+        "models.0.reasoning_parser: input should be 'auto', 'none' or 'think'",
+    ),
+    "relay path that is answered here": (
+        lambda d: model(d).update(relay_paths=["/v1/x", "/v1/completions"]),
+        "models.0.relay_paths.1: is answered by the gateway itself",
+    ),
+    "relay path elsewhere": (
+        lambda d: model(d).update(relay_paths=["/metrics"]),
+        "models.0.relay_paths.0: string should match pattern '^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$'",
+    ),
+    "relay path that climbs": (
+        lambda d: model(d).update(relay_paths=["/v1/../metrics"]),
+        "models.0.relay_paths.0: string should match pattern '^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$'",
+    ),
+    "keep-alive without a pause": (
+        lambda d: d.update(streams={"keep_alive_s": 0}),
+        "streams.keep_alive_s: input should be greater than 0",
     ),
     "no models": (lambda d: d.pop("models"), "models: required"),
     "listen without port": (

@@ -1,0 +1,82 @@
+"""The forms of single values in crossover.yaml: addresses, names, times, keys and paths, and what is wrong with one.
+
+Knows nothing of sections.
+"""
+
+import re
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+# What the gateway answers itself; it does not go on.
+OWN_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
+
+
+def make_problem(message: str) -> PydanticCustomError:
+    return PydanticCustomError("crossover", "{message}", {"message": message})
+
+
+def _split_port(host_port: str) -> tuple[str, int] | None:
+    host, _, digits = host_port.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", digits) or int(digits) > 65535:
+        return None
+    return host, int(digits)
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as uvicorn wants them; port 0 asks the system for a free one."""
+    parts = _split_port(listen)
+    if parts is None:
+        raise make_problem("must look like host:port, for example 127.0.0.1:8080")
+    return parts[0].removeprefix("[").removesuffix("]"), parts[1]
+
+
+def _check_listen(listen: str) -> str:
+    split_listen(listen)
+    return listen
+
+
+def _check_address(url: str, scheme: str) -> str:
+    parts = urlsplit(url)
+    has_extras = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme != scheme or has_extras or _split_port(parts.netloc) is None:
+        raise make_problem(f"must look like {scheme}://host:port")
+    return url.rstrip("/")
+
+
+def _check_grpc(url: str) -> str:
+    return _check_address(url, "grpcs" if url.startswith("grpcs:") else "grpc")
+
+
+def _check_http(url: str) -> str:
+    return _check_address(url, "http")
+
+
+def _check_metrics_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise make_problem("must look like http://host:port/metrics")
+    return url
+
+
+def _check_relay_path(path: str) -> str:
+    if path in OWN_PATHS or path.startswith("/v1/models/"):
+        raise make_problem("is answered by the gateway itself")
+    return path
+
+
+# Backend names stand in response headers and metric labels, model ids in both and in URLs.
+Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+ModelId: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,256}$")]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400)]
+# Exactly as a client asks for it: without a query, and with no segment that a server could read as another path.
+RelayPath: TypeAlias = Annotated[
+    str, Field(pattern=r"^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=256), AfterValidator(_check_relay_path)
+]
+Key: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{8,256}$")]  # travels as a bearer token
+Listen: TypeAlias = Annotated[str, AfterValidator(_check_listen)]
+GrpcUrl: TypeAlias = Annotated[str, AfterValidator(_check_grpc)]
+HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
+MetricsUrl: TypeAlias = Annotated[str, AfterValidator(_check_metrics_url)]
