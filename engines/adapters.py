@@ -1,7 +1,7 @@
 """The seam of our Triton Python model: what it asks of an engine, and the engines it can run.
 
-In: decoded requests of the tensor contract. Out: tokens to a Receiver. Knows no Triton; needs NumPy and safetensors
-only, for it is imported inside Triton's Python backend.
+In: decoded requests of the tensor contract. Out: tokens to a Receiver. Knows no Triton; needs little more than NumPy,
+for it is imported inside Triton's Python backend (requirements/triton.in).
 """
 
 import logging
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from engines.reference.checkpoint import load_checkpoint
 from engines.reference.engine import Engine
+from engines.reference.guide import Grammars
 from engines.reference.runner import Receiver, Runner, RunnerStats
 from engines.reference.trtllm_contract import Limits, TokenRequest
 
@@ -37,13 +38,15 @@ class TokenEngine(Protocol):
 
 
 class ReferenceAdapter:
-    """The NumPy engine of this project. Parameters: model_dir, max_batch."""
+    """The NumPy engine of this project. Parameters: model_dir, max_batch, guided_decoding_backend (any or none)."""
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
-        engine = Engine(
-            load_checkpoint(Path(parameters["model_dir"])), max_batch=int(parameters.get("max_batch", "128"))
-        )
-        self.limits = Limits(engine.vocab_size, engine.context_length)
+        directory = Path(parameters["model_dir"])
+        checkpoint = load_checkpoint(directory)
+        follows_guides = bool(parameters.get("guided_decoding_backend"))
+        grammars = Grammars(directory, checkpoint.config.vocab_size) if follows_guides else None
+        engine = Engine(checkpoint, max_batch=int(parameters.get("max_batch", "128")), grammars=grammars)
+        self.limits = Limits(engine.vocab_size, engine.context_length, grammars)
         self._ids = count(1)
         self._deliveries: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         # A thread of its own delivers: a response costs Triton's stub a round trip, which no step should wait for.

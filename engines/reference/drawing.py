@@ -18,23 +18,33 @@ BELOW_ONE = 1 - 2.0**-40  # times a sum it stays below the sum in float64, so th
 
 @dataclass(frozen=True)
 class Rule:
-    """How one row is drawn; `top_k` 0 or -1 is off, as is `top_p` 1."""
+    """How one row is drawn; `top_k` 0 or -1 is off, as are `top_p` 1 and `min_p` 0."""
 
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
 
 
 def draw(logits: Floats, rules: Sequence[Rule], fractions: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Temperature, then top_k, then top_p; each row's fraction then picks from the cumulative distribution."""
+    """Temperature, min_p, top_k, top_p, in this order; each row's fraction then picks from the distribution left."""
     scaled = logits / np.array([rule.temperature for rule in rules], np.float32)[:, None]
-    filtered = [row for row, rule in enumerate(rules) if rule.top_k > 0 or rule.top_p < 1]
+    filtered = [row for row, rule in enumerate(rules) if rule.top_k > 0 or rule.top_p < 1 or rule.min_p > 0]
     if filtered:
-        kept = scaled[filtered]
-        kept[kept < smallest_kept(kept, [rules[row] for row in filtered])] = -np.inf
+        kept, filters = scaled[filtered], [rules[row] for row in filtered]
+        if any(rule.min_p > 0 for rule in filters):
+            kept[is_unlikely(kept, filters)] = -np.inf
+        kept[kept < smallest_kept(kept, filters)] = -np.inf
         scaled[filtered] = kept
     scaled -= scaled.max(axis=1, keepdims=True)
     return quantile(np.exp(scaled), fractions)
+
+
+def is_unlikely(logits: Floats, rules: Sequence[Rule]) -> NDArray[np.bool_]:
+    """Less than min_p times as likely as the likeliest."""
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    unlikely: NDArray[np.bool_] = shares < np.array([rule.min_p for rule in rules], np.float32)[:, None]
+    return unlikely
 
 
 def smallest_kept(logits: Floats, rules: Sequence[Rule]) -> Floats:

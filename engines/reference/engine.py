@@ -5,23 +5,33 @@ In: requests and cancellations. Out: every step's tokens. Pure and synchronous: 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engines.reference.cache import KVCache
 from engines.reference.checkpoint import Checkpoint, Floats
 from engines.reference.generation import FinishReason, Generation
+from engines.reference.guide import Grammars, Walk
 from engines.reference.model import Model
-from engines.reference.sampling import SamplingParams, log_probabilities, sample
+from engines.reference.sampling import SamplingParams, guided, sample, scores
+from engines.reference.scores import Score
 
 
-@dataclass(frozen=True)
-class TokenOutput:
-    """`position` counts the answer's tokens from 1. The token that ends an answer is here too, with its reason."""
+class TokenOutput(NamedTuple):
+    """`position` counts the answer's tokens from 1. The token that ends an answer is here too, with its reason.
+
+    `score` and, with the first token, `prompt_scores` come where they were asked for.
+    """
 
     request_id: str
     token_id: int
-    logprob: float | None
+    score: Score | None
     finish_reason: FinishReason | None
     position: int
+    prompt_scores: Sequence[Score | None] | None = None
+
+    @property
+    def logprob(self) -> float | None:
+        return None if self.score is None else self.score.logprob
 
 
 @dataclass(frozen=True)
@@ -41,14 +51,22 @@ class EngineStats:
 class Engine:
     """Requests wait in order of arrival while `max_batch` of them run; up to `prefill_tokens` of prompts enter a step.
 
-    A running request's slot is its index in `_running`, so the cache stays dense.
+    A running request's slot is its index in `_running`, so the cache stays dense. Guides need the `grammars` of the
+    model's tokenizer.
     """
 
-    def __init__(self, checkpoint: Checkpoint, max_batch: int = 128, prefill_tokens: int = 256) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        max_batch: int = 128,
+        prefill_tokens: int = 256,
+        grammars: Grammars | None = None,
+    ) -> None:
         if max_batch < 1 or prefill_tokens < 1:
             raise ValueError("max_batch and prefill_tokens must be at least 1")
         self._config = checkpoint.config
         self._model = Model(checkpoint)
+        self.grammars = grammars
         self._cache = KVCache(checkpoint.config, max_batch)
         self._prefill_tokens = prefill_tokens
         self._requests: dict[str, Generation] = {}
@@ -82,7 +100,7 @@ class Engine:
         )
 
     def add(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
-        """Queues a request for the next step. Raises ValueError for an id in use or a prompt that cannot run."""
+        """Queues a request for the next step. Raises ValueError for an id in use, or for what cannot run."""
         if request_id in self._requests:
             raise ValueError(f"request id {request_id!r} is in use")
         if not prompt:
@@ -93,7 +111,9 @@ class Engine:
             )
         if min(prompt) < 0 or max(prompt) >= self.vocab_size:
             raise ValueError(f"the prompt holds token ids outside the vocabulary of {self.vocab_size}")
-        generation = Generation(request_id, prompt, params, self.vocab_size)
+        if any(not 0 <= token_id < self.vocab_size for token_id, _ in params.logit_bias):
+            raise ValueError(f"logit_bias holds token ids outside the vocabulary of {self.vocab_size}")
+        generation = Generation(request_id, prompt, params, self.vocab_size, self._walk(params))
         self._requests[request_id] = self._waiting[request_id] = generation
 
     def cancel(self, request_id: str) -> None:
@@ -109,11 +129,20 @@ class Engine:
         if not scheduled:
             return []
         logits = self._model.forward([generation.chunk(tokens) for generation, tokens in scheduled], self._cache)
+        if self._prefilling:
+            self._score_prompts(scheduled, logits)
         self._count(scheduled)
         rows = [row for row, (generation, _) in enumerate(scheduled) if generation.pending == 0]
-        if len(rows) < len(scheduled):
+        if len(rows) < len(logits):
             logits = logits[rows]
         return self._advance([scheduled[row][0] for row in rows], logits)
+
+    def _walk(self, params: SamplingParams) -> Walk | None:
+        if params.guide is None:
+            return None
+        if self.grammars is None:
+            raise ValueError("this engine has no tokenizer to follow a guide with")
+        return self.grammars.walk(params.guide)
 
     def _admit(self) -> None:
         while self._waiting and len(self._running) < self._cache.slots:
@@ -135,6 +164,15 @@ class Engine:
                 budget -= tokens
         return scheduled
 
+    def _score_prompts(self, scheduled: Sequence[tuple[Generation, int]], logits: Floats) -> None:
+        """The rows after the scheduled ones are the inner tokens of the chunks that are scored, in their order."""
+        inner = len(scheduled)
+        for row, (generation, tokens) in enumerate(scheduled):
+            if generation.is_scoring:
+                rows = [*range(inner, inner + tokens - 1), row]
+                generation.score_prompt(logits[rows])
+                inner += tokens - 1
+
     def _count(self, scheduled: Sequence[tuple[Generation, int]]) -> None:
         self._steps += 1
         for generation, tokens in scheduled:
@@ -147,19 +185,22 @@ class Engine:
     def _advance(self, generations: Sequence[Generation], logits: Floats) -> list[TokenOutput]:
         """Samples one token for each row and frees the requests that it ends."""
         states = [generation.state for generation in generations]
+        logits = guided(logits, states)
         tokens = sample(logits, states)
-        logprobs = log_probabilities(logits, tokens, states)
         self._generated_tokens += len(generations)
+        told = scores(logits, tokens, states)
         return [
-            self._deliver(generation, token_id, logprob)
-            for generation, token_id, logprob in zip(generations, tokens.tolist(), logprobs, strict=True)
+            self._deliver(generation, token_id, score)
+            for generation, token_id, score in zip(generations, tokens.tolist(), told, strict=True)
         ]
 
-    def _deliver(self, generation: Generation, token_id: int, logprob: float | None) -> TokenOutput:
+    def _deliver(self, generation: Generation, token_id: int, score: Score | None) -> TokenOutput:
         finish_reason = generation.append(token_id, self.context_length)
         if finish_reason is not None:
             self._remove(generation)
-        return TokenOutput(generation.request_id, token_id, logprob, finish_reason, generation.state.generated)
+        position = generation.state.generated
+        prompt_scores = generation.take_prompt_scores() if position == 1 else None
+        return TokenOutput(generation.request_id, token_id, score, finish_reason, position, prompt_scores)
 
     def _remove(self, generation: Generation) -> None:
         del self._requests[generation.request_id]

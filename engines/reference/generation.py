@@ -6,30 +6,62 @@ In: sampled tokens. Out: chunks to compute, and the finish reason. Knows no othe
 from collections.abc import Sequence
 from typing import Literal
 
+from engines.reference.checkpoint import Floats
+from engines.reference.guide import Walk
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SampleState, SamplingParams
+from engines.reference.scores import Score, score
 
 FinishReason = Literal["stop", "length"]
 
 
 class Generation:
-    """Its `token_ids` are prompt and answer; the first `computed` of them lie in the cache, in `slot`."""
+    """Its `token_ids` are prompt and answer; the first `computed` of them lie in the cache, in `slot`.
 
-    def __init__(self, request_id: str, prompt: Sequence[int], params: SamplingParams, vocab_size: int) -> None:
+    `prompt_scores`: of the prompt's tokens so far, if they are wanted; the first token of all has none.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        vocab_size: int,
+        walk: Walk | None = None,
+    ) -> None:
         self.request_id = request_id
         self.token_ids = list(prompt)
         self.computed = 0
         self.slot = -1  # none yet
         self.prompt_tokens = len(prompt)
-        self.state = SampleState(params, prompt, vocab_size)
+        self.state = SampleState(params, prompt, vocab_size, walk)
+        self.prompt_scores: list[Score | None] | None = None if params.prompt_logprobs is None else [None]
 
     @property
     def pending(self) -> int:
         """Tokens to compute before the next one can be sampled: the rest of the prompt, or the last token."""
         return len(self.token_ids) - self.computed
 
+    @property
+    def is_scoring(self) -> bool:
+        """Whether the next chunk's tokens tell the scores of those that follow them in the prompt."""
+        return self.prompt_scores is not None and self.pending > 1
+
     def chunk(self, tokens: int) -> Chunk:
-        return Chunk(self.slot, self.computed, self.token_ids[self.computed : self.computed + tokens])
+        token_ids = self.token_ids[self.computed : self.computed + tokens]
+        return Chunk(self.slot, self.computed, token_ids, self.is_scoring)
+
+    def score_prompt(self, logits: Floats) -> None:
+        """With a row for each token of the chunk just computed."""
+        assert self.prompt_scores is not None
+        following = self.token_ids[self.computed + 1 : self.computed + 1 + len(logits)]
+        counts = [self.state.params.prompt_logprobs or 0] * len(following)
+        self.prompt_scores += score(logits[: len(following)], following, counts)
+
+    def take_prompt_scores(self) -> Sequence[Score | None] | None:
+        """Once: they go with the answer's first token."""
+        taken, self.prompt_scores = self.prompt_scores, None
+        return taken
 
     def append(self, token_id: int, context_length: int) -> FinishReason | None:
         """Why the answer ends here, if it does."""

@@ -15,6 +15,7 @@ from engines.process import CannotStart
 from engines.reference.checkpoint import load_checkpoint
 from engines.reference.curve import MEASURED_TOKENS, load_curve
 from engines.reference.engine import Engine
+from engines.reference.guide import Grammars
 from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
 from engines.reference.pacing import Pacer
 from engines.reference.runner import Runner
@@ -47,7 +48,9 @@ def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> N
 async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine, Runner]]:
     """The engine of the options on its threads; tokens arrive on this event loop."""
     try:
-        engine = Engine(load_checkpoint(options.model_dir), max_batch=options.max_batch)
+        checkpoint = load_checkpoint(options.model_dir)
+        grammars = Grammars(options.model_dir, checkpoint.config.vocab_size)
+        engine = Engine(checkpoint, max_batch=options.max_batch, grammars=grammars)
     except (OSError, ValueError) as exc:
         raise CannotStart(f"cannot load the model: {exc}") from exc
     runner = Runner(engine, asyncio.get_running_loop().call_soon_threadsafe, make_outlet(options))

@@ -1,6 +1,6 @@
 """The Llama decoder in float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-In: chunks of sequences whose earlier positions lie in the cache. Out: logits after each chunk's last token.
+In: chunks of sequences whose earlier positions lie in the cache. Out: logits after each chunk's last token, or all.
 Knows nothing of requests, sampling or scheduling.
 """
 
@@ -36,7 +36,7 @@ class Model:
         self._rotations = rotations(self.config)
 
     def forward(self, chunks: Sequence[Chunk], cache: KVCache) -> Floats:
-        """Writes the chunks' keys and values to the cache; returns [chunks, vocab_size].
+        """Writes the chunks' keys and values to the cache; returns [chunks + inner tokens of scored ones, vocab_size].
 
         Attention of one-token chunks is one batch where their slots follow each other, so pass them in slot order.
         """
@@ -52,7 +52,7 @@ class Model:
                     hidden, attended = hidden[plan.ends], attended[plan.ends]
                 hidden += linear(attended, layer.output)
                 hidden += linear(swiglu(linear(self._normed(hidden), layer.gate_up)), layer.down)
-        return linear(self._normed(hidden), self._head)[: len(chunks)]
+        return linear(self._normed(hidden), self._head)[: len(chunks) + plan.inner]
 
     def _normed(self, hidden: Floats) -> Floats:
         squares = np.einsum("ij,ij->i", hidden, hidden)

@@ -5,6 +5,7 @@ In: chunks. Out: index arrays, built once a step and shared by all layers. Knows
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,16 @@ from engines.reference.checkpoint import Floats
 FEW_ROWS = 6  # up to here the linear layers go row by row, see model.linear
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Tokens of one sequence that enter at position `start` of its slot: a piece of a prompt, or one new token."""
+class Chunk(NamedTuple):
+    """Tokens of one sequence that enter at position `start` of its slot: a piece of a prompt, or one new token.
+
+    `is_scored`: logits are wanted after each of its tokens, not the last one alone.
+    """
 
     slot: int
     start: int
     token_ids: Sequence[int]
+    is_scored: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,10 @@ class Span:
 
 
 class Plan:
-    """Index arrays by row (`token_ids`, `slots`, `positions`), each chunk's last row (`ends`), and the spans.
+    """Index arrays by row (`token_ids`, `slots`, `positions`), the rows whose logits are wanted, and the spans.
 
-    `token_ids` and `ends` are padded with rows whose results nobody reads, see padded.
+    `ends`: each chunk's last row, then the `inner` ones of scored chunks. It and `token_ids` are padded with rows whose
+    results nobody reads, see padded.
     """
 
     def __init__(self, chunks: Sequence[Chunk], group: int) -> None:
@@ -49,7 +54,15 @@ class Plan:
         starts = np.array([chunk.start for chunk in chunks])
         self.rows = int(sizes.sum())
         self.token_ids = padded([token_id for chunk in chunks for token_id in chunk.token_ids])
-        self.ends = padded((firsts + sizes - 1).tolist())
+        ends = (firsts + sizes - 1).tolist()
+        inner = [
+            row
+            for chunk, end in zip(chunks, ends, strict=True)
+            if chunk.is_scored
+            for row in range(end + 1 - len(chunk.token_ids), end)
+        ]
+        self.inner = len(inner)
+        self.ends = padded(ends + inner)
         self.slots = np.repeat([chunk.slot for chunk in chunks], sizes)
         self.positions = np.arange(self.rows) + np.repeat(starts - firsts, sizes)
         self.spans = [self._span(chunks, first, last, group) for first, last in neighbours(chunks)]

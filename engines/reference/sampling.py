@@ -1,7 +1,7 @@
 """How the next token is picked from logits, for all rows of a batch at once.
 
-In: logits and each row's SampleState. Out: token ids, and log-probabilities where wanted. A draw depends on seed and
-position alone. Masks, penalties and their order are vLLM's (v1/sample/sampler.py).
+In: logits and each row's SampleState. Out: token ids, and scores where wanted. A draw depends on seed and position
+alone. Masks, bias, penalties and their order are vLLM's (v1/sample/sampler.py).
 """
 
 import secrets
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from engines.reference.checkpoint import Floats
 from engines.reference.drawing import Rule, draw, uniforms
+from engines.reference.guide import Guide, Walk
+from engines.reference.scores import Score, score
 
 GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 
@@ -22,6 +24,8 @@ class SamplingParams:
     """`temperature` 0 is greedy; `top_k` 0 or -1 is off; `seed` None draws one. Raises ValueError out of range.
 
     `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Until `min_tokens` are out neither can be sampled.
+    `logit_bias`: token ids and what is added to their logits. `logprobs`, `prompt_logprobs`: how many of the likeliest
+    tokens to tell beside each one of the answer's or the prompt's; None tells nothing.
     """
 
     max_tokens: int
@@ -29,6 +33,7 @@ class SamplingParams:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     seed: int | None = None
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
@@ -36,7 +41,10 @@ class SamplingParams:
     end_ids: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    logprobs: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    guide: Guide | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         for is_valid, message in (
@@ -48,9 +56,12 @@ class SamplingParams:
             ),
             (0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}"),
             (self.top_k >= -1, f"top_k must be -1 (off), 0 (off) or positive, got {self.top_k}"),
+            (0 <= self.min_p <= 1, f"min_p must be in [0, 1], got {self.min_p}"),
             (self.repetition_penalty > 0, f"repetition_penalty must be above 0, got {self.repetition_penalty}"),
             (abs(self.presence_penalty) <= 2, f"presence_penalty must be in [-2, 2], got {self.presence_penalty}"),
             (abs(self.frequency_penalty) <= 2, f"frequency_penalty must be in [-2, 2], got {self.frequency_penalty}"),
+            ((self.logprobs or 0) >= 0, f"logprobs must be at least 0, got {self.logprobs}"),
+            ((self.prompt_logprobs or 0) >= 0, f"prompt_logprobs must be at least 0, got {self.prompt_logprobs}"),
         ):
             if not is_valid:
                 raise ValueError(message)
@@ -65,28 +76,39 @@ class SamplingParams:
 
 
 class SampleState:
-    """What sampling remembers of one request: its seed, how many tokens are out, and which, if it is penalised."""
+    """What sampling remembers of one request: its seed, how many tokens are out, and which, if it is penalised.
 
-    def __init__(self, params: SamplingParams, prompt: Sequence[int], vocab_size: int) -> None:
+    `walk`: where a guided answer stands in its grammar.
+    """
+
+    def __init__(
+        self, params: SamplingParams, prompt: Sequence[int], vocab_size: int, walk: Walk | None = None
+    ) -> None:
         self.params = params
+        self.walk = walk
         self.seed = secrets.randbits(64) if params.seed is None else params.seed % 2**64
-        self.rule = Rule(params.temperature, params.top_k, params.top_p)
+        self.rule = Rule(params.temperature, params.top_k, params.top_p, params.min_p)
         self.generated = 0
         self.ending = frozenset(params.stop_ids) | frozenset(() if params.ignore_eos else params.end_ids)
         self._held_back = [token_id for token_id in {*params.end_ids, *params.stop_ids} if 0 <= token_id < vocab_size]
+        self._biased = [token_id for token_id, _ in params.logit_bias]
+        self._bias = np.array([bias for _, bias in params.logit_bias], np.float32)
         self._counts = np.zeros(vocab_size, np.float32) if params.has_penalties else None
         self._is_seen = np.zeros(vocab_size, np.bool_) if params.has_penalties else None
         if self._is_seen is not None:
             self._is_seen[list(prompt)] = True
+        self._is_always_constrained = params.has_penalties or bool(params.logit_bias)
 
     @property
     def is_constrained(self) -> bool:
-        return self._counts is not None or (self.generated < self.params.min_tokens and bool(self._held_back))
+        return self._is_always_constrained or (self.generated < self.params.min_tokens and bool(self._held_back))
 
     def constrain(self, logits: Floats) -> None:
-        """In place: the ends that min_tokens holds back, then the penalties."""
+        """In place: the ends that min_tokens holds back, then the bias, then the penalties."""
         if self.generated < self.params.min_tokens:
-            logits[self._held_back] = -np.inf
+            self._hold_back(logits)
+        if self._biased:
+            logits[self._biased] += self._bias
         if self._counts is None or self._is_seen is None:
             return
         repeated = logits[self._is_seen]
@@ -100,6 +122,25 @@ class SampleState:
         if self._counts is not None and self._is_seen is not None:
             self._counts[token_id] += 1
             self._is_seen[token_id] = True
+        if self.walk is not None:
+            self.walk.accept(token_id)
+
+    def _hold_back(self, logits: Floats) -> None:
+        """Unless nothing else is left: a grammar that has ended allows the end token alone."""
+        held = logits[self._held_back]
+        logits[self._held_back] = -np.inf
+        if self.walk is not None and logits.max() == -np.inf:
+            logits[self._held_back] = held
+
+
+def guided(logits: Floats, states: Sequence[SampleState]) -> Floats:
+    """The logits with each grammar's mask on its row; the same array where there is none."""
+    rows = [(row, state.walk) for row, state in enumerate(states) if state.walk is not None]
+    if rows:
+        logits = logits.copy()
+        for row, walk in rows:
+            walk.mask(logits[row])
+    return logits
 
 
 def sample(logits: Floats, states: Sequence[SampleState]) -> NDArray[np.intp]:
@@ -118,14 +159,12 @@ def sample(logits: Floats, states: Sequence[SampleState]) -> NDArray[np.intp]:
     return tokens
 
 
-def log_probabilities(logits: Floats, tokens: NDArray[np.intp], states: Sequence[SampleState]) -> list[float | None]:
-    """Of the sampled tokens in the model's own distribution, before masks, penalties, temperature; None if unwanted."""
-    wanted = [row for row, state in enumerate(states) if state.params.logprobs]
-    values: list[float | None] = [None] * len(states)
+def scores(logits: Floats, tokens: NDArray[np.intp], states: Sequence[SampleState]) -> list[Score | None]:
+    """Of the sampled tokens; None where unwanted."""
+    wanted = {row: state.params.logprobs for row, state in enumerate(states) if state.params.logprobs is not None}
+    values: list[Score | None] = [None] * len(states)
     if wanted:
-        rows = logits[wanted]
-        rows = rows - rows.max(axis=1, keepdims=True)
-        chosen = rows[np.arange(len(wanted)), tokens[wanted]] - np.log(np.exp(rows).sum(axis=1))
-        for row, value in zip(wanted, chosen.tolist(), strict=True):
+        rows = list(wanted)
+        for row, value in zip(rows, score(logits[rows], tokens[rows].tolist(), list(wanted.values())), strict=True):
             values[row] = value
     return values

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engines.reference.guide import Grammars, Guide, GuideKind
 from engines.reference.sampling import SamplingParams
 
-Array = NDArray[Any]  # the element type is the tensor's own: INT32, FP32, BOOL or UINT64
+Array = NDArray[Any]  # the element type is the tensor's own: INT32, FP32, BOOL, UINT64, or bytes objects
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ INPUTS = (
     Tensor("frequency_penalty", "FP32"),
     Tensor("min_tokens", "INT32"),
     Tensor("seed", "UINT64"),
+    Tensor("embedding_bias", "FP32", (-1,)),
+    Tensor("guided_decoding_guide_type", "BYTES"),
+    Tensor("guided_decoding_guide", "BYTES"),
     Tensor("return_log_probs", "BOOL"),
     Tensor("exclude_input_in_output", "BOOL"),
     Tensor("stop", "BOOL"),
@@ -54,10 +58,18 @@ OUTPUTS = (
     Tensor("cum_log_probs", "FP32", (-1,)),
     Tensor("output_log_probs", "FP32", (-1, -1)),
 )
-NUMPY_TYPES = {"INT32": np.int32, "UINT64": np.uint64, "FP32": np.float32, "BOOL": np.bool_}
+NUMPY_TYPES = {"INT32": np.int32, "UINT64": np.uint64, "FP32": np.float32, "BOOL": np.bool_, "BYTES": np.object_}
 PLAIN_OUTPUTS = ("output_ids", "sequence_length")
 LOGPROB_OUTPUTS = ("cum_log_probs", "output_log_probs")
 STOP_WITHOUT_ID = "Trying to stop a request but request ID is not provided"
+NO_BIAS = np.zeros(0, np.float32)
+GUIDE_KINDS: Mapping[str, GuideKind] = {
+    "json": "json",
+    "json_schema": "json_schema",
+    "regex": "regex",
+    "ebnf_grammar": "ebnf_grammar",
+}
+GUIDED_DECODING_BACKEND = "llguidance"  # the parameter's value; without the parameter a model follows no guide
 MAX_BATCH_SIZE = 256  # of the model configuration; it bounds Triton's batch, not the engine's
 
 
@@ -67,10 +79,11 @@ class ContractError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the served model can take."""
+    """What the served model can take; without `grammars` it follows no guide."""
 
     vocab_size: int
     context_length: int
+    grammars: Grammars | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,9 @@ def _decode_params(inputs: Mapping[str, Array], limits: Limits, prompt_tokens: i
         presence_penalty=float(_scalar(inputs, "presence_penalty", default=0.0)),
         frequency_penalty=float(_scalar(inputs, "frequency_penalty", default=0.0)),
         end_ids=() if end_id == -1 else (end_id,),
-        logprobs=bool(_scalar(inputs, "return_log_probs", default=False)),
+        logit_bias=_decode_bias(inputs, limits.vocab_size),
+        guide=_decode_guide(inputs, limits.grammars),
+        logprobs=0 if _scalar(inputs, "return_log_probs", default=False) else None,
     )
 
 
@@ -200,6 +215,38 @@ def _decode_sampling(inputs: Mapping[str, Array]) -> tuple[float, int, float]:
     if temperature == 0 or top_k == 1 or (top_k <= 0 and top_p <= 0):
         return 0.0, 0, 1.0
     return temperature, top_k, top_p if top_p > 0 else 1.0
+
+
+def _decode_bias(inputs: Mapping[str, Array], vocab_size: int) -> tuple[tuple[int, float], ...]:
+    bias = inputs.get("embedding_bias", NO_BIAS).reshape(-1)
+    if len(bias) not in {0, vocab_size}:  # TensorRT-LLM's, too, takes an empty one for none
+        raise ContractError(f"embedding_bias must hold {vocab_size} values, got {len(bias)}")
+    (biased,) = bias.nonzero()
+    return tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True))
+
+
+def _decode_guide(inputs: Mapping[str, Array], grammars: Grammars | None) -> Guide | None:
+    """A type that TensorRT-LLM does not know leaves its answers free, without a word; here it is refused."""
+    name = _text(inputs, "guided_decoding_guide_type")
+    if name is None:
+        return None
+    if grammars is None:
+        raise ContractError("guided decoding is off: the model has no parameter guided_decoding_backend")
+    if name not in GUIDE_KINDS:
+        raise ContractError(f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}, got '{name}'")
+    text = _text(inputs, "guided_decoding_guide")
+    if text is None and name != "json":
+        raise ContractError("The guide string must be provided unless using GuideType::kJSON.")
+    guide = Guide(GUIDE_KINDS[name], text or "")
+    grammars.walk(guide)  # a bad one is refused here
+    return guide
+
+
+def _text(inputs: Mapping[str, Array], name: str) -> str | None:
+    if name not in inputs:
+        return None
+    encoded: bytes = inputs[name].reshape(-1)[0]
+    return encoded.decode(errors="replace")
 
 
 def _scalar(inputs: Mapping[str, Array], name: str, default: float) -> Any:  # the element's own Python type

@@ -1,14 +1,18 @@
 """Continuous batching: who runs when, why an answer ends, and that company changes nothing."""
 
+import json
 import random
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
-from engines.reference.checkpoint import Checkpoint
+from engines.reference.checkpoint import Checkpoint, load_checkpoint
 from engines.reference.engine import Engine, TokenOutput
+from engines.reference.guide import Grammars, Guide
+from engines.reference.launch import WEIGHTS
 from engines.reference.model import Model
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SamplingParams
@@ -53,6 +57,11 @@ def alone(checkpoint: Checkpoint, prompt: Sequence[int], params: SamplingParams)
     return ids(run(engine)["alone"])
 
 
+@pytest.fixture
+def trained() -> Engine:
+    return Engine(load_checkpoint(WEIGHTS), grammars=Grammars(WEIGHTS, 1024))
+
+
 # The model's own words
 
 
@@ -89,11 +98,59 @@ def test_a_seed_repeats_an_answer_and_another_seed_does_not(tiny: Checkpoint) ->
 
 def test_logprobs_are_those_of_the_raw_logits_under_a_penalty(tiny: Checkpoint) -> None:
     prompt, engine = prompt_of(3), Engine(tiny)
-    engine.add("a", prompt, params_of(4, logprobs=True))
+    engine.add("a", prompt, params_of(4, logprobs=2))
     for output in run(engine)["a"]:
         logits = Model(tiny).forward([Chunk(0, 0, prompt)], Engine(tiny)._cache)[0].astype(float)
         assert output.logprob == pytest.approx(logits[output.token_id] - np.log(np.exp(logits).sum()), abs=1e-3)
         prompt.append(output.token_id)
+
+
+@pytest.mark.parametrize("prefill_tokens", [1, 7, 256])
+def test_prompt_scores_come_once_with_the_first_token_whatever_the_pieces(
+    tiny: Checkpoint, prefill_tokens: int
+) -> None:
+    prompt, engine = prompt_of(5, 30), Engine(tiny, prefill_tokens=prefill_tokens)
+    engine.add("company", prompt_of(6, 20), params_of(prompt_logprobs=0))
+    engine.add("a", prompt, params_of(prompt_logprobs=3))
+    engine.add("plain", prompt_of(7, 20), params_of())
+    answers = run(engine)
+    first, *others = answers["a"]
+    assert first.prompt_scores is not None
+    assert first.prompt_scores[0] is None
+    assert [score.token_id for score in first.prompt_scores if score] == prompt[1:]
+    for position in range(1, len(prompt)):
+        logits = Model(tiny).forward([Chunk(0, 0, prompt[:position])], Engine(tiny)._cache)[0].astype(float)
+        score = first.prompt_scores[position]
+        assert score is not None
+        assert score.logprob == pytest.approx(logits[prompt[position]] - np.log(np.exp(logits).sum()), abs=1e-3)
+        assert [token_id for token_id, _ in score.top] == np.argsort(-logits)[:3].tolist()
+    assert all(output.prompt_scores is None for output in (*others, *answers["plain"]))
+    assert ids(answers["a"]) == alone(tiny, prompt, params_of())
+    assert ids(answers["plain"]) == alone(tiny, prompt_of(7, 20), params_of())
+
+
+def test_a_prompt_of_one_token_has_no_scores_but_its_place(tiny: Checkpoint) -> None:
+    engine = Engine(tiny)
+    engine.add("a", [5], params_of(prompt_logprobs=1))
+    assert run(engine)["a"][0].prompt_scores == [None]
+
+
+def test_a_guided_answer_matches_its_guide_and_its_scores_are_of_what_the_guide_left(trained: Engine) -> None:
+    members = {"properties": {"a": {"enum": [1, 22]}}, "required": ["a"], "additionalProperties": False}
+    guide = Guide("json_schema", json.dumps({"type": "object", **members}))
+    tokenizer = Tokenizer.from_file(str(WEIGHTS / "tokenizer.json"))
+    prompt = tokenizer.encode("Hello").ids
+    trained.add("free", prompt, params_of(max_tokens=40))
+    trained.add("guided", prompt, params_of(max_tokens=40, guide=guide, end_ids=(2,), logprobs=1))
+    answers = run(trained)
+    *answer, end = answers["guided"]
+    assert json.loads(tokenizer.decode(ids(answer)))["a"] in {1, 22}
+    assert (end.token_id, end.finish_reason, end.logprob) == (2, "stop", 0)
+    assert ids(answers["free"]) != ids(answers["guided"])
+
+
+def test_a_bias_reaches_every_token_of_an_answer(tiny: Checkpoint) -> None:
+    assert alone(tiny, prompt_of(8), params_of(logit_bias=((17, 100.0),))) == [17] * 12
 
 
 # Who runs when
@@ -292,6 +349,16 @@ def test_a_prompt_that_cannot_run_is_refused_and_holds_nothing(
         engine.add("a", prompt, params_of())
     assert engine.stats.waiting == 0
     engine.add("a", [1], params_of())
+
+
+def test_a_bias_or_a_guide_that_cannot_be_followed_is_refused(tiny: Checkpoint, trained: Engine) -> None:
+    with pytest.raises(ValueError, match="logit_bias holds token ids outside the vocabulary of 128"):
+        Engine(tiny).add("a", [1], params_of(logit_bias=((128, 1.0),)))
+    with pytest.raises(ValueError, match="no tokenizer to follow a guide with"):
+        Engine(tiny).add("a", [1], params_of(guide=Guide("json")))
+    with pytest.raises(ValueError, match="Grammar error"):
+        trained.add("a", [1], params_of(guide=Guide("regex", "(")))
+    assert trained.stats.waiting == 0
 
 
 def test_an_id_in_use_is_refused(tiny: Checkpoint) -> None:

@@ -1,6 +1,7 @@
 """The vectorised sampler against the rules written out for one row."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from engines.reference.drawing import quantile, uniforms
-from engines.reference.sampling import SampleState, SamplingParams, log_probabilities, sample
+from engines.reference.guide import Grammars, Guide
+from engines.reference.sampling import SampleState, SamplingParams, guided, sample, scores
 
 VOCABULARY = 200
+WEIGHTS = Path(__file__).parents[2] / "engines/reference/weights"
 Floats = NDArray[np.float32]
 
 
@@ -25,10 +28,12 @@ def state_of(prompt: tuple[int, ...] = (1, 2), answer: tuple[int, ...] = (), **p
     return state
 
 
-def kept_tokens(row: Floats, temperature: float, top_k: int, top_p: float) -> dict[int, float]:
-    """Token to probability after temperature, top_k, then top_p over what top_k left."""
-    order = np.argsort(-row)[: top_k if top_k > 0 else None]
-    chances = np.exp(row[order].astype(float) / temperature)
+def kept_tokens(row: Floats, temperature: float, top_k: int, top_p: float, min_p: float) -> dict[int, float]:
+    """Token to probability after temperature, min_p, top_k over what is left, then top_p over what top_k left."""
+    scaled = row.astype(float) / temperature
+    order = np.argsort(-scaled)
+    order = order[np.exp(scaled[order] - scaled.max()) >= min_p][: top_k if top_k > 0 else None]
+    chances = np.exp(scaled[order])
     chances /= chances.sum()
     before = np.cumsum(chances) - chances
     kept = order[before < top_p]
@@ -41,7 +46,20 @@ def test_temperature_zero_takes_the_likeliest_whatever_the_filters() -> None:
     assert sample(logits, states).tolist() == logits.argmax(axis=1).tolist()
 
 
-@pytest.mark.parametrize("filters", [{}, {"top_k": 7}, {"top_p": 0.6}, {"top_k": 12, "top_p": 0.8}, {"top_p": 1e-9}])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"top_k": 7},
+        {"top_p": 0.6},
+        {"top_k": 12, "top_p": 0.8},
+        {"top_p": 1e-9},
+        {"min_p": 0.1},
+        {"min_p": 1.0},
+        {"min_p": 0.2, "top_p": 0.9},
+        {"min_p": 0.02, "top_k": 9, "top_p": 0.9},
+    ],
+)
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 def test_draws_follow_the_filtered_distribution(filters: dict[str, float], temperature: float) -> None:
     draws = 4000
@@ -49,7 +67,8 @@ def test_draws_follow_the_filtered_distribution(filters: dict[str, float], tempe
     params: dict[str, Any] = {"temperature": temperature, **filters}  # any field
     states = [state_of(**params, seed=seed) for seed in range(draws)]
     counts = Counter(sample(np.repeat(row, draws, axis=0), states).tolist())
-    expected = kept_tokens(row[0], temperature, int(filters.get("top_k", 0)), filters.get("top_p", 1.0))
+    top_k, top_p, min_p = int(filters.get("top_k", 0)), filters.get("top_p", 1.0), filters.get("min_p", 0.0)
+    expected = kept_tokens(row[0], temperature, top_k, top_p, min_p)
     assert counts.keys() <= expected.keys()
     for token, chance in expected.items():
         deviation = (draws * chance * (1 - chance)) ** 0.5
@@ -122,6 +141,43 @@ def test_min_tokens_holds_back_end_and_stop_ids_even_when_end_ids_are_ignored() 
         assert sample(row, [ripe])[0] == 11
 
 
+def test_a_bias_is_added_before_penalties_and_cannot_free_what_min_tokens_holds_back() -> None:
+    row = np.full((1, VOCABULARY), -50, np.float32)
+    row[0, [6, 7, 8]] = 4, -1, 2
+    bias = ((7, 4.5), (8, 100.0), (3, 40.0))
+    params: dict[str, Any] = {"temperature": 0, "end_ids": (8,), "logit_bias": bias}  # any fields
+    assert sample(row, [state_of(**params)])[0] == 8
+    held = {"min_tokens": 1}
+    assert sample(row, [state_of(**params | held)])[0] == 6
+    # The bias lifts token 7 from -1 to 3.5; divided after that, and not multiplied before, it loses to token 6 no more.
+    penalised = {"repetition_penalty": 1.4, "end_ids": ()}
+    state = state_of((6, 7), **params | penalised)
+    state.constrain(row[0])
+    assert row[0, [6, 7, 8, 3]].tolist() == pytest.approx([4 / 1.4, 3.5 / 1.4, 102, -10])
+
+
+def test_min_tokens_yields_where_a_grammar_allows_its_end_alone() -> None:
+    grammars = Grammars(WEIGHTS, 1024)
+    params = SamplingParams(max_tokens=9, min_tokens=5, temperature=0, end_ids=(2,))
+    logits = np.zeros((1, 1024), np.float32)
+    done = SampleState(params, (1,), 1024, grammars.walk(Guide("regex", "")))
+    assert sample(guided(logits, [done]), [done])[0] == 2
+    open_ = SampleState(params, (1,), 1024, grammars.walk(Guide("regex", "a*")))
+    assert sample(guided(logits, [open_]), [open_])[0] != 2
+
+
+def test_a_guide_masks_its_own_row_alone_and_follows_what_is_recorded() -> None:
+    grammars = Grammars(WEIGHTS, 1024)
+    params = SamplingParams(max_tokens=9, temperature=0)
+    states = [SampleState(params, (1,), 1024, walk) for walk in (None, grammars.walk(Guide("regex", "[0-9]x")))]
+    logits = np.random.default_rng(3).standard_normal((2, 1024), np.float32)
+    masked = guided(logits, states)
+    assert (masked[0] == logits[0]).all()
+    assert np.isfinite(masked[1]).sum() == 10
+    states[1].record(int(masked[1].argmax()))
+    assert np.isfinite(guided(logits, states)[1]).sum() == 1
+
+
 def test_ids_outside_the_vocabulary_hold_nothing_back() -> None:
     state = state_of(temperature=0, end_ids=(-1, VOCABULARY), min_tokens=5)
     logits = random_logits(1)
@@ -136,6 +192,8 @@ MIXED: list[dict[str, Any]] = [  # any fields
     {"temperature": 0, "repetition_penalty": 1.4},
     {"top_p": 0.5, "top_k": 50, "frequency_penalty": 0.6},
     {"min_tokens": 3, "end_ids": (0, 1)},
+    {"min_p": 0.1, "temperature": 1.5},
+    {"logit_bias": ((9, 7.0), (12, -100.0)), "logprobs": 3},
 ]
 
 
@@ -148,20 +206,22 @@ def test_a_row_is_sampled_the_same_alone_and_in_company() -> None:
     assert (logits == random_logits(rows)).all(), "the raw logits must stay as they were"
 
 
-def test_logprobs_are_of_the_raw_distribution_and_only_where_wanted() -> None:
+def test_scores_are_of_the_raw_distribution_and_only_where_wanted() -> None:
     logits = random_logits(3)
     states = [
-        state_of(logprobs=True, temperature=0.3, top_k=2, frequency_penalty=2.0),
+        state_of(logprobs=2, temperature=0.3, top_k=2, frequency_penalty=2.0, logit_bias=((5, 9.0),)),
         state_of(),
-        state_of(logprobs=True, temperature=0),
+        state_of(logprobs=0, temperature=0),
     ]
     tokens = sample(logits, states)
-    values = log_probabilities(logits, tokens, states)
+    told = scores(logits, tokens, states)
     chances = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
-    assert values[1] is None
-    for row in (0, 2):
-        assert isinstance(values[row], float)
-        assert values[row] == pytest.approx(np.log(chances[row, tokens[row]]), abs=1e-5)
+    assert told[1] is None
+    for row, count in ((0, 2), (2, 0)):
+        score = told[row]
+        assert score is not None
+        assert (score.token_id, len(score.top)) == (tokens[row], count)
+        assert score.logprob == pytest.approx(np.log(chances[row, tokens[row]]), abs=1e-5)
 
 
 def test_uniforms_depend_on_seed_and_position_alone() -> None:
@@ -224,6 +284,10 @@ def test_quantile_finds_the_first_index_past_a_fraction_and_never_an_empty_one(s
         {"top_p": 0},
         {"top_p": 1.1},
         {"top_k": -2},
+        {"min_p": -0.1},
+        {"min_p": 1.1},
+        {"logprobs": -1},
+        {"prompt_logprobs": -1},
         {"repetition_penalty": 0},
         {"presence_penalty": 2.1},
         {"frequency_penalty": float("nan")},

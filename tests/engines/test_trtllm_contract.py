@@ -8,7 +8,9 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from engines.reference.guide import Grammars, Guide
 from engines.reference.kserve.messages import model_config
+from engines.reference.launch import WEIGHTS
 from engines.reference.trtllm_answer import Answer
 from engines.reference.trtllm_contract import (
     NUMPY_TYPES,
@@ -22,10 +24,10 @@ from engines.reference.trtllm_contract import (
 )
 
 CONFIG = Path(__file__).parents[2] / "model_repo/python/tensorrt_llm/config.pbtxt"
-LIMITS = Limits(vocab_size=128, context_length=64)
+LIMITS = Limits(vocab_size=128, context_length=64, grammars=Grammars(WEIGHTS, 1024))
 
 
-def decode(**tensors: Any) -> TokenRequest:
+def decode(limits: Limits = LIMITS, **tensors: Any) -> TokenRequest:
     """Of a minimal request and these scalars, each with its own NumPy type; None leaves one out."""
     inputs = {
         "input_ids": np.array([[5, 6, 7]], np.int32),
@@ -33,7 +35,13 @@ def decode(**tensors: Any) -> TokenRequest:
         "request_output_len": np.int32(8),
         **tensors,
     }
-    return decode_request({name: np.atleast_2d(value) for name, value in inputs.items() if value is not None}, LIMITS)
+    return decode_request({name: np.atleast_2d(value) for name, value in inputs.items() if value is not None}, limits)
+
+
+def guide_of(kind: str, text: str | None) -> dict[str, Any]:
+    """Its tensors."""
+    named = {"guided_decoding_guide_type": kind, "guided_decoding_guide": text}
+    return {name: np.array([value.encode()], np.object_) for name, value in named.items() if value is not None}
 
 
 def test_model_configuration_file_declares_the_tensors_of_the_contract() -> None:
@@ -43,6 +51,10 @@ def test_model_configuration_file_declares_the_tensors_of_the_contract() -> None
     assert list(declared.output) == list(served.output)
     assert declared.max_batch_size == served.max_batch_size
     assert declared.model_transaction_policy.decoupled
+    backend = declared.parameters["guided_decoding_backend"]
+    assert backend == served.parameters["guided_decoding_backend"]
+    assert backend.string_value
+    assert "guided_decoding_backend" not in model_config("tensorrt_llm", follows_guides=False).config.parameters
 
 
 @pytest.mark.parametrize(
@@ -112,6 +124,7 @@ def test_lengths_are_clamped_to_what_there_is() -> None:
         ({"end_id": np.int32(128)}, r"EndId \(128\) is not within acceptable range \[-1, 128\)."),
         ({"temperature": np.float32(-1), "runtime_top_p": np.float32(1)}, "temperature must be finite and at least 0"),
         ({"repetition_penalty": np.float32(0)}, "repetition_penalty must be above 0"),
+        ({"embedding_bias": np.ones(5, np.float32)}, "embedding_bias must hold 128 values, got 5"),
         ({"beam_width": np.int32(2)}, "beam_width must be 1 on this model"),
         ({"input_ids": np.array([[5, 6, 7]] * 2)}, "input_ids: a batch of 2 is not supported"),
     ],
@@ -119,6 +132,46 @@ def test_lengths_are_clamped_to_what_there_is() -> None:
 def test_bad_requests_are_refused(tensors: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractError, match=message):
         decode(**tensors)
+
+
+def test_a_bias_holds_a_value_for_every_token_and_zero_is_none() -> None:
+    bias = np.zeros(128, np.float32)
+    bias[[3, 100]] = 1.5, -2
+    assert decode(embedding_bias=bias).params.logit_bias == ((3, 1.5), (100, -2.0))
+    assert decode(embedding_bias=np.zeros(0, np.float32)).params.logit_bias == decode().params.logit_bias == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "guide", "decoded"),
+    [
+        ("json", None, Guide("json")),
+        ("json_schema", '{"type": "string"}', Guide("json_schema", '{"type": "string"}')),
+        ("regex", "é+", Guide("regex", "é+")),
+        ("ebnf_grammar", 'root ::= "a"', Guide("ebnf_grammar", 'root ::= "a"')),
+    ],
+)
+def test_a_guide_is_its_type_and_its_text(kind: str, guide: str | None, decoded: Guide) -> None:
+    assert decode(**guide_of(kind, guide)).params.guide == decoded
+    assert decode().params.guide is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "guide", "message"),
+    [
+        ("choice", "[]", "guided_decoding_guide_type must be one of json, json_schema, regex, ebnf_grammar, got 'choi"),
+        ("regex", None, "The guide string must be provided unless using GuideType::kJSON."),
+        ("regex", "(", "Grammar error: "),
+        ("json_schema", "{", "Invalid grammar specification: "),
+    ],
+)
+def test_what_is_no_guide_is_refused(kind: str, guide: str | None, message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        decode(**guide_of(kind, guide))
+
+
+def test_without_a_backend_for_them_guides_are_refused() -> None:
+    with pytest.raises(ContractError, match="guided decoding is off"):
+        decode(Limits(128, 64), **guide_of("json", None))
 
 
 def test_stop_is_a_tensor_of_its_own() -> None:

@@ -25,6 +25,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m engines.reference.kserve", description=__doc__)
     parser.add_argument("--grpc-port", type=int, default=8001, help="default: %(default)s; 0 lets the system choose")
     parser.add_argument("--metrics-port", type=int, default=8002, help="default: %(default)s; 0 lets the system choose")
+    parser.add_argument(
+        "--no-guided-decoding",
+        action="store_true",
+        help="refuse guides, as a model whose configuration names no guided_decoding_backend",
+    )
     launch.add_options(parser, served_model_name="tensorrt_llm")
     return parser.parse_args(arguments)
 
@@ -32,7 +37,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 async def serve(options: argparse.Namespace) -> None:
     stopped = process.stop_signal()
     async with launch.run_engine(options) as (engine, runner):
-        model = ServedModel(options.served_model_name, runner, Limits(engine.vocab_size, engine.context_length))
+        grammars = None if options.no_guided_decoding else engine.grammars
+        limits = Limits(engine.vocab_size, engine.context_length, grammars)
+        model = ServedModel(options.served_model_name, runner, limits)
         service = InferenceService(model)
         with serve_metrics(model, options.host, options.metrics_port) as metrics_port:
             server, grpc_port = await start_grpc(service, options.host, options.grpc_port)

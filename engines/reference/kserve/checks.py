@@ -78,6 +78,8 @@ def _typed(request: pb.ModelInferRequest, tensor: pb.ModelInferRequest.InferInpu
                 f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{request.model_name}' "
                 f"of type '{found}', expected datatype '{tensor.datatype}'"
             )
+        if found == "BYTES":
+            return b"".join(len(value).to_bytes(4, "little") + value for value in values)
         return np.array(values, NUMPY_TYPES[found]).tobytes()
     return None
 
@@ -138,6 +140,8 @@ def _check_batch(request: pb.ModelInferRequest, shapes: dict[str, list[int]]) ->
 
 
 def _array(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
+    if declared.datatype == "BYTES":
+        return _strings(request, declared, data, shape)
     dtype = np.dtype(NUMPY_TYPES[declared.datatype])
     expected = prod(shape) * dtype.itemsize
     if len(data) != expected:
@@ -146,3 +150,18 @@ def _array(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: 
             f"'{request.model_name}'. Expected {expected}, got {len(data)}"
         )
     return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _strings(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
+    """Each has its length before it, in four bytes."""
+    strings: list[bytes] = []
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        if end > len(data):
+            raise Refusal("?")
+        strings.append(data[at + 4 : end])
+        at = end
+    if len(strings) != prod(shape):
+        raise Refusal("?")
+    return np.array(strings, np.object_).reshape(shape)

@@ -8,11 +8,20 @@ from collections.abc import Collection, Mapping
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc import service_pb2 as pb
 
-from engines.reference.trtllm_contract import INPUTS, MAX_BATCH_SIZE, NUMPY_TYPES, OUTPUTS, Array, Tensor
+from engines.reference.trtllm_contract import (
+    GUIDED_DECODING_BACKEND,
+    INPUTS,
+    MAX_BATCH_SIZE,
+    NUMPY_TYPES,
+    OUTPUTS,
+    Array,
+    Tensor,
+)
 
 MODEL_VERSION = "1"
 SERVER_VERSION = "2.51.0"  # the release whose behaviour this wire shows
 EXTENSIONS = ("model_configuration", "binary_tensor_data", "parameters")
+CONFIG_TYPES = {"BYTES": "STRING"}  # where the model configuration has another name for a datatype
 DATATYPES = {NUMPY_TYPES[tensor.datatype]: tensor.datatype for tensor in (*INPUTS, *OUTPUTS)}
 
 
@@ -64,14 +73,16 @@ def model_metadata(name: str) -> pb.ModelMetadataResponse:
     )
 
 
-def model_config(name: str) -> pb.ModelConfigResponse:
+def model_config(name: str, *, follows_guides: bool = True) -> pb.ModelConfigResponse:
     config = mc.ModelConfig(
         name=name, backend="python", max_batch_size=MAX_BATCH_SIZE, default_model_filename="model.py"
     )
     config.model_transaction_policy.decoupled = True
+    if follows_guides:
+        config.parameters["guided_decoding_backend"].string_value = GUIDED_DECODING_BACKEND
     for tensor in INPUTS:
         declared = config.input.add(name=tensor.name, optional=not tensor.is_required, dims=tensor.dims)
-        declared.data_type = mc.DataType.Value(f"TYPE_{tensor.datatype}")
+        declared.data_type = mc.DataType.Value(f"TYPE_{CONFIG_TYPES.get(tensor.datatype, tensor.datatype)}")
         if tensor.dims == (1,):
             declared.reshape.SetInParent()
         else:

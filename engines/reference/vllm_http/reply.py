@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from engines.reference.vllm_http.answer import Answer, AnswerFailed
 from engines.reference.vllm_http.errors import WireError
-from engines.reference.vllm_http.shapes import Json, Shape
+from engines.reference.vllm_http.logprobs import Json
+from engines.reference.vllm_http.shapes import Shape
 
 EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 DONE = b"data: [DONE]\n\n"

@@ -13,9 +13,12 @@ from engines.reference.sampling import SamplingParams
 from engines.reference.vllm_http.errors import Invalid, WireError, invalid_body, unknown_model
 from engines.reference.vllm_http.sampling import Sampling
 from engines.reference.vllm_http.served import ServedModel
+from engines.reference.vllm_http.structured import ResponseFormat, StructuredOutputs
 
 Body = TypeVar("Body", bound=BaseModel)
 TokenId = Annotated[int, Field(ge=0)]
+# Taken and without effect, as in vLLM unless it is started with --scheduling-policy priority.
+Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 DEFAULT_MAX_TOKENS = 16  # OpenAI's for completions
 
 
@@ -32,6 +35,9 @@ class CompletionBody(Sampling):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = False
+    return_tokens_as_token_ids: bool | None = None
+    response_format: ResponseFormat | None = None
+    priority: Priority = 0
     request_id: str | None = None
 
     @model_validator(mode="before")
@@ -45,23 +51,46 @@ class CompletionBody(Sampling):
             raise Invalid("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
         return data
 
+    @model_validator(mode="after")
+    def check_logprobs(self) -> "CompletionBody":
+        if self.stream and self.prompt_logprobs:
+            raise Invalid("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs")
+        for name in ("prompt_logprobs", "logprobs"):
+            count = getattr(self, name)
+            if count is not None and count < -1:
+                raise Invalid(f"`{name}` must be a positive value or -1.", name, count)
+        return self
+
+    def structure(self) -> StructuredOutputs | None:
+        return self.response_format.over(self.structured_outputs) if self.response_format else self.structured_outputs
+
+
+class GenerateSampling(Sampling):
+    """The inner object of /inference/v1/generate."""
+
+    detokenize: bool = True
+
 
 class GenerateBody(BaseModel):
     """/inference/v1/generate."""
 
     model: str | None = None
     token_ids: Annotated[list[TokenId], Field(min_length=1)]
-    sampling_params: Sampling
+    sampling_params: GenerateSampling
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = False
     output_mode: Literal["tokens"] = "tokens"
+    priority: Priority = 0
     request_id: str | None = None
 
 
 @dataclass(frozen=True)
 class GenerateCall:
-    """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently."""
+    """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently.
+
+    `names_ids`: return_tokens_as_token_ids. `spells_prompt`: whether the prompt's logprobs hold the texts of tokens.
+    """
 
     request_id: str
     prompt: tuple[int, ...]
@@ -69,6 +98,8 @@ class GenerateCall:
     is_streaming: bool
     usage: StreamOptions
     echoes_ids: bool
+    names_ids: bool = False
+    spells_prompt: bool = True
 
 
 def parse_completion(data: object, model: ServedModel, request_id: str | None) -> GenerateCall:
@@ -80,10 +111,11 @@ def parse_completion(data: object, model: ServedModel, request_id: str | None) -
     return GenerateCall(
         request_id=f"cmpl-{request_id or body.request_id or model.new_id()}",
         prompt=_check_vocabulary(prompt, model),
-        params=body.to_params(model.eos_token_ids, min(max_tokens, model.max_model_len - len(prompt))),
+        params=body.to_params(model, min(max_tokens, model.max_model_len - len(prompt))),
         is_streaming=bool(body.stream),
         usage=body.stream_options or StreamOptions(),
         echoes_ids=bool(body.return_token_ids),
+        names_ids=bool(body.return_tokens_as_token_ids),
     )
 
 
@@ -92,7 +124,7 @@ def parse_generate(data: object, model: ServedModel, request_id: str | None) -> 
     check_model(body.model, model)
     room = model.max_model_len - len(body.token_ids)
     wanted = body.sampling_params.max_tokens
-    params = body.sampling_params.to_params(model.eos_token_ids, wanted if wanted is not None else max(room, 1))
+    params = body.sampling_params.to_params(model, wanted if wanted is not None else max(room, 1))
     _check_generate_length(len(body.token_ids), model.max_model_len)
     return GenerateCall(
         request_id=f"generate-tokens-{request_id or body.request_id or model.new_id()}",
@@ -101,6 +133,7 @@ def parse_generate(data: object, model: ServedModel, request_id: str | None) -> 
         is_streaming=bool(body.stream),
         usage=body.stream_options or StreamOptions(),
         echoes_ids=bool(body.return_token_ids),
+        spells_prompt=body.sampling_params.detokenize,
     )
 
 

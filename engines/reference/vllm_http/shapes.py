@@ -6,13 +6,15 @@ In: a GenerateCall and its tokens. Out: JSON values. Pure; a shape remembers onl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from engines.reference.engine import TokenOutput
+from engines.reference.scores import Score
+from engines.reference.vllm_http import logprobs
+from engines.reference.vllm_http.logprobs import CompletionLogprobs, Json, Spelling
 from engines.reference.vllm_http.requests import GenerateCall
 from engines.reference.vllm_http.served import ServedModel
 
-Json = dict[str, Any]  # any JSON object
 FINGERPRINT = "crossover-reference"
 NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 
@@ -29,6 +31,15 @@ class Piece:
     @property
     def token_ids(self) -> list[int]:
         return [output.token_id for output in self.outputs]
+
+    @property
+    def scores(self) -> list[Score]:
+        """Where they were asked for."""
+        return [output.score for output in self.outputs if output.score is not None]
+
+    @property
+    def prompt_scores(self) -> Sequence[Score | None] | None:
+        return self.outputs[0].prompt_scores if self.outputs else None
 
 
 def usage(call: GenerateCall, completion_tokens: int) -> Json:
@@ -52,7 +63,7 @@ class CompletionShape:
         self._call = call
         self._model = model
         self._decoder = model.decoder(call.prompt)
-        self._offset = 0
+        self._logprobs = CompletionLogprobs(model, names_ids=call.names_ids)
         self._head: Json = {
             "id": call.request_id,
             "object": "text_completion",
@@ -79,7 +90,7 @@ class CompletionShape:
     def whole(self, piece: Piece) -> Json:
         choice = self._choice(piece) | {
             "token_ids": self._ids(piece),
-            "prompt_logprobs": None,
+            "prompt_logprobs": prompt_logprobs(self._call, self._model, piece),
             "prompt_token_ids": self._prompt_ids,
             "routed_experts": None,
         }
@@ -97,7 +108,7 @@ class CompletionShape:
         return {
             "index": 0,
             "text": self._decoder.feed(piece.token_ids),
-            "logprobs": self._logprobs(piece) if self._call.params.logprobs else None,
+            "logprobs": None if self._call.params.logprobs is None else self._logprobs.feed(piece.scores),
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
@@ -105,27 +116,13 @@ class CompletionShape:
     def _ids(self, piece: Piece) -> list[int] | None:
         return piece.token_ids if self._call.echoes_ids else None
 
-    def _logprobs(self, piece: Piece) -> Json:
-        tokens = [self._model.decode([token_id]) for token_id in piece.token_ids]
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token)
-        logprobs = [output.logprob for output in piece.outputs]
-        return {
-            "text_offset": offsets,
-            "token_logprobs": logprobs,
-            "tokens": tokens,
-            "top_logprobs": [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)],
-        }
-
 
 class TokensShape:
     """/inference/v1/generate: ids only."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self._call = call
-        self._model = model.name
+        self._model = model
         self._prompt_ids = list(call.prompt) if call.echoes_ids else None
 
     def chunk(self, piece: Piece) -> Json:
@@ -145,10 +142,10 @@ class TokensShape:
     def whole(self, piece: Piece) -> Json:
         return {
             "request_id": self._call.request_id,
-            "model": self._model,
+            "model": self._model.name,
             "created": int(time.time()),
             "usage": usage(self._call, piece.total) | NO_DETAILS,
-            "prompt_logprobs": None,
+            "prompt_logprobs": prompt_logprobs(self._call, self._model, piece),
             "prompt_token_id_logprobs": None,
             "prompt_token_ids": self._prompt_ids,
             "mm_placeholders": None,
@@ -161,6 +158,7 @@ class TokensShape:
 
     def _choice(self, piece: Piece) -> Json:
         is_last = piece.finish_reason is not None
+        count = self._call.params.logprobs
         return {
             "index": 0,
             "finish_reason": piece.finish_reason,
@@ -169,9 +167,10 @@ class TokensShape:
             "routed_experts": None,
             "sampling_mask": None,
             "weight_versions": [{"version": "default", "start": 0, "end": piece.total}] if is_last else None,
-            "logprobs": self._logprobs(piece) if self._call.params.logprobs else None,
+            "logprobs": None if count is None else logprobs.of_ids(piece.scores, count),
         }
 
-    def _logprobs(self, piece: Piece) -> Json:
-        entries = [{"token_id": o.token_id, "logprob": o.logprob, "rank": None} for o in piece.outputs]
-        return {"content": [entry | {"top_logprobs": [entry]} for entry in entries]}
+
+def prompt_logprobs(call: GenerateCall, model: ServedModel, piece: Piece) -> list[Json | None] | None:
+    spelling = Spelling(model, names_ids=False) if call.spells_prompt else None
+    return logprobs.of_prompt(piece.prompt_scores, spelling)

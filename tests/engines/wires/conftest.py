@@ -7,8 +7,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from engines.reference.checkpoint import load_checkpoint
-from engines.reference.engine import Engine
+from engines.reference.engine import Engine, TokenOutput
+from engines.reference.guide import Grammars
 from engines.reference.sampling import SamplingParams
+from engines.reference.scores import Score
 from tests.engines.wires.servers import WEIGHTS
 
 Complete = Callable[..., list[int]]
@@ -27,15 +29,42 @@ def question(tokenizer: Tokenizer) -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def complete() -> Complete:
-    """What the engine answers on its own, end token included."""
-    engine = Engine(load_checkpoint(WEIGHTS), max_batch=1)
+def outputs() -> Callable[..., list[TokenOutput]]:
+    """The engine on its own, greedy unless told otherwise."""
+    engine = Engine(load_checkpoint(WEIGHTS), max_batch=1, grammars=Grammars(WEIGHTS, 1024))
+
+    def run(prompt: list[int], max_tokens: int, **params: Any) -> list[TokenOutput]:  # SamplingParams' fields
+        engine.add("it", prompt, SamplingParams(max_tokens=max_tokens, **({"temperature": 0.0} | params)))
+        outputs = []
+        while engine.stats.running or engine.stats.waiting:
+            outputs += engine.step()
+        return outputs
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def complete(outputs: Callable[..., list[TokenOutput]]) -> Complete:
+    """What the engine answers, end token included."""
 
     def run(prompt: list[int], max_tokens: int, **params: Any) -> list[int]:  # SamplingParams' fields
-        engine.add("it", prompt, SamplingParams(max_tokens=max_tokens, **({"temperature": 0.0} | params)))
-        tokens = []
-        while engine.stats.running or engine.stats.waiting:
-            tokens += [output.token_id for output in engine.step()]
-        return tokens
+        return [output.token_id for output in outputs(prompt, max_tokens, **params)]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def scored(outputs: Callable[..., list[TokenOutput]]) -> Callable[..., list[Score | None]]:
+    """The scores of its answer, or those of the prompt."""
+
+    def run(
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        of_prompt: bool = False,
+        **params: Any,  # SamplingParams' fields
+    ) -> list[Score | None]:
+        answer = outputs(prompt, max_tokens, **params)
+        return list(answer[0].prompt_scores or ()) if of_prompt else [output.score for output in answer]
 
     return run

@@ -13,13 +13,14 @@ from grpc import aio
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
+from engines.reference.guide import Guide, GuideKind
 from tests.engines.wires.servers import is_positive, is_zero, metric_becomes, read_metric, serving
 from tests.workers import ON_CPU_STACK
 
 Complete = Callable[..., list[int]]
 PROMPT = list(range(10, 20))
 EOS = 2
-DTYPES = {"INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "UINT64": np.uint64}
+DTYPES = {"BYTES": np.object_, "INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "UINT64": np.uint64}
 SCALARS = {
     "input_lengths": "INT32",
     "request_output_len": "INT32",
@@ -35,6 +36,8 @@ SCALARS = {
     "exclude_input_in_output": "BOOL",
     "return_log_probs": "BOOL",
     "stop": "BOOL",
+    "guided_decoding_guide_type": "BYTES",
+    "guided_decoding_guide": "BYTES",
 }
 ACTIVE = {"name": "nv_trt_llm_request_metrics", "request_type": "active", "model": "tensorrt_llm"}
 
@@ -70,7 +73,7 @@ async def connected(target: Target) -> AsyncIterator[rpc.GRPCInferenceServiceStu
 
 
 def ask(prompt: list[int] = PROMPT, max_tokens: int = 8, **tensors: Any) -> pb.ModelInferRequest:
-    """A well-formed request; None leaves a tensor out, a list is a word list."""
+    """A well-formed request; None leaves a tensor out, a list is a word list, an array is the bias."""
     request = pb.ModelInferRequest(model_name="tensorrt_llm", id="r1")
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     add(request, "input_ids", [prompt])
@@ -78,6 +81,8 @@ def ask(prompt: list[int] = PROMPT, max_tokens: int = 8, **tensors: Any) -> pb.M
     for name, value in scalars.items():
         if isinstance(value, list):
             add(request, name, [value])
+        elif isinstance(value, np.ndarray):
+            add(request, name, [value], "FP32")
         elif value is not None:
             add(request, name, [[value]], SCALARS[name])
     return request
@@ -86,7 +91,11 @@ def ask(prompt: list[int] = PROMPT, max_tokens: int = 8, **tensors: Any) -> pb.M
 def add(request: pb.ModelInferRequest, name: str, values: Any, datatype: str = "INT32") -> None:
     array: np.ndarray = np.array(values, DTYPES[datatype])
     request.inputs.add(name=name, datatype=datatype, shape=array.shape)
-    request.raw_input_contents.append(array.tobytes())
+    request.raw_input_contents.append(strings(array) if datatype == "BYTES" else array.tobytes())
+
+
+def strings(array: np.ndarray) -> bytes:
+    return b"".join(len(value).to_bytes(4, "little") + value for value in array.ravel())
 
 
 @dataclass(frozen=True)
@@ -207,6 +216,33 @@ async def test_log_probabilities_come_with_the_tokens_that_they_belong_to(triton
     assert parts[-1].tensors["cum_log_probs"].tolist() == [[pytest.approx(sum(logprobs), rel=1e-5)]]
 
 
+SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
+GUIDES = {
+    "json": (b"json", None),
+    "json_schema": (b"json_schema", SCHEMA.encode()),
+    "regex": (b"regex", rb"[0-9]{4}-[0-9]{2}"),
+    "ebnf_grammar": (b"ebnf_grammar", b'root ::= "yes" | "no"'),
+}
+
+
+@pytest.mark.parametrize("kind", GUIDES)
+async def test_a_guide_is_followed_to_its_end(
+    triton: Target, complete: Complete, question: list[int], kind: GuideKind
+) -> None:
+    name, text = GUIDES[kind]
+    guide = Guide(kind, (text or b"").decode())
+    expected = complete(question, 60, guide=guide, end_ids=(EOS,))
+    tensors = {"guided_decoding_guide_type": name, "guided_decoding_guide": text}
+    assert await answer(triton, question, 60, end_id=EOS, **tensors) == [i for i in expected if i != EOS]
+    assert expected != complete(question, 60, end_ids=(EOS,))
+
+
+async def test_a_bias_reaches_the_engine(triton: Target) -> None:
+    bias = np.zeros(1024, np.float32)
+    bias[77] = 100
+    assert await answer(triton, PROMPT, 5, embedding_bias=bias) == [77] * 5
+
+
 async def test_output_length_is_clamped_to_the_context_in_silence(triton: Target) -> None:
     assert len(await answer(triton, [5] * 1000, 500)) == 24
 
@@ -260,7 +296,7 @@ REFUSALS: dict[str, tuple[Callable[[pb.ModelInferRequest], object], str]] = {
     "count": (
         only_stop,
         (
-            "[request id: r1] expected number of inputs between 2 and 20 but got 1 inputs for model 'tensorrt_llm'. "
+            "[request id: r1] expected number of inputs between 2 and 23 but got 1 inputs for model 'tensorrt_llm'. "
             "Got input(s) ['stop'], but missing required input(s) ['input_lengths','request_output_len']. Please "
             "provide all required input(s)."
         ),
@@ -291,6 +327,14 @@ FAILURES: dict[str, tuple[Callable[[pb.ModelInferRequest], object], str]] = {
     "samples": (
         lambda r: add(r, "num_return_sequences", [[2]], "INT32"),
         "num_return_sequences must be 1 on this model",
+    ),
+    "guide type": (
+        lambda r: add(r, "guided_decoding_guide_type", [[b"jsonn"]], "BYTES"),
+        "guided_decoding_guide_type must be one of json, json_schema, regex, ebnf_grammar, got 'jsonn'",
+    ),
+    "bias": (
+        lambda r: add(r, "embedding_bias", [[1.0, 2.0]], "FP32"),
+        "embedding_bias must hold 1024 values, got 2",
     ),
     "outputs": (
         lambda r: r.outputs.add(name="output_ids"),
@@ -344,16 +388,19 @@ async def test_with_triton_grpc_error_the_models_errors_are_statuses_and_tritons
 
 
 async def test_typed_contents_are_taken_like_raw_bytes(triton: Target, complete: Complete) -> None:
-    request = ask(max_tokens=4)
+    request = ask(max_tokens=4, guided_decoding_guide_type=b"regex", guided_decoding_guide=b".*")
     tensors = zip(request.inputs, request.raw_input_contents, strict=True)
     for tensor, raw in tensors:
         if tensor.datatype == "BOOL":
             tensor.contents.bool_contents.append(True)
+        elif tensor.datatype == "BYTES":
+            tensor.contents.bytes_contents.append(raw[4:])
         else:
             tensor.contents.int_contents.extend(np.frombuffer(raw, np.int32).tolist())
     del request.raw_input_contents[:]
     parts = await exchange(triton, request)
-    assert [token_id for part in parts for token_id in part.ids] == complete(PROMPT, 4, ignore_eos=True)
+    guide = Guide("regex", ".*")
+    assert [token_id for part in parts for token_id in part.ids] == complete(PROMPT, 4, ignore_eos=True, guide=guide)
 
 
 async def test_requests_of_one_stream_are_answered_side_by_side(triton: Target, complete: Complete) -> None:
@@ -451,6 +498,7 @@ async def test_metadata_and_configuration_are_those_of_the_contract(triton: Targ
             await stub.ModelMetadata(pb.ModelMetadataRequest(name="x"))
     shapes = {tensor.name: list(tensor.shape) for tensor in metadata.inputs}
     assert (shapes["input_ids"], shapes["seed"], shapes["stop_words_list"]) == ([-1, -1], [-1, 1], [-1, 2, -1])
+    assert config.parameters["guided_decoding_backend"].string_value == "llguidance"
     assert config.model_transaction_policy.decoupled
     assert config.max_batch_size > 0
     assert [tensor.name for tensor in config.input if not tensor.optional] == ["input_lengths", "request_output_len"]

@@ -10,10 +10,13 @@ import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
+from engines.reference.guide import Guide
+from engines.reference.scores import Score
 from tests.engines.wires.servers import WEIGHTS, is_positive, is_zero, metric_becomes, read_metric, serving
 from tests.workers import ON_CPU_STACK
 
 Complete = Callable[..., list[int]]
+Scored = Callable[..., list[Score]]
 Json = dict[str, Any]  # any JSON object
 MODEL = "crossover-mini"
 PROMPT = list(range(10, 20))
@@ -254,7 +257,22 @@ async def test_top_k_1_is_greedy_and_penalties_count(http: aiohttp.ClientSession
     assert penalised["token_ids"] == complete(PROMPT, 24, repetition_penalty=1.8, ignore_eos=True)
 
 
-async def test_logprobs_of_sampled_tokens(http: aiohttp.ClientSession, tokenizer: Tokenizer) -> None:
+async def test_min_p_leaves_only_what_is_likely_enough(http: aiohttp.ClientSession, complete: Complete) -> None:
+    sure = await answer(http, 12, temperature=2, min_p=1.0, ignore_eos=True)
+    assert sure["token_ids"] == complete(PROMPT, 12, ignore_eos=True)
+
+
+async def test_a_bias_is_added_to_the_tokens_it_names(http: aiohttp.ClientSession, complete: Complete) -> None:
+    first, *_ = greedy = complete(PROMPT, 8, ignore_eos=True)
+    bias = {str(first): -100, "77": 1.5}
+    expected = complete(PROMPT, 8, ignore_eos=True, logit_bias=((first, -100.0), (77, 1.5)))
+    assert expected != greedy
+    assert (await answer(http, 8, logit_bias=bias, ignore_eos=True))["token_ids"] == expected
+    _, body = await post(http, COMPLETIONS, completion(logit_bias=bias, ignore_eos=True, return_token_ids=True))
+    assert body["choices"][0]["token_ids"] == expected
+
+
+async def test_logprobs_of_sampled_tokens_as_text_and_as_ids(http: aiohttp.ClientSession, tokenizer: Tokenizer) -> None:
     _, body = await post(http, COMPLETIONS, completion(4, logprobs=0, return_token_ids=True))
     (choice,) = body["choices"]
     logprobs, texts = choice["logprobs"], [tokenizer.decode([token_id]) for token_id in choice["token_ids"]]
@@ -264,6 +282,143 @@ async def test_logprobs_of_sampled_tokens(http: aiohttp.ClientSession, tokenizer
     content = (await answer(http, 4, logprobs=0))["logprobs"]["content"]
     assert [entry["token_id"] for entry in content] == choice["token_ids"]
     assert [entry["logprob"] for entry in content] == pytest.approx(logprobs["token_logprobs"], abs=1e-4)
+    for entry in content:
+        itself = {name: entry[name] for name in ("token_id", "logprob", "rank")}
+        assert entry == itself | {"top_logprobs": [itself]}
+    named = completion(4, logprobs=1, return_tokens_as_token_ids=True)
+    _, body = await post(http, COMPLETIONS, named)
+    names = [f"token_id:{token_id}" for token_id in choice["token_ids"]]
+    assert body["choices"][0]["logprobs"]["tokens"] == names
+    assert [list(top) for top in body["choices"][0]["logprobs"]["top_logprobs"]] == [[name] for name in names]
+
+
+async def test_alternatives_are_the_models_own_likeliest_whatever_is_sampled(
+    http: aiohttp.ClientSession, scored: Scored
+) -> None:
+    """The bias makes the sampled token an unlikely one: it stands first, and on the generate endpoint among the k."""
+    bias = {"77": 100}
+    (expected,) = scored(PROMPT, 1, logprobs=3, logit_bias=((77, 100.0),))
+    (entry,) = (await answer(http, 1, logprobs=3, logit_bias=bias))["logprobs"]["content"]
+    assert (entry["token_id"], entry["rank"]) == (77, expected.rank)
+    assert [told["rank"] for told in entry["top_logprobs"]] == [expected.rank, 1, 2]
+    ids = [token_id for token_id, _ in expected.top]
+    assert [told["token_id"] for told in entry["top_logprobs"]] == [77, *ids[:2]]
+    values = [expected.logprob, *(logprob for _, logprob in expected.top)]
+    assert [told["logprob"] for told in entry["top_logprobs"]] == pytest.approx(values[:3], abs=1e-3)
+    body = completion(1, logprobs=3, logit_bias=bias, return_tokens_as_token_ids=True)
+    _, got = await post(http, COMPLETIONS, body)
+    (top,) = got["choices"][0]["logprobs"]["top_logprobs"]
+    assert list(top) == [f"token_id:{token_id}" for token_id in (77, *ids)]
+    assert list(top.values()) == pytest.approx(values, abs=1e-3)
+
+
+async def test_streamed_logprobs_are_the_whole_ones(http: aiohttp.ClientSession) -> None:
+    options = {"logprobs": 2, "return_tokens_as_token_ids": True}
+    _, body = await post(http, COMPLETIONS, completion(6, **options))
+    chunks = await events(http, COMPLETIONS, completion(6, **options))
+    whole = body["choices"][0]["logprobs"]
+    for name in ("tokens", "text_offset"):
+        assert [value for chunk in chunks for value in chunk["choices"][0]["logprobs"][name]] == whole[name]
+    content = (await answer(http, 6, logprobs=2))["logprobs"]["content"]
+    chunks = await events(http, GENERATE, generate(6, logprobs=2))
+    streamed = [entry for chunk in chunks for entry in chunk["choices"][0]["logprobs"]["content"]]
+    assert [entry["token_id"] for entry in streamed] == [entry["token_id"] for entry in content]
+    assert [len(entry["top_logprobs"]) for entry in streamed] == [2] * 6
+
+
+async def test_pieces_of_a_character_have_their_text_with_the_last_of_them(
+    http: aiohttp.ClientSession, tokenizer: Tokenizer
+) -> None:
+    pieces = tokenizer.encode("é").ids
+    assert len(pieces) == 2
+    guided = completion(3, logprobs=0, structured_outputs={"regex": "é"})
+    _, body = await post(http, COMPLETIONS, guided)
+    assert body["choices"][0]["logprobs"]["tokens"] == ["", "é", "<|im_end|>"]
+    assert body["choices"][0]["logprobs"]["text_offset"] == [0, 0, 1]
+
+
+async def test_logprobs_of_the_prompt(http: aiohttp.ClientSession, scored: Scored, tokenizer: Tokenizer) -> None:
+    expected = scored(PROMPT, 1, prompt_logprobs=2, of_prompt=True)
+    status, body = await post(http, GENERATE, generate(1, prompt_logprobs=2))
+    _, completed = await post(http, COMPLETIONS, completion(1, prompt_logprobs=2))
+    assert status == 200
+    for told in (body["prompt_logprobs"], completed["choices"][0]["prompt_logprobs"]):
+        assert told[0] is None
+        for token_id, entry, score in zip(PROMPT[1:], told[1:], expected[1:], strict=True):
+            assert score is not None
+            assert next(iter(entry)) == str(token_id)
+            assert set(entry) == {str(token_id), *(str(likely) for likely, _ in score.top)}
+            itself = entry[str(token_id)]
+            assert itself["logprob"] == pytest.approx(score.logprob, abs=1e-3)
+            assert itself["rank"] == score.rank
+            assert itself["decoded_token"] == tokenizer.decode([token_id])
+    _, body = await post(http, GENERATE, generate(1, prompt_logprobs=0, detokenize=False))
+    assert [
+        entry[str(token_id)]["decoded_token"]
+        for token_id, entry in zip(PROMPT[1:], body["prompt_logprobs"][1:], strict=True)
+    ] == [None] * 9
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+STRUCTURES: dict[str, tuple[Json, Guide]] = {
+    "schema": ({"json": SCHEMA}, Guide("json_schema", json.dumps(SCHEMA))),
+    "schema as text": ({"json": json.dumps(SCHEMA)}, Guide("json_schema", json.dumps(SCHEMA))),
+    "any object": ({"json_object": True}, Guide("json")),
+    "regex": ({"regex": "[0-9]{4}-[0-9]{2}"}, Guide("regex", "[0-9]{4}-[0-9]{2}")),
+    "choice": ({"choice": ["Rome", "Paris"]}, Guide("choice", '["Rome", "Paris"]')),
+    "grammar": ({"grammar": 'root ::= "yes" | "no"'}, Guide("ebnf_grammar", 'root ::= "yes" | "no"')),
+    "lark": ({"grammar": 'start: "yes" | "no"'}, Guide("ebnf_grammar", 'start: "yes" | "no"')),
+}
+
+
+@pytest.mark.parametrize("case", STRUCTURES)
+async def test_structured_outputs_are_followed_on_both_endpoints(
+    http: aiohttp.ClientSession, complete: Complete, question: list[int], case: str
+) -> None:
+    structured, guide = STRUCTURES[case]
+    expected = complete(question, 60, guide=guide, end_ids=(EOS, 0))
+    assert expected != complete(question, 60, end_ids=(EOS, 0))
+    assert (await answer(http, 60, question, structured_outputs=structured))["token_ids"] == expected
+    body = completion(60, question, structured_outputs=structured, return_token_ids=True)
+    assert (await post(http, COMPLETIONS, body))[1]["choices"][0]["token_ids"] == expected
+
+
+@pytest.mark.parametrize("case", ["schema", "any object"])
+async def test_response_format_asks_for_the_same(
+    http: aiohttp.ClientSession, complete: Complete, question: list[int], case: str
+) -> None:
+    asked = {"schema": {"type": "json_schema", "json_schema": {"name": "it", "schema": SCHEMA, "strict": True}}}
+    response_format = asked.get(case, {"type": "json_object"})
+    expected = complete(question, 60, guide=STRUCTURES[case][1], end_ids=(EOS, 0))
+    body = completion(60, question, response_format=response_format, return_token_ids=True)
+    assert (await post(http, COMPLETIONS, body))[1]["choices"][0]["token_ids"] == expected
+
+
+async def test_min_tokens_and_ignore_eos_do_not_break_a_guide(
+    http: aiohttp.ClientSession, complete: Complete, question: list[int]
+) -> None:
+    """An answer whose grammar has ended ends before min_tokens; ignoring its end, it goes on unguided."""
+    structured, guide = STRUCTURES["choice"]
+    holding = await answer(http, 20, question, min_tokens=20, structured_outputs=structured)
+    assert holding["token_ids"] == complete(question, 20, guide=guide, end_ids=(EOS, 0))
+    ignoring = await answer(http, 20, question, ignore_eos=True, structured_outputs=structured)
+    assert ignoring["token_ids"] == complete(question, 20, guide=guide, ignore_eos=True)
+    assert len(ignoring["token_ids"]) == 20
+
+
+async def test_logprobs_of_a_guided_answer_are_of_what_the_guide_left(http: aiohttp.ClientSession) -> None:
+    content = (await answer(http, 9, logprobs=2, structured_outputs={"choice": ["Paris"]}))["logprobs"]["content"]
+    assert content[-1]["token_id"] == EOS
+    assert content[-1]["logprob"] == 0
+    assert [told["logprob"] for told in content[-1]["top_logprobs"]] == [0, -9999]
+
+
+async def test_a_priority_is_taken_and_without_effect(http: aiohttp.ClientSession, complete: Complete) -> None:
+    expected = complete(PROMPT, 4)
+    _, body = await post(http, COMPLETIONS, completion(4, priority=-7, return_token_ids=True))
+    assert body["choices"][0]["token_ids"] == expected
+    _, body = await post(http, GENERATE, generate(4) | {"priority": 9})
+    assert body["choices"][0]["token_ids"] == expected
 
 
 async def test_unset_max_tokens_is_16_for_completions_and_the_context_for_generate(http: aiohttp.ClientSession) -> None:
@@ -357,6 +512,82 @@ ERRORS = {
         "body.sampling_params",
         "Bad Request",
     ),
+    "min_p": Refused(GENERATE, generate(min_p=1.5, temperature=1), "min_p must be in [0, 1], got 1.5."),
+    "bias": Refused(
+        GENERATE,
+        generate(logit_bias={"5000": 1}),
+        "token_id(s) [5000] in logit_bias contain out-of-vocab token ids. Vocabulary size: 1024 "
+        "(parameter=logit_bias, value=[5000])",
+        "logit_bias",
+    ),
+    "bias key": Refused(
+        COMPLETIONS,
+        completion(logit_bias={"a": 1}),
+        "logit_bias contains key(s) that cannot be converted to integer token IDs: ['a'] "
+        "(parameter=logit_bias, value=['a'])",
+        "logit_bias",
+    ),
+    "stop id": Refused(
+        GENERATE,
+        generate(stop_token_ids=[1024]),
+        "token_id(s) [1024] in stop_token_ids contain out-of-vocab token ids. Vocabulary size: 1024 "
+        "(parameter=stop_token_ids, value=[1024])",
+        "stop_token_ids",
+    ),
+    "logprobs": Refused(
+        GENERATE,
+        generate(logprobs=21),
+        "Requested sample logprobs of 21, which is greater than max allowed: 20 (parameter=logprobs, value=21)",
+        "logprobs",
+    ),
+    "all logprobs": Refused(
+        GENERATE,
+        generate(prompt_logprobs=-1),
+        "Requested prompt logprobs of 1024, which is greater than max allowed: 20 "
+        "(parameter=prompt_logprobs, value=1024)",
+        "prompt_logprobs",
+    ),
+    "negative logprobs": Refused(
+        GENERATE,
+        generate(logprobs=-2),
+        "logprobs must be non-negative or -1, got -2. (parameter=logprobs, value=-2)",
+        "logprobs",
+    ),
+    "negative logprobs, completion": Refused(
+        COMPLETIONS,
+        completion(logprobs=-2),
+        "`logprobs` must be a positive value or -1. (parameter=logprobs, value=-2)",
+        "logprobs",
+    ),
+    "streamed prompt logprobs": Refused(
+        COMPLETIONS,
+        completion(prompt_logprobs=1, stream=True),
+        "`prompt_logprobs` are not available when `stream=True`. (parameter=prompt_logprobs)",
+        "prompt_logprobs",
+    ),
+    "no choice": Refused(GENERATE, generate(structured_outputs={"choice": []}), "Choice '[]' cannot be an empty list"),
+    "empty grammar": Refused(
+        GENERATE,
+        generate(structured_outputs={"grammar": " "}),
+        "structured_outputs.grammar cannot be an empty string",
+    ),
+    "no object": Refused(
+        GENERATE,
+        generate(structured_outputs={"json_object": False}),
+        "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured outputs",
+    ),
+    "deep schema": Refused(
+        GENERATE,
+        generate(structured_outputs={"json": "[" * 65 + "]" * 65}),
+        "The JSON schema is nested too deeply: objects and arrays may nest at most 64 levels",
+    ),
+    "no schema": Refused(
+        COMPLETIONS,
+        completion(response_format={"type": "json_schema"}),
+        "When response_format type is 'json_schema', the 'json_schema' field must be provided. "
+        "(parameter=response_format)",
+        "response_format",
+    ),
     "abort": Refused(ABORT, {}, "Missing 'request_ids' in request body", type="Bad Request"),
 }
 
@@ -366,6 +597,29 @@ async def test_errors_have_vllms_shape_and_text(http: aiohttp.ClientSession, cas
     refused = ERRORS[case]
     error = {"message": refused.message, "type": refused.type, "param": refused.param, "code": refused.status}
     assert await post(http, refused.path, refused.body) == (refused.status, {"error": error})
+
+
+BAD_GRAMMARS: dict[str, Json] = {
+    "type": {"json": {"type": "objekt"}},
+    "text": {"json": "{"},
+    "regex": {"regex": "(a"},
+    "rule": {"grammar": "start: missing"},
+    "syntax": {"grammar": "root ::= ("},
+}
+
+
+@pytest.mark.parametrize("case", BAD_GRAMMARS)
+@pytest.mark.parametrize("is_streaming", [True, False])
+async def test_what_is_no_grammar_is_refused_at_once(
+    http: aiohttp.ClientSession, case: str, *, is_streaming: bool
+) -> None:
+    for path, body in (
+        (COMPLETIONS, completion(structured_outputs=BAD_GRAMMARS[case])),
+        (GENERATE, generate(structured_outputs=BAD_GRAMMARS[case])),
+    ):
+        status, got = await post(http, path, body | {"stream": is_streaming})
+        assert (status, got["error"]["type"]) == (400, "BadRequestError")
+        assert got["error"]["message"].startswith(("Grammar error: ", "Invalid grammar specification: "))
 
 
 async def test_a_stream_that_is_refused_is_a_status_too(http: aiohttp.ClientSession) -> None:

@@ -1,0 +1,105 @@
+"""Scores as vLLM tells them: beside ids, beside the texts of tokens, and of a prompt.
+
+In: Scores. Out: JSON values. Pure but for a Spelling, which remembers the tokens before.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engines.reference.scores import Score
+from engines.reference.vllm_http.served import ServedModel
+
+Json = dict[str, Any]  # any JSON object
+FLOOR = -9999.0  # in place of minus infinity, which JSON has not
+CONTEXT = 4  # tokens; no character takes more bytes
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+
+
+def candidates(score: Score) -> dict[int, tuple[float, int]]:
+    """Log-probability and rank by id: the token itself, then the likeliest. One that is both keeps the first place."""
+    told = {score.token_id: (max(score.logprob, FLOOR), score.rank)}
+    for rank, (token_id, logprob) in enumerate(score.top, 1):
+        told[token_id] = (max(logprob, FLOOR), rank)
+    return told
+
+
+def of_ids(scores: Sequence[Score], count: int) -> Json:
+    """For the generate endpoint: `count` entries for each token, itself among them whether it is likely or not."""
+    content = []
+    for score in scores:
+        told = [
+            {"token_id": token_id, "logprob": logprob, "rank": rank}
+            for token_id, (logprob, rank) in candidates(score).items()
+        ]
+        content.append(told[0] | {"top_logprobs": told[: max(count, 1)]})
+    return {"content": content}
+
+
+class Spelling:
+    """The texts of tokens, one after the other: one that ends a character begun before it has the whole of it."""
+
+    def __init__(self, model: ServedModel, *, names_ids: bool) -> None:
+        """`names_ids`: in place of their texts, for equal texts of two tokens are one key."""
+        self._model = model
+        self._names_ids = names_ids
+        self._before: list[int] = []
+
+    def spell(self, score: Score) -> dict[int, str]:
+        """Of every candidate for the next token."""
+        texts = {token_id: self._text(token_id) for token_id in candidates(score)}
+        self._before = [*self._before, score.token_id][-CONTEXT:]
+        return texts
+
+    def _text(self, token_id: int) -> str:
+        if self._names_ids:
+            return f"token_id:{token_id}"
+        text = self._model.decode([token_id])
+        return self._finished(token_id) if text.endswith(UNFINISHED) else text
+
+    def _finished(self, token_id: int) -> str:
+        """What it adds to a character whose first bytes came before; nothing if it does not end it."""
+        for count in range(1, len(self._before) + 1):
+            before = self._before[-count:]
+            whole = self._model.decode([*before, token_id])
+            if not whole.endswith(UNFINISHED):
+                # Text of earlier tokens is theirs, save the pieces of this very character.
+                while before and self._model.decode(before[-1:]).endswith(UNFINISHED):
+                    before.pop()
+                return whole.removeprefix(self._model.decode(before))
+        return ""
+
+
+class CompletionLogprobs:
+    """For the completions endpoint, piece by piece."""
+
+    def __init__(self, model: ServedModel, *, names_ids: bool) -> None:
+        self._spelling = Spelling(model, names_ids=names_ids)
+        self._offset = 0
+
+    def feed(self, scores: Sequence[Score]) -> Json:
+        told: Json = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
+        for score in scores:
+            texts, entries = self._spelling.spell(score), candidates(score)
+            told["text_offset"].append(self._offset)
+            told["token_logprobs"].append(entries[score.token_id][0])
+            told["tokens"].append(texts[score.token_id])
+            told["top_logprobs"].append({texts[token_id]: logprob for token_id, (logprob, _) in entries.items()})
+            self._offset += len(texts[score.token_id])
+        return told
+
+
+def of_prompt(scores: Sequence[Score | None] | None, spelling: Spelling | None) -> list[Json | None] | None:
+    """The same on both endpoints; without a spelling the texts are null, as where `detokenize` is false."""
+    if scores is None:
+        return None
+    told: list[Json | None] = []
+    for score in scores:
+        if score is None:
+            told.append(None)
+            continue
+        texts: dict[int, str] = spelling.spell(score) if spelling else {}
+        told.append({
+            str(token_id): {"logprob": logprob, "rank": rank, "decoded_token": texts.get(token_id)}
+            for token_id, (logprob, rank) in candidates(score).items()
+        })
+    return told

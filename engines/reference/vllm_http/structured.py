@@ -1,0 +1,117 @@
+"""vLLM's fields for structured output, and its checks of them in its words.
+
+In: parsed JSON. Out: a Guide, or a WireError. Knows no grammar: whether a guide is one is asked of the model.
+"""
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from engines.reference.guide import Guide
+from engines.reference.vllm_http.errors import Invalid
+
+MAX_NESTING = 64
+KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+
+
+class StructuredOutputs(BaseModel):
+    """One of them is set. vLLM's other members steer backends that are not llguidance."""
+
+    schema_: str | dict[str, Any] | None = Field(None, alias="json")  # a JSON schema: any values
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | None = None
+
+    def to_guide(self) -> Guide:
+        self._check()
+        if self.schema_ is not None:
+            schema = self.schema_ if isinstance(self.schema_, str) else json.dumps(self.schema_)
+            return Guide("json_schema", schema)
+        if self.regex is not None:
+            return Guide("regex", self.regex)
+        if self.choice is not None:
+            return Guide("choice", json.dumps(self.choice))
+        return Guide("json") if self.grammar is None else Guide("ebnf_grammar", self.grammar)
+
+    def _check(self) -> None:
+        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
+        for is_valid, message in (
+            (
+                len(given) < 2,
+                f"You can only use one kind of structured outputs constraint but multiple are specified: {given}",
+            ),
+            (given, f"You must use one kind of structured outputs constraint but none are specified: {given}"),
+            (self.structural_tag is None, "`structural_tag` is not supported by the reference engine."),
+            (self.choice != [], "Choice '[]' cannot be an empty list"),
+            (self.grammar is None or self.grammar.strip(), "structured_outputs.grammar cannot be an empty string"),
+            (
+                not isinstance(self.schema_, str) or self.schema_.strip(),
+                "structured_outputs.json cannot be an empty string",
+            ),
+            (
+                not nests_deeper(self.schema_, MAX_NESTING),
+                f"The JSON schema is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels",
+            ),
+            (
+                self.json_object is not False,
+                (
+                    "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured "
+                    "outputs"
+                ),
+            ),
+            ("\x00" not in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
+        ):
+            if not is_valid:
+                raise Invalid(message)
+
+
+class JsonSchema(BaseModel):
+    name: str
+    schema_: dict[str, Any] | None = Field(None, alias="schema")  # a JSON schema: any values
+
+
+class ResponseFormat(BaseModel):
+    """OpenAI's way to say it, on /v1/completions."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def over(self, structured: StructuredOutputs | None) -> StructuredOutputs | None:
+        """What it asks for goes beside what is there, so that another kind is one too many."""
+        if self.type == "text":
+            return structured
+        if self.type == "json_object":
+            asked: dict[str, object] = {"json_object": True}
+        elif self.json_schema is None:
+            raise Invalid(
+                "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
+                "response_format",
+            )
+        else:
+            asked = {"json": self.json_schema.schema_}
+        present = {} if structured is None else structured.model_dump(by_alias=True)
+        return StructuredOutputs.model_validate(present | asked)
+
+
+def nests_deeper(document: object, limit: int) -> bool:
+    """Whether objects and arrays of a JSON document, or of its text, lie in more than `limit` levels."""
+    if isinstance(document, str):
+        try:
+            document = json.loads(document)
+        except RecursionError:
+            return True
+        except ValueError:
+            return False  # whoever reads it as a schema says so
+    level = [document]
+    for _ in range(limit):
+        level = [child for node in level for child in members(node) if isinstance(child, (dict, list))]
+    return bool(level)
+
+
+def members(node: object) -> list[object]:
+    if isinstance(node, dict):
+        return list(node.values())
+    return node if isinstance(node, list) else []
