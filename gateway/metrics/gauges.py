@@ -63,9 +63,9 @@ class RoutingCollector(Collector):
 
 
 def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
-    in_flight = GaugeMetricFamily("crossover_in_flight", "Leases held now", labels=["model", "backend"])
+    in_flight = GaugeMetricFamily("crossover_in_flight", "Generations held now", labels=["model", "backend"])
     steering = GaugeMetricFamily(
-        "crossover_steering_in_flight", "Leases the policy goes by", labels=["model", "backend"]
+        "crossover_steering_in_flight", "Those the policy goes by", labels=["model", "backend"]
     )
     ready = GaugeMetricFamily("crossover_backend_ready", "1 if the backend may be chosen", labels=["model", "backend"])
     side = GaugeMetricFamily(

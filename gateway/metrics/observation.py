@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from gateway.core import FinishReason, GenerateRequest, Route, Sink
+from gateway.core import FinishReason, GenerateRequest, Route, Sink, TokenLogprob
 from gateway.errors import GatewayError
 
 CANCELLED = "cancelled"
@@ -59,6 +59,9 @@ class Observation:
             self.first = self.last
         self.completion_tokens += len(token_ids)
         self._sink.tokens(token_ids)
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        self._sink.scores(entries)
 
     def finish(self, reason: FinishReason) -> None:
         self.end(reason.value)

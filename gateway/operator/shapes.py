@@ -9,6 +9,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
+from gateway.core import Need
 from gateway.evidence import Board, Change, Evidence, Place
 from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 from gateway.settings import Name, PolicySection
@@ -112,12 +113,14 @@ def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: Polic
 class BackendView(BaseModel):
     """`in_flight` and `steering` are now's. What the engine says is as old as `evidence_age_s`; null is unknown.
 
-    `engine_in_flight`: how many it held then. `drift`: how many more than it had been sent by then.
+    `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: how many it held then.
+    `drift`: how many more than it had been sent by then.
     """
 
     ready: bool
     in_flight: int
     steering: int
+    capabilities: list[Need]
     engine_in_flight: int | None
     drift: int | None
     steady_drift: int | None
@@ -129,6 +132,7 @@ class BackendView(BaseModel):
             ready=backend.is_ready,
             in_flight=backend.in_flight,
             steering=backend.steering,
+            capabilities=sorted(backend.capabilities),
             engine_in_flight=evidence.in_flight,
             drift=evidence.drift,
             steady_drift=evidence.steady_drift,
@@ -137,7 +141,7 @@ class BackendView(BaseModel):
 
 
 class ModelView(BaseModel):
-    """One model now. `in_flight` counts every lease, `steering` those the policy goes by; history is oldest first."""
+    """One model now. `in_flight` counts all generations, `steering` those the policy goes by. Oldest history first."""
 
     model: str
     in_flight: int
@@ -169,7 +173,7 @@ class ModelView(BaseModel):
 
 
 class WorkerView(BaseModel):
-    """A worker process, since when it runs, and how many requests of all models it has in flight."""
+    """A worker process, since when it runs, and how many generations of all models it has in flight."""
 
     index: int
     pid: int

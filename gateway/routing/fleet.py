@@ -12,6 +12,7 @@ from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
+from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import make_policy
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
@@ -56,10 +57,14 @@ class Fleet:
         return f"<Fleet {self}>"
 
     def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
-        """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`."""
+        """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`.
+
+        One that cannot do what the request needs is no candidate, whatever the load.
+        """
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None
-        return self._ledger.place(partial(self._choose, request, avoid), steers=not is_measurement)
+        choose = partial(self._choose_able if request.needs else self._choose, request, avoid)
+        return self._ledger.place(choose, sequences=request.sequences, steers=not is_measurement)
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -72,10 +77,33 @@ class Fleet:
         if request.pin is not None:
             return self._obey_pin(request.pin, loads), state
         if not is_any_ready:
-            raise BackendUnavailable(f"no backend of model {self.model} is ready")
+            able = f" that supports {' and '.join(map(repr, request.needs.values()))}" if request.needs else ""
+            raise BackendUnavailable(f"no backend of model {self.model}{able} is ready")
         if state.version != self._version:
             self._follow(self._ledger.text())
         return self._policy.choose(request, loads, state, self._clock())
+
+    def _choose_able(
+        self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
+    ) -> tuple[Route, State]:
+        """As `_choose`, for a request with needs. They move the request, not the policy's state: that is the load's."""
+        lacking = self._find_lacking(request)
+        route, after = self._choose(request, avoid, in_flight, state)
+        if route.backend not in lacking:
+            return route, after
+        instead, _ = self._choose(request, lacking.union(avoid), in_flight, state)
+        return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
+
+    def _find_lacking(self, request: Placeable) -> frozenset[str]:
+        """Raises InvalidRequest if nobody whom the request may go to will ever do."""
+        lacking = find_lacking(request.needs, self.backends)
+        may_have = [name for name in self.backends if request.pin in {None, name}]
+        # What a server can do may come to light with its first good probe; until then it is unavailable, not unable.
+        if may_have and all(name in lacking and self.healths[name].was_ready for name in may_have):
+            model = f"model {self.model}"
+            whom = f"any engine of {model}" if request.pin is None else f"backend {request.pin} of {model}"
+            raise make_refusal(request.needs, [self.backends[name] for name in may_have], whom)
+        return lacking
 
     def set_policy(self, change: PolicyChange) -> None:
         """In force for the next lease of any worker; what is in flight stays where it is.
@@ -103,7 +131,10 @@ class Fleet:
             self._follow(ledger.text)
         backends = {
             name: BackendState(
-                ledger.in_flight[name], ledger.steering[name], health.is_ready and name not in ledger.doubted
+                ledger.in_flight[name],
+                ledger.steering[name],
+                health.is_ready and name not in ledger.doubted,
+                self.backends[name].capabilities,
             )
             for name, health in self.healths.items()
         }

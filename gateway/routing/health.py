@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 class Health:
     """One backend's readiness as this worker knows it; not ready until the first probe says so.
 
-    `report` is told the outcome of every probe, and every doubt.
+    `was_ready`: some probe has said so by now. `report` is told the outcome of every probe, and every doubt.
     """
 
     def __init__(
         self, backend: Backend, settings: ProbeSettings, label: str, report: Callable[[bool], object] = bool
     ) -> None:
-        self.is_ready = False
+        self.is_ready = self.was_ready = False
         self._report = report
         self.probed = asyncio.Event()
         self._backend = backend
@@ -68,6 +68,7 @@ class Health:
         elif not is_ready and (self.is_ready or not self.probed.is_set()):
             logger.warning("backend %s is not ready", self._label)
         self.is_ready = is_ready
+        self.was_ready |= is_ready
         self._report(is_ready)
         self.probed.set()
 

@@ -48,8 +48,8 @@ class LedgerSpans:
 class Snapshot:
     """The ledger at one instant.
 
-    `in_flight` counts every lease, `steering` only those the policy goes by, `workers` every lease by worker. `doubted`
-    are the backends that another worker finds not ready.
+    `in_flight` counts the sequences of every lease, `steering` of those alone that the policy goes by, `workers` of
+    every lease by worker. `doubted` are the backends that another worker finds not ready.
     """
 
     in_flight: Mapping[str, int]
@@ -82,14 +82,15 @@ class _Cell:
 class Lease:
     """One request's place on a backend, in flight from here on: leave the `with` block, or `close`.
 
-    Close it as often as you like, it is given back once.
+    It counts as many as the request has sequences. Close it as often as you like, it is given back once, and whole.
     """
 
-    __slots__ = ("_cell", "_steers", "route")
+    __slots__ = ("_cell", "_sequences", "_steers", "route")
 
-    def __init__(self, route: Route, cell: _Cell, steers: bool) -> None:
+    def __init__(self, route: Route, cell: _Cell, sequences: int, steers: bool) -> None:
         self.route = route
         self._cell: _Cell | None = cell
+        self._sequences = sequences
         self._steers = steers
 
     def __enter__(self) -> Self:
@@ -106,12 +107,12 @@ class Lease:
         if (cell := self._cell) is not None:
             self._cell = None
             if self._steers:
-                cell.own_steering[0] -= 1
-            cell.own_in_flight[0] -= 1
+                cell.own_steering[0] -= self._sequences
+            cell.own_in_flight[0] -= self._sequences
 
 
 class Ledger:
-    """Every lease of one model. Repr: `<Ledger triton=3 vllm=0>`.
+    """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`.
 
     A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
     text are written where nobody looks, and one store to the generation puts them in force: it happened, or it did not.
@@ -148,8 +149,8 @@ class Ledger:
         """Write the first state; once, before there is a worker."""
         self._commit(state, 0, text)
 
-    def place(self, choose: Choose, *, steers: bool) -> Lease:
-        """Choose and count in one step; what `choose` raises passes through and nothing is counted.
+    def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
+        """Choose and count in one step, all sequences at once; what `choose` raises passes through, nothing is counted.
 
         `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
         """
@@ -161,12 +162,12 @@ class Ledger:
             before, cells = self._state, self._cells
             route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
             cell = cells[route.backend]
-            cell.own_in_flight[0] += 1
+            cell.own_in_flight[0] += sequences
             if steers:
-                cell.own_steering[0] += 1
+                cell.own_steering[0] += sequences
             if state is not before:
                 self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
-        return Lease(route, cell, steers)
+        return Lease(route, cell, sequences, steers)
 
     def replace(self, change: Replace) -> None:
         """Put another state and text in force at once; counts stay as they are, and what `change` raises passes on."""

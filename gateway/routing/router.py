@@ -33,7 +33,8 @@ class Router:
         """Place the request and count it until the lease is closed.
 
         `avoid` names backends that this very request has already failed on. Raises ModelNotFound, InvalidRequest for an
-        unknown pin, BackendUnavailable when no backend may be chosen or the pinned one is down.
+        unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or the pinned one is
+        down.
         """
         return self._find(request.model).place(request, avoid)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gateway.core import Need
 from gateway.settings import ThresholdSettings
 
 # Who the engines were that a policy was measured on: by backend, what identified each.
@@ -39,19 +40,21 @@ class PolicyRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """Over all workers: `in_flight` counts every lease, `steering` those that the policy goes by.
+    """Over all workers: `in_flight` counts every lease's sequences, `steering` of those that the policy goes by.
 
-    `is_ready` is whether the asked worker may choose it and no other worker doubts it.
+    `is_ready` is whether the asked worker may choose it and no other worker doubts it, `capabilities` what the asked
+    worker knows that it can do.
     """
 
     in_flight: int
     steering: int
     is_ready: bool
+    capabilities: frozenset[Need]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A live worker process and the leases it holds, of all models; `started` is Unix seconds."""
+    """A live worker process and what its leases count, of all models; `started` is Unix seconds."""
 
     index: int
     pid: int
@@ -63,7 +66,7 @@ class WorkerState:
 class ModelState:
     """One model's routing at one instant; `history` ends with the policy in force.
 
-    `workers` holds the leases of each worker of the node, by its index.
+    `workers` holds what each worker of the node has in flight, by its index.
     """
 
     model: str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gateway.core import FinishReason, GenerateRequest, Sink
+from gateway.core import FinishReason, GenerateRequest, Need, Sink
 from gateway.errors import GatewayError
 
 
@@ -21,6 +21,9 @@ class Pause:
 
 Step: TypeAlias = Sequence[int] | Pause | FinishReason | GatewayError
 Script: TypeAlias = Sequence[Step]
+
+# A script plays to whatever is asked, but it takes no client's own body.
+ALL_BUT_RELAY = frozenset(Need) - {Need.RELAY}
 
 
 @dataclass(eq=False)
@@ -70,6 +73,7 @@ class ScriptedBackend:
     def __init__(self, name: str, script: Script | Callable[[GenerateRequest], Script] = ()) -> None:
         self.name = name
         self.script = script
+        self.capabilities = ALL_BUT_RELAY
         self.ready = True
         self.probes = 0
         self.calls: list[ScriptedCall] = []

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from gateway.core import Call, FinishReason
+from gateway.core import Call, FinishReason, TokenLogprob
 from gateway.errors import GatewayError
 
 PATIENCE_S = 20.0  # for a loaded machine; nothing waits that long when all is well
@@ -24,6 +24,7 @@ class RecordingSink:
 
     def __init__(self, reaction: Callable[["RecordingSink"], None] | None = None) -> None:
         self.token_ids: list[int] = []
+        self.entries: list[TokenLogprob] = []
         self.end: FinishReason | GatewayError | None = None
         self.call: Call | None = None
         self.breaches: list[str] = []
@@ -43,6 +44,10 @@ class RecordingSink:
         self.token_ids.extend(token_ids)
         if self._reaction is not None:
             self._reaction(self)
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        self._check("scores")
+        self.entries.extend(entries)
 
     def finish(self, reason: FinishReason) -> None:
         self._check("finish")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingParams, TokenLogprob
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
@@ -78,6 +78,21 @@ def test_what_passes_through_is_unchanged(scene: Scene, ending: FinishReason | G
     sink = scene.answer(ending)
     assert (sink.token_ids, sink.end) == ([11, 12, 13], ending)
     assert sink.breaches == []
+
+
+def test_scores_pass_through_and_are_no_tokens(scene: Scene) -> None:
+    sink = RecordingSink()
+    prompt = [TokenLogprob(1, None), TokenLogprob(2, -0.5)]
+    answer = [TokenLogprob(11, -0.25, ((11, -0.25), (12, -1.5)))]
+    with scene.metrics.observe(scene.request(), Route("vllm", "test"), sink) as observed:
+        sink.call = observed  # type: ignore[assignment]  # marks that start() is over
+        observed.scores(prompt)
+        assert (observed.first, observed.completion_tokens) == (None, 0)  # nothing of the answer is there yet
+        observed.scores(answer)
+        observed.tokens([11])
+        observed.finish(FinishReason.STOP)
+    assert (sink.entries, sink.token_ids, sink.breaches) == ([*prompt, *answer], [11], [])
+    assert scene.value("crossover_completion_tokens_total", "llama", "vllm") == 1
 
 
 async def test_a_backends_stream_passes_through_while_it_is_measured(scene: Scene) -> None:

@@ -8,12 +8,13 @@ import httpx
 import pytest
 
 from gateway import __version__
+from gateway.core import Need
 from gateway.settings import ThresholdSettings
 from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
-UNKNOWN = dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s"))
+READY = {"ready": True, **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s"))}
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 
 
@@ -221,13 +222,15 @@ def test_a_model_with_one_backend_shows_so_and_takes_no_policy() -> None:
 def test_state_tells_what_is_in_flight_and_what_steers() -> None:
     policy = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
     with Operated(models={"llama": policy}).serving() as gateway:
+        gateway.backends["llama"]["triton"].capabilities = frozenset({Need.LOGIT_BIAS, Need.GUIDE})
+        gateway.backends["llama"]["vllm"].capabilities = frozenset()
         lease = gateway.router.lease
         measured = gateway.request(pin="vllm", run="calibration-1")
         with lease(measured), lease(measured), lease(gateway.request()):
             (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
         assert model["backends"] == {
-            "triton": {"ready": True, "in_flight": 1, "steering": 1, **UNKNOWN},
-            "vllm": {"ready": True, "in_flight": 2, "steering": 0, **UNKNOWN},
+            "triton": {**READY, "in_flight": 1, "steering": 1, "capabilities": ["guided_decoding", "logit_bias"]},
+            "vllm": {**READY, "in_flight": 2, "steering": 0, "capabilities": []},
         }
         assert (model["in_flight"], model["steering"], model["side"], model["switches"]) == (3, 1, "triton", 0)
         assert model["policy"] == {key: model["history"][-1].get(key, []) for key in model["policy"]}

@@ -1,13 +1,14 @@
 """One model `llama` over two scripted backends, with a clock that stands still until a test moves it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from gateway.core import GenerateRequest, Prompt, SamplingParams
+from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
 from tests.fakes.backend import ScriptedBackend
@@ -26,14 +27,20 @@ class Clock:
 
 @dataclass
 class Node:
-    """A router and what stands around it. `ready` sets what routing believes, without a probe."""
+    """A router and what stands around it. `ready` and `forget` set what routing believes, without a probe.
+
+    `able`: what backends can do, for those that cannot do everything.
+    """
 
     policy: ThresholdSettings | None
     names: tuple[str, ...] = ("triton", "vllm")
     clock: Clock = field(default_factory=Clock)
+    able: Mapping[str, Collection[Need]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.backends = {name: ScriptedBackend(name) for name in self.names}
+        for name, needs in self.able.items():
+            self.backends[name].capabilities = frozenset(needs)
         settings = ModelSettings("llama", Path(), {}, self.policy)
         self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
         self.router = Router([self.fleet])
@@ -42,6 +49,12 @@ class Node:
     def ready(self, *names: str) -> None:
         for name, health in self.fleet.healths.items():
             health.is_ready = name in names
+            health.was_ready |= health.is_ready
+
+    def forget(self, *names: str) -> None:
+        """As if these had never been ready."""
+        for name in names:
+            self.fleet.healths[name].is_ready = self.fleet.healths[name].was_ready = False
 
 
 @pytest.fixture
@@ -56,7 +69,5 @@ def make_node() -> Callable[..., Node]:
 
 @pytest.fixture
 def request_of() -> RequestFactory:
-    def make(pin: str | None = None, run: str | None = None, model: str = "llama") -> GenerateRequest:
-        return GenerateRequest("id", model, Prompt((1, 2)), SamplingParams(max_tokens=3), (1,), pin=pin, run=run)
-
-    return make
+    plain = GenerateRequest("id", "llama", Prompt((1, 2)), SamplingParams(max_tokens=3), (1,))
+    return partial(replace, plain)

@@ -41,8 +41,8 @@ def to_vllm(_: Mapping[str, int], state: State) -> tuple[Route, State]:
 
 
 def hold(ledger: Ledger) -> None:
-    for steers in (True, True, False):
-        ledger.place(to_vllm, steers=steers)
+    for sequences, steers in ((1, True), (3, True), (2, False)):
+        ledger.place(to_vllm, sequences=sequences, steers=steers)
     ledger.report("vllm", is_ready=False)
     die()
 

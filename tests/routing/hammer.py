@@ -1,13 +1,14 @@
 """One of several processes that place and release in one ledger as fast as they can, and check what they see.
 
-Started by test_ledger_processes.py with the map's descriptor. Exits with 0 if all was as it must be.
+Every third request has several sequences, which must come and go as one. Started by test_ledger_processes.py with the
+map's descriptor. Exits with 0 if all was as it must be.
 """
 
 import random
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, State
@@ -19,6 +20,7 @@ from gateway.shared import Plan, Seat, Span
 BACKENDS = ("triton", "vllm")
 POLICY = ThresholdSettings(low="triton", high="vllm", up=12, down=6, dwell_s=0)
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (0,))
+REQUESTS = (REQUEST, REQUEST, replace(REQUEST, sequences=4))
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class Hammer:
             seat.memory.ints, (ground.placed, ground.releasing, ground.released)
         )
         self._policy = make_policy(POLICY, BACKENDS)
-        self._slots: list[Lease] = []
+        self._slots: list[tuple[Lease, int]] = []
         self.faults: list[str] = []
 
-    def place(self) -> None:
+    def place(self, request: GenerateRequest) -> None:
         released = sum(self._released)
 
         def choose(counts: Mapping[str, int], state: State) -> tuple[Route, State]:
@@ -64,25 +66,26 @@ class Hammer:
             if counts["triton"] >= POLICY.up:
                 self.faults.append(f"{counts['triton']} on the low side")
             loads = {name: Load(count, is_ready=True) for name, count in counts.items()}
-            choice = self._policy.choose(REQUEST, loads, state, 2.0)
-            self._placed[self._index] += 1  # under the ledger's lock, as the count that follows
+            choice = self._policy.choose(request, loads, state, 2.0)
+            self._placed[self._index] += request.sequences  # under the ledger's lock, as the count that follows
             return choice
 
-        self._slots.append(self._ledger.place(choose, steers=True))
+        slot = self._ledger.place(choose, sequences=request.sequences, steers=True)
+        self._slots.append((slot, request.sequences))
 
-    def release(self, slot: Lease) -> None:
-        self._releasing[self._index] += 1
+    def release(self, slot: Lease, sequences: int) -> None:
+        self._releasing[self._index] += sequences
         slot.close()
-        self._released[self._index] += 1
+        self._released[self._index] += sequences
 
     def run(self, times: int) -> None:
         chance = random.Random(self._index)
         for _ in range(times):
-            self.place()
+            self.place(chance.choice(REQUESTS))
             while self._slots and chance.random() < 0.5 + 0.08 * (len(self._slots) - 2):
-                self.release(self._slots.pop(chance.randrange(len(self._slots))))
+                self.release(*self._slots.pop(chance.randrange(len(self._slots))))
         for slot in self._slots:
-            self.release(slot)
+            self.release(*slot)
 
 
 def main(fd: int, workers: int, index: int, times: int) -> None:

@@ -16,11 +16,12 @@ NEVER_AGAIN = ProbeSettings(interval_s=3600, down_interval_s=3600)
 
 
 async def test_inside_every_backend_has_been_asked_once(node: Node) -> None:
-    node.ready()
+    node.forget("triton", "vllm")
     node.backends["vllm"].ready = False
     async with node.router.watching():
         ready = {name: backend.is_ready for name, backend in node.router.model_state().backends.items()}
         assert ready == {"triton": True, "vllm": False}
+        assert [health.was_ready for health in node.fleet.healths.values()] == [True, False]
 
 
 async def test_a_backend_that_stops_and_comes_back_is_noticed_both_times(caplog: pytest.LogCaptureFixture) -> None:
@@ -31,6 +32,7 @@ async def test_a_backend_that_stops_and_comes_back_is_noticed_both_times(caplog:
         assert health.is_ready
         backend.ready = False
         await settled(lambda: not health.is_ready, "not ready")
+        assert health.was_ready
         backend.ready = True
         await settled(lambda: health.is_ready, "ready")
     assert caplog.messages == [

@@ -35,6 +35,18 @@ def test_a_slot_released_twice_is_given_back_once() -> None:
     assert repr(ledger) == "<Ledger triton=1>"
 
 
+@pytest.mark.parametrize(("steers", "steering"), [(True, 5), (False, 0)])
+def test_a_slot_of_several_sequences_is_taken_and_given_back_as_one(steers: bool, steering: int) -> None:
+    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    slot = ledger.place(to("vllm"), sequences=5, steers=steers)
+    taken = ledger.read()
+    assert (repr(ledger), taken.steering["vllm"], taken.workers) == ("<Ledger triton=0 vllm=5>", steering, (5,))
+    slot.close()
+    slot.close()
+    given_back = ledger.read()
+    assert (repr(ledger), given_back.steering["vllm"]) == ("<Ledger triton=0 vllm=0>", 0)
+
+
 def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
     ledger = Ledger.alone(["triton"], STATE)
 
@@ -42,7 +54,7 @@ def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
         raise BackendUnavailable("down")
 
     with pytest.raises(BackendUnavailable):
-        ledger.place(refuse, steers=True)
+        ledger.place(refuse, sequences=2, steers=True)
     assert ledger.read().in_flight == {"triton": 0}
     assert ledger.read().state is STATE
 
@@ -77,15 +89,15 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
     chance = random.Random(seed)
     names = ["triton", "vllm"]
     ledger = Ledger.alone(names, STATE)
-    held: list[tuple[Lease, bool]] = []
+    held: list[tuple[Lease, int, bool]] = []
     given_back: list[Lease] = []
     for _ in range(400):
         match chance.choice(["place", "place", "release", "again", "fail"]):
             case "place":
-                steers = chance.random() < 0.7
-                held.append((ledger.place(to(chance.choice(names)), steers=steers), steers))
+                steers, size = chance.random() < 0.7, chance.randrange(1, 5)
+                held.append((ledger.place(to(chance.choice(names)), sequences=size, steers=steers), size, steers))
             case "release" if held:
-                slot, _ = held.pop(chance.randrange(len(held)))
+                slot, *_ = held.pop(chance.randrange(len(held)))
                 slot.close()
                 given_back.append(slot)
             case "again" if given_back:
@@ -93,11 +105,13 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
             case "fail":
                 with pytest.raises(KeyError):
                     ledger.place(to("nobody"), steers=True)
-        expected = {name: sum(slot.route.backend == name for slot, _ in held) for name in names}
-        steering = {name: sum(slot.route.backend == name and steers for slot, steers in held) for name in names}
+        expected = {name: sum(size for slot, size, _ in held if slot.route.backend == name) for name in names}
+        steering = {
+            name: sum(size for slot, size, steers in held if steers and slot.route.backend == name) for name in names
+        }
         assert ledger.read().in_flight == expected
         assert ledger.read().steering == steering
-    for slot, _ in held:
+    for slot, *_ in held:
         slot.close()
     assert repr(ledger) == "<Ledger triton=0 vllm=0>"
 

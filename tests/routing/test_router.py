@@ -30,6 +30,18 @@ def test_a_burst_splits_exactly_at_the_threshold(node: Node, request_of: Request
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
+def test_a_request_counts_with_all_its_sequences_and_a_burst_splits_exactly(
+    make_node: Callable[..., Node], request_of: RequestFactory
+) -> None:
+    node = make_node(replace(POLICY, up=12, down=6))
+    with ExitStack() as stack:
+        routes = [stack.enter_context(node.router.lease(request_of(sequences=3))).route for _ in range(5)]
+        assert [route.backend for route in routes] == ["triton"] * 3 + ["vllm"] * 2
+        assert routes[3].reason == "threshold in_flight=12 up=12 down=6"
+        assert repr(node.router) == "<Router llama triton=9 vllm=6>"
+    assert repr(node.router) == "<Router llama triton=0 vllm=0>"
+
+
 async def test_a_burst_of_tasks_splits_exactly_at_the_threshold(node: Node, request_of: RequestFactory) -> None:
     everyone_is_in = asyncio.Event()
     chosen: list[str] = []
@@ -61,15 +73,18 @@ def test_a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error(
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
-async def test_a_lease_is_given_back_when_its_task_is_cancelled(node: Node, request_of: RequestFactory) -> None:
+@pytest.mark.parametrize("sequences", [1, 3])
+async def test_a_lease_is_given_back_when_its_task_is_cancelled(
+    node: Node, request_of: RequestFactory, sequences: int
+) -> None:
     async def hold() -> None:
-        with node.router.lease(request_of()):
+        with node.router.lease(request_of(sequences=sequences)):
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as tasks:
         holders = [tasks.create_task(hold()) for _ in range(5)]
         await asyncio.sleep(0.01)
-        assert sum(backend.in_flight for backend in node.router.state()[0].backends.values()) == 5
+        assert sum(backend.in_flight for backend in node.router.state()[0].backends.values()) == 5 * sequences
         for holder in holders:
             holder.cancel()
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
@@ -84,6 +99,8 @@ def test_a_model_with_one_backend_needs_no_policy(make_node: Callable[..., Node]
     node = make_node(policy=None, names=("vllm",))
     with node.router.lease(request_of()) as lease:
         assert (lease.route.backend, lease.route.reason) == ("vllm", "single in_flight=1")
+    with node.router.lease(request_of(sequences=4)) as lease:
+        assert (lease.route.backend, lease.route.reason) == ("vllm", "single in_flight=4")
 
 
 # ---- pins ------------------------------------------------------------------------------------------------------------

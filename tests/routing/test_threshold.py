@@ -1,6 +1,7 @@
 """The threshold policy as tables: no loop, no clock, no sockets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -37,6 +38,24 @@ def test_up_and_down_are_reached_by_the_request_being_placed(side: str, others: 
     route, state = policy().choose(REQUEST, loads(others), State(side, 0.0, 1), now=10.0)
     assert (route.backend, state.side) == (chosen, chosen)
     assert route.reason == f"threshold in_flight={others + 1} up=48 down=40"
+
+
+@pytest.mark.parametrize(
+    ("side", "others", "sequences", "chosen"),
+    [
+        ("triton", 0, 47, "triton"),
+        ("triton", 0, 48, "vllm"),  # one request alone
+        ("triton", 44, 3, "triton"),
+        ("triton", 45, 3, "vllm"),
+        ("vllm", 38, 3, "vllm"),
+        ("vllm", 37, 3, "triton"),
+    ],
+)
+def test_a_request_counts_with_all_its_sequences(side: str, others: int, sequences: int, chosen: str) -> None:
+    request = replace(REQUEST, sequences=sequences)
+    route, state = policy().choose(request, loads(others), State(side, 0.0, 1), now=10.0)
+    assert (route.backend, state.side) == (chosen, chosen)
+    assert route.reason == f"threshold in_flight={others + sequences} up=48 down=40"
 
 
 def test_what_is_in_flight_on_both_backends_counts_together() -> None:

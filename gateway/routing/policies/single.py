@@ -14,5 +14,5 @@ class Single:
         return State(side=self.backend, since=now, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        in_flight = loads[self.backend].in_flight + 1
+        in_flight = loads[self.backend].in_flight + request.sequences
         return Route(self.backend, f"single in_flight={in_flight}"), state

@@ -15,8 +15,9 @@ from gateway.settings import ThresholdSettings
 class Threshold:
     """To `high` at in_flight >= up, back to `low` at in_flight <= down, each side kept for at least `dwell_s`.
 
-    `in_flight` counts the request being placed. Between down and up the side stays what it was: without that band and
-    the dwell, load near the threshold changes engines every few requests (gateway-api-inference-extension PR 2062).
+    `in_flight` counts the request being placed, with all its sequences. Between down and up the side stays what it was:
+    without that band and the dwell, load near the threshold changes engines every few requests
+    (gateway-api-inference-extension PR 2062).
     """
 
     settings: ThresholdSettings
@@ -27,7 +28,7 @@ class Threshold:
         return State(side=known or self.settings.low, since=now - self.settings.dwell_s, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        settings, side, in_flight = self.settings, state.side, 1
+        settings, side, in_flight = self.settings, state.side, request.sequences
         for load in loads.values():
             in_flight += load.in_flight
         if in_flight >= settings.up:
