@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from gateway.core import FinishReason, Sink
+from gateway.core import FinishReason, Sink, TokenLogprob
 from gateway.errors import (
     BackendError,
     BackendLost,
@@ -130,6 +130,9 @@ class _Nobody:
     """The sink of a call that is over."""
 
     def tokens(self, token_ids: Sequence[int]) -> None:
+        pass
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
         pass
 
     def finish(self, reason: FinishReason) -> None:

@@ -19,7 +19,7 @@ from gateway.backends.http1 import END_OF_EVENT, SHORT, Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
-from gateway.core import RelayCall, RelayRequest, RelaySink
+from gateway.core import Need, RelayCall, RelayRequest, RelaySink
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
 from gateway.header import KEPT_HEADS, end_to_end
 from gateway.settings import RelaySettings, VLLMSettings
@@ -315,6 +315,7 @@ class RelayServer:
 
     def __init__(self, settings: RelaySettings | VLLMSettings) -> None:
         self.name = settings.name
+        self.capabilities = frozenset({Need.RELAY})
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
         self._own_head = b" HTTP/1.1\r\nhost: " + self.client.host

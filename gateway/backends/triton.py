@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.backends.needs import corrected
 from gateway.backends.rpc.aio import AioClient
 from gateway.backends.rpc.channel import Channel, RpcError, Stream, unary
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
+from gateway.backends.triton_config import Abilities, read_abilities
 from gateway.backends.triton_tensors import Answer, encode
 from gateway.core import Call, GenerateRequest, Sink
 from gateway.errors import BackendError, BackendProtocolError, BackendTimeout, BackendUnavailable, GatewayError
@@ -30,6 +32,7 @@ SERVICE = "/inference.GRPCInferenceService"
 STREAM_INFER = f"{SERVICE}/ModelStreamInfer"
 SERVER_READY = f"{SERVICE}/ServerReady"
 MODEL_READY = f"{SERVICE}/ModelReady"
+MODEL_CONFIG = f"{SERVICE}/ModelConfig"
 
 READY_TIMEOUT_S = 5.0
 
@@ -43,7 +46,8 @@ class TritonCall(LiveCall[Sequence[bytes]]):
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
         super().__init__(backend.calls, sink, request.params.max_tokens, Answer(backend.name, request))
         self._peer = backend.name
-        message = encode(request, backend.model, f"{request.request_id}-{token_hex(4)}")
+        call_id = f"{request.request_id}-{token_hex(4)}"
+        message = encode(request, backend.model, call_id, backend.vocab_size)
         self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
 
     def hang_up(self) -> None:
@@ -65,11 +69,19 @@ class TritonCall(LiveCall[Sequence[bytes]]):
 
 
 class TritonBackend:
-    """One Triton server, and the model on it that speaks token ids."""
+    """One Triton server, and the model on it that speaks token ids.
 
-    def __init__(self, settings: TritonSettings, channel: Channel | None = None) -> None:
+    What the model can do is read from its configuration each time it has become ready; until then it is taken for able
+    to do nothing special, and while it is away for what it was. `vocab_size`: the model's logits, 0 if unknown.
+    """
+
+    def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
         self.name = settings.name
         self.model = settings.model
+        self._settings = settings
+        self._known_vocab_size = vocab_size
+        self._learn(Abilities(frozenset(), vocab_size))
+        self._is_learnt = False
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.channel = channel or open_channel(settings)
 
@@ -82,6 +94,7 @@ class TritonBackend:
     async def is_ready(self) -> bool:
         is_ready = await self._ask_ready()
         if not is_ready:
+            self._is_learnt = False  # what comes back may be another model
             self.calls.fail_waiting()
         return is_ready
 
@@ -106,7 +119,26 @@ class TritonBackend:
         if not await self._ask(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
             return False
         asked = service_pb2.ModelReadyRequest(name=self.model)
-        return await self._ask(MODEL_READY, asked, model) and bool(model.ready)
+        if not await self._ask(MODEL_READY, asked, model) or not model.ready:
+            return False
+        if not self._is_learnt:
+            await self._read_config()
+        return True
+
+    async def _read_config(self) -> None:
+        """A server may refuse to tell: its model then does what every one does, and is asked again."""
+        answer = service_pb2.ModelConfigResponse()
+        try:
+            self._is_learnt = await self._ask(MODEL_CONFIG, service_pb2.ModelConfigRequest(name=self.model), answer)
+        except RpcError as exc:
+            logger.debug("%s does not tell its model's configuration: %s", self.name, exc)
+            return
+        if self._is_learnt:
+            self._learn(read_abilities(answer.config, self._known_vocab_size))
+
+    def _learn(self, abilities: Abilities) -> None:
+        self.capabilities = corrected(abilities.needs, self._settings.capabilities)
+        self.vocab_size = abilities.vocab_size
 
     async def _ask(self, path: str, request: Any, response: Any) -> bool:  # Any: untyped protobuf messages
         """Fill in `response`; False if it cannot be read. Raises RpcError."""

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import End
-from gateway.core import FinishReason, GenerateRequest, SamplingParams
+from gateway.backends.needs import unusable_guide
+from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -37,15 +38,21 @@ PAD_OFFSET = -1
 UINT64_MASK = (1 << 64) - 1
 ID = struct.Struct("<i")
 ID_BYTES = ID.size
+BIAS = struct.Struct("<f")
+# For JSON the engine's own guide type lets an array through as well; OpenAI and vLLM mean an object.
+OBJECT = Guide(GuideKind.JSON_SCHEMA, '{"type": "object"}')
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 
 
-def encode(request: GenerateRequest, model: str, call_id: str) -> InferRequest:
-    """The ModelInferRequest. `call_id` must be unique in flight: the TensorRT-LLM backend keys its requests by it."""
+def encode(request: GenerateRequest, model: str, call_id: str, vocab_size: int = 0) -> InferRequest:
+    """The ModelInferRequest. `call_id` must be unique in flight: the TensorRT-LLM backend keys its requests by it.
+
+    `vocab_size`: how many logits the model has, for requests with a bias.
+    """
     message = service_pb2.ModelInferRequest(model_name=model, id=call_id)
     # Without it a stream that ends in an empty final response would end without a word.
     message.parameters["triton_enable_empty_final_response"].bool_param = True
-    for name, datatype, shape, content in _tensors(request):
+    for name, datatype, shape, content in _tensors(request, vocab_size):
         message.inputs.add(name=name, datatype=datatype, shape=shape)
         message.raw_input_contents.append(content)
     for name in OUTPUTS:
@@ -53,7 +60,7 @@ def encode(request: GenerateRequest, model: str, call_id: str) -> InferRequest:
     return message
 
 
-def _tensors(request: GenerateRequest) -> Iterator[Tensor]:
+def _tensors(request: GenerateRequest, vocab_size: int) -> Iterator[Tensor]:
     prompt, params = request.prompt, request.params
     yield "input_ids", "INT32", (1, len(prompt)), struct.pack(f"<{len(prompt)}i", *prompt.token_ids)
     yield _int32("input_lengths", len(prompt))
@@ -61,6 +68,10 @@ def _tensors(request: GenerateRequest) -> Iterator[Tensor]:
     yield "streaming", "BOOL", (1, 1), b"\1"
     yield from _sampling(params)
     yield from _penalties(params)
+    if params.logit_bias:
+        yield "embedding_bias", "FP32", (1, vocab_size), _dense_bias(params.logit_bias, vocab_size)
+    if params.guide is not None:
+        yield from _guide(OBJECT if params.guide.kind is GuideKind.JSON else params.guide)
     if (end_id := _end_id(request)) is not None:  # left out, the model's end token is ignored
         yield _int32("end_id", end_id)
     if min_tokens := params.binding_min_tokens:
@@ -91,6 +102,25 @@ def _penalties(params: SamplingParams) -> Iterator[Tensor]:
         yield _float32("presence_penalty", params.presence_penalty)
     if params.frequency_penalty:
         yield _float32("frequency_penalty", params.frequency_penalty)
+
+
+def _dense_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> bytes:
+    """A bias for every logit: TensorRT-LLM refuses one of any other length. Ids beyond have no logit to be added to."""
+    dense = bytearray(BIAS.size * vocab_size)
+    for token_id, bias in biases:
+        if token_id < vocab_size:
+            BIAS.pack_into(dense, BIAS.size * token_id, bias)
+    return bytes(dense)
+
+
+def _guide(guide: Guide) -> Iterator[Tensor]:
+    yield _text("guided_decoding_guide_type", guide.kind)
+    yield _text("guided_decoding_guide", guide.text)
+
+
+def _text(name: str, value: str) -> Tensor:
+    content = value.encode()
+    return name, "BYTES", (1, 1), struct.pack("<I", len(content)) + content
 
 
 def _int32(name: str, value: int) -> Tensor:
@@ -135,6 +165,7 @@ class Answer:
 
     def __init__(self, peer: str, request: GenerateRequest) -> None:
         self._peer = peer
+        self._if_refused = None if request.params.guide is None else unusable_guide(request)
         self._max_tokens = request.params.max_tokens
         self._min_tokens = request.params.binding_min_tokens
         self.is_cut = False
@@ -190,7 +221,7 @@ class Answer:
     def feed(self, response: StreamResponse) -> tuple[Sequence[int], End | None]:
         """The response's new ids, and how generation ended if it did."""
         if response.error_message:
-            return (), inband_error(self._peer, response.error_message)
+            return (), inband_error(self._peer, response.error_message, self._if_refused)
         try:
             token_ids = _new_ids(response.infer_response)
         except (ValueError, LookupError, struct.error):
@@ -285,11 +316,20 @@ INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
 )
 
 
-def inband_error(peer: str, text: str) -> GatewayError:
-    """What an error_message means; the text itself goes to the debug log only."""
+# Of a request with a guide: how TensorRT-LLM, its grammar libraries and the reference engine say that it is to blame.
+GUIDE_WORDS = ("grammar", "ebnf", "schema", "regex", "json")
+
+
+def inband_error(peer: str, text: str, if_refused: GatewayError | None = None) -> GatewayError:
+    """What an error_message means; the text itself goes to the debug log only.
+
+    `if_refused`: why the request itself may have been refused, where it holds what only an engine can judge.
+    """
     logger.debug("%s reported: %s", peer, text[:2000])
     lowered = text.lower()
     for parts, error, message in INBAND_ERRORS:
         if any(part in lowered for part in parts):
             return error(message.format(peer=peer))
+    if if_refused is not None and any(word in lowered for word in GUIDE_WORDS):
+        return if_refused
     return BackendError(f"{peer} failed")

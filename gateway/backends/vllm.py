@@ -11,8 +11,10 @@ from gateway.backends.calls import LiveCall, LiveCalls
 from gateway.backends.http1 import Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
-from gateway.backends.vllm_json import COMPLETIONS, GENERATE, Answer, encode, refusal
-from gateway.core import Call, GenerateRequest, Sink
+from gateway.backends.needs import corrected, unusable_guide
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSED, Answer, encode, refusal
+from gateway.backends.vllm_scores import ScoredAnswer
+from gateway.core import Call, GenerateRequest, Need, Sink
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.settings import VLLMSettings
 
@@ -21,14 +23,18 @@ MAX_REFUSAL_BYTES = 64 * 1024
 
 # Without --enable-scale-out vLLM answers 403 on /inference/v1/generate; releases that do not have it, 404 or 405.
 ROUTE_IS_OFF = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
-ROUTE_IS_ON = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}  # what an empty request gets from it
+ROUTE_IS_ON = REFUSED  # what an empty request gets from it
+
+# What every release on the token lane can do as it is started by default; `priority` needs --scheduling-policy.
+CAPABILITIES = frozenset({Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE})
 
 
 class VLLMCall(LiveCall[bytes]):
     """One answer from vLLM, on the route its backend prefers; falls back to the other when that one is off."""
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params.max_tokens, Answer(backend.name))
+        self._if_refused = None if request.params.guide is None else unusable_guide(request)
+        super().__init__(backend.calls, sink, request.params.max_tokens, self._reader(backend.name, request))
         self._backend = backend
         self._request = request
         self._id = (
@@ -38,7 +44,7 @@ class VLLMCall(LiveCall[bytes]):
         self._is_answered = False  # by the engine, and not refused
         self._refusal = b""
         self._exchange: Exchange | None = None
-        self._begin(backend.route or GENERATE)
+        self._begin(self._choose_route())
 
     def hang_up(self) -> None:
         if self._exchange is not None:
@@ -66,12 +72,18 @@ class VLLMCall(LiveCall[bytes]):
             self._begin(COMPLETIONS)
             return
         else:
-            self.fail(refusal(self._backend.name, status, self._refusal))
+            self.fail(refusal(self._backend.name, status, self._refusal, self._if_refused))
         self.release()
 
     def lost(self, error: GatewayError) -> None:
         self.fail(error)
         self.release()
+
+    def _reader(self, peer: str, request: GenerateRequest) -> Answer:
+        return Answer(peer, self._if_refused)
+
+    def _choose_route(self) -> str:
+        return self._backend.route or GENERATE
 
     def _refused(self, data: bytes) -> None:
         if len(self._refusal) < MAX_REFUSAL_BYTES:
@@ -84,11 +96,34 @@ class VLLMCall(LiveCall[bytes]):
         self._exchange = self._backend.client.send(message, self)
 
 
+class ScoredCall(VLLMCall):
+    """One whose sink hears log-probabilities too.
+
+    By /v1/completions, whatever the backend prefers: the other route streams none of the prompt's, leaves the last of
+    the most probable out where the token taken is not among them, and has told them in two forms in a year.
+    """
+
+    _answer: ScoredAnswer
+
+    def take(self, data: bytes) -> None:
+        for entries in self._answer.scores(data):
+            if not self.is_over:  # a sink may cancel at any word
+                self._sink.scores(entries)
+        super().take(data)
+
+    def _reader(self, peer: str, request: GenerateRequest) -> ScoredAnswer:
+        return ScoredAnswer(peer, request, self._if_refused)
+
+    def _choose_route(self) -> str:
+        return COMPLETIONS
+
+
 class VLLMBackend:
     """One vLLM server."""
 
     def __init__(self, settings: VLLMSettings) -> None:
         self.name = settings.name
+        self.capabilities = corrected(CAPABILITIES, settings.capabilities)
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
         self.route: str | None = None  # not known yet, or no longer
@@ -97,7 +132,9 @@ class VLLMBackend:
         return f"<VLLMBackend {self.name} route={self.route} {self.calls!r} {self.client!r}>"
 
     def start(self, request: GenerateRequest, sink: Sink) -> Call:
-        return VLLMCall(self, request, sink)
+        params = request.params
+        is_scored = params.logprobs is not None or params.prompt_logprobs is not None
+        return (ScoredCall if is_scored else VLLMCall)(self, request, sink)
 
     async def is_ready(self) -> bool:
         try:

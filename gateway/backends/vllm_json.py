@@ -7,13 +7,14 @@ vLLM's SamplingParams and of the two routes' own request models.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import orjson
 
 from gateway.backends.calls import End
 from gateway.backends.sse import EventStream
-from gateway.core import FinishReason, GenerateRequest
+from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -30,15 +31,21 @@ COMPLETIONS = "/v1/completions"
 
 SMALLEST_TOP_P = 1e-6  # vLLM refuses 0, which OpenAI allows; this also leaves the most probable token only
 
+TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a seed is a seed on every engine
+
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 MOST_DIGITS = 10  # an id has 32 bits
 
+GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKind.GRAMMAR: "grammar"}
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
 def encode(route: str, request: GenerateRequest, call_id: str) -> bytes:
-    """The body for `route`; `call_id` shows up in vLLM's own logs."""
-    return orjson.dumps((_generate if route == GENERATE else _completions)(request, call_id))
+    """The body for `route`; `call_id` shows up in vLLM's own logs. Only one route is asked for log-probabilities."""
+    body = (_generate if route == GENERATE else _completions)(request, call_id)
+    if request.params.priority:
+        body["priority"] = request.params.priority
+    return orjson.dumps(body)
 
 
 def _generate(request: GenerateRequest, call_id: str) -> dict[str, object]:
@@ -55,6 +62,7 @@ def _completions(request: GenerateRequest, call_id: str) -> dict[str, object]:
         "request_id": call_id,
         "prompt": request.prompt.token_ids,
         **_sampling(request),
+        **_scores(request.params),
         "return_token_ids": True,
         "stream": True,
     }
@@ -69,7 +77,7 @@ def _sampling(request: GenerateRequest) -> dict[str, object]:
         "temperature": params.temperature,
         "top_p": max(params.top_p, SMALLEST_TOP_P),
         "top_k": params.top_k,
-        "min_p": 0.0,
+        "min_p": params.min_p,
         "repetition_penalty": params.repetition_penalty,
         "presence_penalty": params.presence_penalty,
         "frequency_penalty": params.frequency_penalty,
@@ -77,8 +85,29 @@ def _sampling(request: GenerateRequest) -> dict[str, object]:
         "stop_token_ids": _stop_token_ids(request),
     }
     if params.seed is not None:
-        sampling["seed"] = params.seed
+        sampling["seed"] = NEIGHBOUR if params.seed == TAKEN_FOR_NO_SEED else params.seed
+    if params.logit_bias:
+        sampling["logit_bias"] = {str(token_id): bias for token_id, bias in params.logit_bias}
+    if params.guide is not None:
+        sampling["structured_outputs"] = _guide(params.guide)
     return sampling
+
+
+def _guide(guide: Guide) -> dict[str, object]:
+    if guide.kind is GuideKind.JSON:
+        return {"json_object": True}
+    return {GUIDE_FIELDS[guide.kind]: guide.text}
+
+
+def _scores(params: SamplingParams) -> dict[str, object]:
+    """A stream tells a prompt's log-probabilities by `echo` alone, with one count for both; vllm_scores cuts them."""
+    if params.logprobs is None and params.prompt_logprobs is None:
+        return {}
+    return {
+        "logprobs": max(params.logprobs or 0, params.prompt_logprobs or 0),
+        "return_tokens_as_token_ids": True,
+        "echo": params.prompt_logprobs is not None,
+    }
 
 
 def _stop_token_ids(request: GenerateRequest) -> list[int]:
@@ -91,15 +120,27 @@ class Answer:
     """One streamed answer: give it the body's bytes.
 
     From one event to the next usually nothing changes but the digits of the id. Once it is known where they stand, an
-    event that is equal in all else need not be parsed, which saves most of what reading costs.
+    event that is equal in all else need not be parsed, which saves most of what reading costs. `if_refused`: see
+    `refusal`.
     """
 
     is_cut = False
 
-    __slots__ = ("_after", "_before", "_events", "_id_at", "_id_end", "_is_between", "_moulds_left", "_peer")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_events",
+        "_id_at",
+        "_id_end",
+        "_if_refused",
+        "_is_between",
+        "_moulds_left",
+        "_peer",
+    )
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, if_refused: GatewayError | None = None) -> None:
         self._peer = peer
+        self._if_refused = if_refused
         self._events = EventStream()
         self._is_between = False  # a form is known, and an event's first byte is next
         self._before, self._after = b"", b""  # what stands before and after the digits, the event's frame included
@@ -143,7 +184,7 @@ class Answer:
             return BackendUnavailable(f"{self._peer} stopped before the answer was complete")
         chunk = orjson.loads(event)
         if "error" in chunk:
-            return refusal(self._peer, int(chunk["error"].get("code") or 500), event)
+            return refusal(self._peer, int(chunk["error"].get("code") or 500), event, self._if_refused)
         for choice in chunk["choices"]:
             new_ids = choice.get("token_ids")
             if new_ids:
@@ -211,10 +252,18 @@ REFUSALS = (
 )
 
 
-def refusal(peer: str, status: int, body: bytes) -> GatewayError:
-    """What an error answer, or an error event, means; its text goes to the debug log only."""
+REFUSED = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}
+
+
+def refusal(peer: str, status: int, body: bytes, if_refused: GatewayError | None = None) -> GatewayError:
+    """What an error answer, or an error event, means; its text goes to the debug log only.
+
+    `if_refused`: why the request itself may have been refused, where it holds what only an engine can judge.
+    """
     logger.debug("%s answered %d: %r", peer, status, body[:2000])
     for row in REFUSALS:
         if status in row.statuses and row.text in body:
             return row.error(row.message.format(peer=peer))
+    if if_refused is not None and status in REFUSED:
+        return if_refused
     return BackendProtocolError(f"{peer} refused the request ({status})")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core import FinishReason
+from gateway.core import FinishReason, Guide, GuideKind, Need
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -15,9 +15,10 @@ from gateway.errors import (
     BackendTimeout,
     BackendUnavailable,
     ContextLengthExceeded,
+    InvalidRequest,
 )
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST, Lane
-from tests.fakes.script import EndToken, Fault, Full, Hush, Pause, Say, Stall, StopWord
+from tests.fakes.script import EndToken, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
 from tests.fakes.sink import RecordingSink, settled
 
 
@@ -260,6 +261,17 @@ async def test_the_engines_own_errors_are_told_apart(
     lane.engine.play(Say((5,)), Fault(kind))
     assert type(await lane.ask().ended()) is later
     await lane.idle()
+
+
+@pytest.mark.parametrize("said", [(), (Say((5,)),)], ids=["at once", "late"])
+async def test_a_guide_that_the_engine_refuses_is_the_requests_fault(lane: Lane, said: tuple[Step, ...]) -> None:
+    lane.engine.play(*said, Fault("bad guide"))
+    guided = replace(REQUEST, needs={Need.GUIDE: "response_format"})
+    end = await lane.ask(guided, guide=Guide(GuideKind.REGEX, "[")).ended()
+    assert type(end) is InvalidRequest
+    assert end.param == "response_format"
+    assert "character class" not in end.message
+    assert isinstance(await lane.ask().ended(), BackendError)
 
 
 async def test_no_error_shows_the_client_an_engines_own_words(lane: Lane) -> None:

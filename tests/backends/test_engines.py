@@ -4,9 +4,11 @@ What a script can only claim is seen here: that the wire's forms are understood,
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
+import orjson
 import pytest
 
 from deploy.stacks import WEIGHTS
@@ -14,8 +16,8 @@ from gateway.backends.http1_client import Client
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS
-from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
-from gateway.errors import BackendUnavailable, ContextLengthExceeded
+from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
+from gateway.errors import BackendUnavailable, ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.sink import RecordingSink, settled
@@ -89,7 +91,11 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
 def open_engine(kind: str, urls: Mapping[str, Mapping[str, object]]) -> Engine:
     name = kind.partition(" ")[0]
     url = str(urls[name]["url"])
-    backend = TritonBackend(TritonSettings(name, url)) if name == "triton" else VLLMBackend(VLLMSettings(name, url))
+    backend = (
+        TritonBackend(TritonSettings(name, url), vocab_size=ModelLanguage.load(WEIGHTS).vocab_size)
+        if name == "triton"
+        else VLLMBackend(VLLMSettings(name, url))
+    )
     metrics_url = str(urls[name].get("metrics_url", url))
     return Engine(backend, Client(metrics_url, peer="metrics", connect_timeout_s=5), GAUGES[name])
 
@@ -185,6 +191,137 @@ async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, questio
     assert {tuple(sink.token_ids) for sink in sinks} == {tuple(alone.token_ids)}
     assert [sink.breaches for sink in sinks if sink.breaches] == []
     await settled(lambda: len(engine.backend.calls) == 0, repr(engine.backend))
+
+
+# What only some can do.
+
+SCORED = frozenset({Need.LOGPROBS, Need.PROMPT_LOGPROBS})
+
+
+async def test_what_each_engine_says_it_can_do(engine: Engine) -> None:
+    by_triton = {Need.LOGIT_BIAS, Need.GUIDE}
+    is_triton = isinstance(engine.backend, TritonBackend)
+    assert engine.backend.capabilities == (by_triton if is_triton else by_triton | SCORED | {Need.MIN_P})
+
+
+def skip_without(engine: Engine, need: Need) -> None:
+    if need not in engine.backend.capabilities:
+        pytest.skip(f"{engine.backend.name} cannot")
+
+
+async def test_a_bias_makes_a_token_and_bans_another(engine: Engine, question: GenerateRequest) -> None:
+    skip_without(engine, Need.LOGIT_BIAS)
+    whole = engine.ask(question)
+    await whole.ended()
+    first = whole.token_ids[0]
+    without = engine.ask(question, logit_bias=((first, -100.0),), max_tokens=8, ignore_eos=True)
+    assert await without.ended() is FinishReason.LENGTH
+    assert first not in without.token_ids
+    only = engine.ask(question, logit_bias=((300, 100.0), (299, -100.0)), max_tokens=5)
+    assert await only.ended() is FinishReason.LENGTH
+    assert only.token_ids == [300] * 5
+
+
+@pytest.mark.parametrize(
+    ("guide", "answers"),
+    [
+        (Guide(GuideKind.JSON_SCHEMA, '{"enum": ["blue", "green"]}'), r'"(blue|green)"'),
+        (Guide(GuideKind.REGEX, "[0-9]{3}-[ab]"), r"[0-9]{3}-[ab]"),
+        (Guide(GuideKind.GRAMMAR, 'root ::= "<" ("x" | "yy") ">"'), r"<(x|yy)>"),
+    ],
+    ids=["json_schema", "regex", "grammar"],
+)
+async def test_an_answer_is_held_to_its_guide(
+    engine: Engine, question: GenerateRequest, guide: Guide, answers: str
+) -> None:
+    skip_without(engine, Need.GUIDE)
+    language = ModelLanguage.load(WEIGHTS)
+    for temperature in (0.0, 1.0):
+        sink = engine.ask(question, guide=guide, temperature=temperature)
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.token_ids[-1] in question.eos_token_ids
+        assert re.fullmatch(answers, language.decode(sink.token_ids))
+
+
+async def test_any_json_object_is_one(engine: Engine, question: GenerateRequest) -> None:
+    skip_without(engine, Need.GUIDE)
+    sink = engine.ask(question, guide=Guide(GuideKind.JSON), max_tokens=200)
+    end = await sink.ended()
+    text = ModelLanguage.load(WEIGHTS).decode(sink.token_ids)
+    assert text.lstrip().startswith("{")
+    if end is FinishReason.STOP:
+        assert isinstance(orjson.loads(text), dict)
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [
+        Guide(GuideKind.JSON_SCHEMA, '{"type": "no such type"}'),
+        Guide(GuideKind.JSON_SCHEMA, "{"),
+        Guide(GuideKind.REGEX, "["),
+        Guide(GuideKind.GRAMMAR, "root ::= ("),
+    ],
+    ids=["no such type", "no json", "regex", "grammar"],
+)
+async def test_a_guide_that_is_none_is_the_requests_fault_and_harms_no_neighbour(
+    engine: Engine, question: GenerateRequest, guide: Guide
+) -> None:
+    skip_without(engine, Need.GUIDE)
+    neighbour = engine.ask(question)
+    sink = engine.ask(replace(question, needs={Need.GUIDE: "response_format"}), guide=guide)
+    end = await sink.ended()
+    assert type(end) is InvalidRequest
+    assert end.param == "response_format"
+    assert await neighbour.ended() is FinishReason.STOP
+
+
+async def test_log_probabilities_belong_to_their_tokens(engine: Engine, question: GenerateRequest) -> None:
+    skip_without(engine, Need.LOGPROBS)
+    plain = engine.ask(question)
+    await plain.ended()
+    for count in (0, 1, 5, 20):
+        sink = engine.ask(question, logprobs=count)
+        assert await sink.ended() is FinishReason.STOP
+        assert sink.token_ids == [entry.token_id for entry in sink.entries] == plain.token_ids
+        for entry in sink.entries:
+            assert entry.logprob is not None
+            assert entry.logprob <= 0
+            assert len(entry.top) == count
+            assert [logprob for _, logprob in entry.top] == sorted((top[1] for top in entry.top), reverse=True)
+            assert entry.top[:1] == ((entry.token_id, entry.logprob),)[:count]  # greedy
+
+
+async def test_an_unlikely_token_is_not_among_the_most_probable(engine: Engine, question: GenerateRequest) -> None:
+    skip_without(engine, Need.LOGPROBS)
+    sink = engine.ask(question, logprobs=3, logit_bias=((300, 100.0),), max_tokens=4)
+    assert await sink.ended() is FinishReason.LENGTH
+    for entry in sink.entries:
+        assert (entry.token_id, len(entry.top)) == (300, 3)  # of the model's own distribution, before the bias
+        assert 300 not in dict(entry.top)
+
+
+async def test_a_prompt_has_log_probabilities_but_for_its_first_token(
+    engine: Engine, question: GenerateRequest
+) -> None:
+    skip_without(engine, Need.PROMPT_LOGPROBS)
+    prompt = question.prompt.token_ids
+    both = engine.ask(question, prompt_logprobs=2, logprobs=1)
+    alone = engine.ask(question, prompt_logprobs=2)
+    assert await both.ended() is await alone.ended() is FinishReason.STOP
+    assert [entry.token_id for entry in both.entries] == [*prompt, *both.token_ids]
+    assert [entry.token_id for entry in alone.entries] == list(prompt)
+    assert (alone.entries[0].logprob, alone.entries[0].top) == (None, ())
+    assert all(entry.logprob is not None and len(entry.top) == 2 for entry in alone.entries[1:])
+    assert all(len(entry.top) == 1 for entry in both.entries[len(prompt) :])
+
+
+async def test_a_min_p_of_one_leaves_the_most_probable_only(engine: Engine, question: GenerateRequest) -> None:
+    skip_without(engine, Need.MIN_P)
+    greedy = engine.ask(question)
+    await greedy.ended()
+    sink = engine.ask(question, temperature=2.0, min_p=1.0)
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.token_ids == greedy.token_ids
 
 
 @pytest.mark.parametrize("stack", ["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])

@@ -19,7 +19,7 @@ from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
 from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, word_list
-from gateway.core import FinishReason, Prompt
+from gateway.core import FinishReason, Guide, GuideKind, Prompt
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -28,6 +28,7 @@ from gateway.errors import (
     BackendUnavailable,
     ContextLengthExceeded,
     GatewayError,
+    InvalidRequest,
 )
 from gateway.settings import TritonSettings
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
@@ -132,6 +133,36 @@ def test_ignoring_the_end_sends_no_end_id_and_no_end_as_stop_word() -> None:
 def test_stop_ids_are_one_token_words_each_once_and_never_the_end_id() -> None:
     sent = tensors(stop_token_ids=(77, END_ID, OTHER_END_ID, 78))
     assert sent["stop_words_list"] == ((1, 2, 3), [OTHER_END_ID, 77, 78, 1, 2, 3])
+
+
+def test_a_bias_is_a_number_for_every_logit() -> None:
+    asked = replace(REQUEST, params=replace(REQUEST.params, logit_bias=((0, 1.5), (3, -100.0), (5, 9.0), (4, 2.5))))
+    sent = decode_inputs(encode(asked, "tensorrt_llm", "call-1", vocab_size=5))
+    assert sent["embedding_bias"] == ((1, 5), [1.5, 0.0, 0.0, -100.0, 2.5])  # id 5 has no logit
+    assert "embedding_bias" not in tensors()
+
+
+@pytest.mark.parametrize(
+    ("guide", "sent_kind", "sent_text"),
+    [
+        (Guide(GuideKind.JSON_SCHEMA, '{"const": "é"}'), "json_schema", '{"const": "é"}'),
+        (Guide(GuideKind.REGEX, "a+"), "regex", "a+"),
+        (Guide(GuideKind.GRAMMAR, 'root ::= "a"'), "ebnf_grammar", 'root ::= "a"'),
+        (Guide(GuideKind.JSON), "json_schema", '{"type": "object"}'),  # as on vLLM; the engine's own takes arrays too
+    ],
+    ids=["json_schema", "regex", "grammar", "json"],
+)
+def test_a_guide_is_two_texts(guide: Guide, sent_kind: str, sent_text: str) -> None:
+    sent = tensors(guide=guide)
+    assert sent["guided_decoding_guide_type"] == ((1, 1), [sent_kind])
+    assert sent["guided_decoding_guide"] == ((1, 1), [sent_text])
+    assert not {"guided_decoding_guide_type", "guided_decoding_guide"} & tensors().keys()
+
+
+def test_log_probabilities_are_never_asked_for() -> None:
+    """Asked for and then cancelled, they crash TensorRT-LLM."""
+    assert "return_log_probs" not in tensors(logprobs=5, prompt_logprobs=5)
+    assert [output.name for output in message(logprobs=5).outputs] == ["output_ids", "sequence_length"]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +284,26 @@ def test_inband_errors_end_the_answer_by_their_text(text: str, error: type[Gatew
     assert type(found) is error
     assert text not in found.message
     assert type(read(ids(5), error_response("1", text))[1]) is error
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Grammar error: unterminated character class", InvalidRequest),
+        ("Executor failed process requestId 7 due to the following error: EBNF parser error at line 1", InvalidRequest),
+        ("Guided decoding is not enabled", BackendError),
+        ("Encountered an error in forwardAsync function: CUDA runtime error", BackendError),
+        ("Prompt length (9000) exceeds maximum input length (8192). Set log level", ContextLengthExceeded),
+    ],
+)
+def test_an_error_may_be_what_only_an_engine_can_judge(text: str, error: type[GatewayError]) -> None:
+    blame = InvalidRequest("the guide", param="response_format")
+    found = inband_error("triton", text, blame)
+    assert type(found) is error
+    assert (found is blame) is (error is InvalidRequest)
+    guided = {"guide": Guide(GuideKind.REGEX, "[")}
+    assert type(read(error_response("1", text), **guided)[1]) is error
+    assert not isinstance(inband_error("triton", "Grammar error"), InvalidRequest)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from gateway.backends.calls import End
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, MAX_MOULDS, Answer, encode, refusal
-from gateway.core import FinishReason, SamplingParams
+from gateway.core import FinishReason, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -19,6 +19,7 @@ from gateway.errors import (
     BackendUnavailable,
     ContextLengthExceeded,
     GatewayError,
+    InvalidRequest,
 )
 from gateway.settings import VLLMSettings
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
@@ -106,6 +107,62 @@ def test_stop_ids_hold_every_end_id_once_and_none_when_the_end_is_ignored() -> N
 
 def test_a_top_p_of_zero_becomes_one_that_vllm_accepts() -> None:
     assert 0 < sampling(top_p=0.0)["top_p"] <= 1e-6
+
+
+def test_a_seed_that_vllm_takes_for_none_is_still_a_seed() -> None:
+    assert sampling(seed=-1)["seed"] == 2**63 - 1
+    assert sampling(seed=-2)["seed"] == -2
+
+
+@pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
+def test_what_was_not_asked_for_is_not_sent(route: str) -> None:
+    sent = body(route) | body(route).get("sampling_params", {})
+    unasked = {"logit_bias", "structured_outputs", "priority", "logprobs", "echo", "return_tokens_as_token_ids", "seed"}
+    assert not unasked & sent.keys()
+    assert sent["min_p"] == 0
+
+
+@pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
+def test_min_p_bias_and_priority_are_sent_on_either_route(route: str) -> None:
+    sent = body(route, min_p=0.25, logit_bias=((5, -100.0), (70000, 1.5)), priority=-3)
+    assert sent["priority"] == -3  # beside the sampling parameters, on either
+    sent |= sent.get("sampling_params", {})
+    assert (sent["min_p"], sent["logit_bias"]) == (0.25, {"5": -100.0, "70000": 1.5})
+
+
+@pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
+@pytest.mark.parametrize(
+    ("guide", "expected"),
+    [
+        (Guide(GuideKind.JSON), {"json_object": True}),
+        (Guide(GuideKind.JSON_SCHEMA, '{"type": "array"}'), {"json": '{"type": "array"}'}),
+        (Guide(GuideKind.REGEX, "a+"), {"regex": "a+"}),
+        (Guide(GuideKind.GRAMMAR, 'root ::= "a"'), {"grammar": 'root ::= "a"'}),
+    ],
+    ids=[kind.value for kind in GuideKind],
+)
+def test_a_guide_goes_under_its_kind(route: str, guide: Guide, expected: dict[str, object]) -> None:
+    sent = body(route, guide=guide)
+    assert (sent | sent.get("sampling_params", {}))["structured_outputs"] == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"logprobs": 0}, {"logprobs": 0, "echo": False}),
+        ({"logprobs": 5}, {"logprobs": 5, "echo": False}),
+        ({"prompt_logprobs": 0}, {"logprobs": 0, "echo": True}),
+        ({"prompt_logprobs": 3, "logprobs": 1}, {"logprobs": 3, "echo": True}),
+        ({"prompt_logprobs": 1, "logprobs": 3}, {"logprobs": 3, "echo": True}),
+    ],
+)
+def test_log_probabilities_are_asked_for_by_ids_with_one_count(
+    counts: dict[str, int], expected: dict[str, object]
+) -> None:
+    sent = body(COMPLETIONS, **counts)
+    assert {key: sent[key] for key in ("logprobs", "echo")} == expected
+    assert sent["return_tokens_as_token_ids"] is True
+    assert sent["return_token_ids"] is True
 
 
 # Answers.
@@ -272,6 +329,26 @@ def test_refusals(status: int, message: str, error: type[GatewayError]) -> None:
     refused = refusal("vllm", status, message.encode())
     assert type(refused) is error
     assert not message or message not in refused.message
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error"),
+    [
+        (400, "Grammar error: unterminated character class", InvalidRequest),
+        (422, "anything", InvalidRequest),
+        (400, "This model's maximum context length is 2048 tokens. However, your prompt", ContextLengthExceeded),
+        (404, "The model `x` does not exist.", BackendUnavailable),
+        (500, "oops", BackendError),
+    ],
+)
+def test_a_refusal_may_be_what_only_an_engine_can_judge(status: int, message: str, error: type[GatewayError]) -> None:
+    blame = InvalidRequest("the guide", param="response_format")
+    for refused in (
+        refusal("vllm", status, message.encode(), blame),
+        Answer("vllm", blame).read(error_event(status, message))[1],
+    ):
+        assert type(refused) is error
+        assert (refused is blame) is (error is InvalidRequest)
 
 
 # Routes, on a socket.

@@ -23,7 +23,7 @@ import tritonclient.grpc.aio as triton_aio
 import uvloop
 
 from gateway.backends.triton import TritonBackend
-from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.settings import TritonSettings
 from tests.engines.wires.servers import free_ports, serving
@@ -55,6 +55,9 @@ class CountingSink:
 
     def tokens(self, token_ids: Sequence[int]) -> None:
         self.count += len(token_ids)
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        pass
 
     def finish(self, reason: FinishReason) -> None:
         self.ended.set_result(self.count)

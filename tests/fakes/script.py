@@ -46,7 +46,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Fault:
-    """An engine's own error; `kind` is one of "busy", "too long", "broken"."""
+    """An engine's own error; `kind` is one of "busy", "too long", "bad guide", "broken"."""
 
     kind: str
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.fakes.script import (
 FAULTS = {
     "busy": "[request id: 1] Exceeds maximum queue size",
     "too long": "Prompt length (3000) exceeds maximum input length (2048). Set log level to info and check",
+    "bad guide": "Grammar error: unterminated character class",
     "broken": "Encountered an error in forwardAsync function: [TensorRT-LLM][ERROR] CUDA runtime error",
 }
 
@@ -39,10 +40,33 @@ def decode_inputs(request: Message) -> dict[str, tuple[tuple[int, ...], list[Any
     """Every tensor by name: its shape, and its values in one row. Any: as the datatype says."""
     tensors = {}
     for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
+        if tensor.datatype == "BYTES":
+            tensors[tensor.name] = (tuple(tensor.shape), decode_texts(raw))
+            continue
         code = FORMATS[tensor.datatype]
         values = struct.unpack(f"<{len(raw) // struct.calcsize('<' + code)}{code}", raw)
         tensors[tensor.name] = (tuple(tensor.shape), list(values))
     return tensors
+
+
+def decode_texts(raw: bytes) -> list[Any]:
+    """Each text has its length before it."""
+    texts = []
+    while raw:
+        end = 4 + int.from_bytes(raw[:4], "little")
+        texts.append(raw[4:end].decode())
+        raw = raw[end:]
+    return texts
+
+
+def model_config(inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str]) -> Message:
+    """What ModelConfig tells of a model with these inputs, by name with their dims, and these parameters."""
+    response = service_pb2.ModelConfigResponse()
+    for name, dims in inputs.items():
+        response.config.input.add(name=name, dims=dims)
+    for name, value in parameters.items():
+        response.config.parameters[name].string_value = value
+    return response
 
 
 def tokens_response(request_id: str, token_ids: Sequence[int], *, is_final: bool) -> Message:
@@ -65,7 +89,7 @@ def error_response(request_id: str, text: str) -> Message:
 
 
 class FakeTriton(FakeEngine):
-    """`options`: the gRPC server's. With `credentials` it speaks TLS."""
+    """`options`: the gRPC server's. With `credentials` it speaks TLS. `config`: what it tells of its model, if so."""
 
     def __init__(
         self, options: Sequence[tuple[str, int]] = (), credentials: grpc.ServerCredentials | None = None
@@ -75,6 +99,8 @@ class FakeTriton(FakeEngine):
         self._credentials = credentials
         self.is_server_ready = True
         self.is_model_ready = True
+        self.config: Message | None = model_config({"input_ids": [-1]}, {})
+        self.configs_told = 0
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["FakeTriton"]:
@@ -100,6 +126,12 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
 
     async def ModelReady(self, request: Message, context: object) -> Message:  # noqa: N802 - the service's own name
         return service_pb2.ModelReadyResponse(ready=self._engine.is_model_ready and request.name == "tensorrt_llm")
+
+    async def ModelConfig(self, request: Message, context: Any) -> Message:  # noqa: N802 - the service's own name
+        if self._engine.config is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "This protocol is restricted, expecting header x")
+        self._engine.configs_told += 1
+        return self._engine.config
 
     async def ModelStreamInfer(  # noqa: N802 - the service's own name
         self, requests: AsyncIterator[Message], context: object

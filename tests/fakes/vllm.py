@@ -28,8 +28,31 @@ COMPLETIONS = "/v1/completions"
 FAULTS = {
     "busy": (503, "Service Unavailable", "The server is overloaded, try again later"),
     "too long": (400, "BadRequestError", "This model's maximum context length is 2048 tokens. However, your prompt"),
+    "bad guide": (400, "BadRequestError", "Grammar error: unterminated character class"),
     "broken": (500, "InternalServerError", "Internal server error"),
 }
+
+
+SCORES = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+
+
+def made_up_score(token_id: int, count: int) -> tuple[float, dict[str, float]]:
+    """A token's log-probability and `count` others', the second more probable; the token itself stands first."""
+    own = -0.5 - token_id % 7
+    others = {f"token_id:{token_id + n}": own + 0.25 * (2 if n == 2 else -n) for n in range(1, count + 1)}
+    return own, {f"token_id:{token_id}": own} | others
+
+
+def scored(token_ids: Sequence[int], count: int, unscored: int = 0) -> dict[str, Any]:
+    """A choice's `logprobs` as /v1/completions tells them; the first `unscored` tokens have none."""
+    told: dict[str, Any] = {name: [] for name in SCORES}
+    for place, token_id in enumerate(token_ids):
+        own, top = made_up_score(token_id, count)
+        told["tokens"].append(f"token_id:{token_id}")
+        told["token_logprobs"].append(own if place >= unscored else None)
+        told["top_logprobs"].append(top if place >= unscored else None)
+        told["text_offset"].append(place)
+    return told
 
 
 def error_body(code: int, kind: str, message: str) -> bytes:
@@ -141,23 +164,30 @@ class _Connection(asyncio.Protocol):
 
     async def _events(self, asked: Asked, steps: Sequence[Step]) -> AsyncIterator[bytes]:
         end_ids = () if asked.end_id is None else (asked.end_id,)
+        echo = asked.prompt if asked.raw.get("echo") else ()
         for step, following in zip(steps, (*steps[1:], None), strict=True):
             match step:
                 case Pause() | Stall():
                     await step.wait()
                 case Say(token_ids):  # what ends an answer comes with the last ids, never alone
                     reason = {Full: "length", StopWord: "stop"}.get(type(following))
-                    yield self._event(token_ids, reason)
+                    yield self._event(asked, token_ids, reason, echo)
+                    echo = ()
                 case EndToken():
-                    yield self._event(end_ids, "stop")
+                    yield self._event(asked, end_ids, "stop", echo)
                 case Fault(kind):
                     yield error_body(*FAULTS[kind])
                 case Hush():
                     return
         yield b"[DONE]"
 
-    def _event(self, token_ids: Sequence[int], finish_reason: str | None) -> bytes:
+    def _event(
+        self, asked: Asked, token_ids: Sequence[int], finish_reason: str | None, echo: Sequence[int] = ()
+    ) -> bytes:
         choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
+        if (count := asked.raw.get("logprobs")) is not None:
+            assert isinstance(count, int)
+            choice["logprobs"] = scored((*echo, *token_ids), count, unscored=min(len(echo), 1))
         if self._engine.returns_ids:
             choice["token_ids"] = token_ids
         else:

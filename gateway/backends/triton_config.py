@@ -1,0 +1,43 @@
+"""What a Triton model can do, by the configuration that its server tells.
+
+In: a ModelConfig message. Out: needs and the length of a bias. Knows no connection.
+"""
+
+from collections.abc import Container, Iterator
+from typing import Any, NamedTuple
+
+from gateway.core import Need
+
+BIAS, GUIDE = "embedding_bias", "guided_decoding_guide"
+GUIDE_BACKEND = "guided_decoding_backend"
+PLACEHOLDER = "${"  # left as it is by a template that was not filled in; TensorRT-LLM takes the parameter for unset
+
+
+class Abilities(NamedTuple):
+    """`vocab_size`: of a bias, 0 where none can be sent."""
+
+    needs: frozenset[Need]
+    vocab_size: int
+
+
+def read_abilities(config: Any, vocab_size: int) -> Abilities:  # Any: an untyped protobuf message
+    """`vocab_size`: what is known of it from elsewhere; the config of a TensorRT-LLM model leaves it open.
+
+    Log-probabilities are never among them: TensorRT-LLM tells only those of the tokens taken, and crashes when a
+    request that asks for them is cancelled (NVIDIA/TensorRT-LLM#10810).
+    """
+    dims = {tensor.name: tuple(tensor.dims) for tensor in config.input}
+    length = _bias_length(dims.get(BIAS, ()), vocab_size)
+    parameters = {name: parameter.string_value for name, parameter in config.parameters.items()}
+    return Abilities(frozenset(_needs(dims, length, parameters.get(GUIDE_BACKEND, ""))), length)
+
+
+def _bias_length(dims: tuple[int, ...], vocab_size: int) -> int:
+    return dims[0] if len(dims) == 1 and dims[0] > 0 else vocab_size
+
+
+def _needs(inputs: Container[str], bias_length: int, guide_backend: str) -> Iterator[Need]:
+    if BIAS in inputs and bias_length:
+        yield Need.LOGIT_BIAS
+    if GUIDE in inputs and guide_backend and not guide_backend.startswith(PLACEHOLDER):
+        yield Need.GUIDE

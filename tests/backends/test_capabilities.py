@@ -1,0 +1,149 @@
+"""What each backend says it can do: of its own, by its server's word, and as the operator corrects it."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from gateway.backends.needs import corrected
+from gateway.backends.relay import RelayServer
+from gateway.backends.triton import TritonBackend
+from gateway.backends.triton_config import Abilities, read_abilities
+from gateway.backends.vllm import VLLMBackend
+from gateway.core import Need
+from gateway.settings import RelaySettings, TritonSettings, VLLMSettings
+from tests.backends.conftest import REQUEST
+from tests.fakes.sink import RecordingSink
+from tests.fakes.triton import FakeTriton, model_config
+
+BIAS = {"embedding_bias": [-1]}
+GUIDE = {"guided_decoding_guide_type": [1], "guided_decoding_guide": [1]}
+XGRAMMAR = {"guided_decoding_backend": "xgrammar"}
+NOTHING: frozenset[Need] = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "needs"),
+    [
+        ({"input_ids": [-1]}, {}, set()),
+        (BIAS, {}, {Need.LOGIT_BIAS}),
+        (GUIDE, {}, set()),
+        (GUIDE, {"guided_decoding_backend": ""}, set()),
+        (GUIDE, {"guided_decoding_backend": "${guided_decoding_backend}"}, set()),
+        (GUIDE, XGRAMMAR, {Need.GUIDE}),
+        ({}, XGRAMMAR, set()),
+        (BIAS | GUIDE, XGRAMMAR, {Need.LOGIT_BIAS, Need.GUIDE}),
+        ({"return_log_probs": [1], "runtime_min_p": [1]}, XGRAMMAR, set()),
+    ],
+)
+def test_a_triton_model_can_do_what_its_configuration_declares(
+    inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str], needs: set[Need]
+) -> None:
+    assert read_abilities(model_config(inputs, parameters).config, 1000) == Abilities(frozenset(needs), 1000)
+
+
+@pytest.mark.parametrize(
+    ("dims", "known", "abilities"),
+    [
+        ([-1], 1000, Abilities(frozenset({Need.LOGIT_BIAS}), 1000)),
+        ([512], 1000, Abilities(frozenset({Need.LOGIT_BIAS}), 512)),
+        ([512], 0, Abilities(frozenset({Need.LOGIT_BIAS}), 512)),
+        ([-1], 0, Abilities(NOTHING, 0)),
+    ],
+)
+def test_a_bias_is_as_long_as_the_model_says_or_the_vocabulary(
+    dims: Sequence[int], known: int, abilities: Abilities
+) -> None:
+    assert read_abilities(model_config({"embedding_bias": dims}, {}).config, known) == abilities
+
+
+@pytest.mark.parametrize(
+    ("own", "capabilities", "expected"),
+    [
+        ({Need.GUIDE}, {}, {Need.GUIDE}),
+        ({Need.GUIDE}, {Need.GUIDE: False}, set()),
+        ({Need.GUIDE}, {Need.GUIDE: True, Need.PRIORITY: True}, {Need.GUIDE, Need.PRIORITY}),
+        (set(), {Need.GUIDE: False}, set()),
+    ],
+)
+def test_the_operator_knows_better(own: set[Need], capabilities: Mapping[Need, bool], expected: set[Need]) -> None:
+    assert corrected(frozenset(own), capabilities) == expected
+
+
+async def test_vllm_can_do_all_but_what_needs_a_flag() -> None:
+    url = "http://127.0.0.1:1"
+    vllm = VLLMBackend(VLLMSettings("vllm", url))
+    told = VLLMBackend(VLLMSettings("vllm", url, capabilities={Need.PRIORITY: True, Need.GUIDE: False}))
+    assert vllm.capabilities == frozenset(Need) - {Need.PRIORITY, Need.RELAY}
+    assert told.capabilities == vllm.capabilities - {Need.GUIDE} | {Need.PRIORITY}
+
+
+async def test_a_relay_takes_a_clients_own_body_and_nothing_else() -> None:
+    assert RelayServer(RelaySettings("r", "http://127.0.0.1:1")).capabilities == {Need.RELAY}
+
+
+# Over a socket.
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[FakeTriton]:
+    async with FakeTriton().serving() as engine:
+        engine.config = model_config(BIAS | GUIDE, XGRAMMAR)
+        yield engine
+
+
+def open_backend(engine: FakeTriton, capabilities: Mapping[Need, bool] | None = None) -> TritonBackend:
+    settings = TritonSettings("triton", f"grpc://127.0.0.1:{engine.port}", capabilities=capabilities or {})
+    return TritonBackend(settings, vocab_size=8)
+
+
+async def test_triton_is_asked_once_it_is_ready_and_again_when_it_was_away(engine: FakeTriton) -> None:
+    backend = open_backend(engine)
+    engine.is_model_ready = False
+    assert not await backend.is_ready()
+    assert (backend.capabilities, engine.configs_told) == (NOTHING, 0)
+    engine.is_model_ready = True
+    assert await backend.is_ready()
+    assert await backend.is_ready()
+    assert (backend.capabilities, engine.configs_told) == (frozenset({Need.LOGIT_BIAS, Need.GUIDE}), 1)
+    engine.is_model_ready = False
+    engine.config = model_config({}, {})
+    assert not await backend.is_ready()
+    assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}  # nobody is told "never" of what is only away
+    engine.is_model_ready = True
+    assert await backend.is_ready()
+    assert (backend.capabilities, engine.configs_told) == (NOTHING, 2)
+    await backend.aclose()
+
+
+async def test_a_server_that_does_not_tell_is_ready_all_the_same_and_asked_again(engine: FakeTriton) -> None:
+    backend = open_backend(engine)
+    config, engine.config = engine.config, None
+    assert await backend.is_ready()
+    assert backend.capabilities == NOTHING
+    engine.config = config
+    assert await backend.is_ready()
+    assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}
+    await backend.aclose()
+
+
+async def test_the_operators_word_goes_before_tritons(engine: FakeTriton) -> None:
+    backend = open_backend(engine, {Need.GUIDE: False})
+    assert await backend.is_ready()
+    assert backend.capabilities == {Need.LOGIT_BIAS}
+    granted = open_backend(engine, {Need.GUIDE: True})
+    assert granted.capabilities == {Need.GUIDE}
+    await backend.aclose()
+    await granted.aclose()
+
+
+async def test_a_bias_has_the_length_that_the_server_declared(engine: FakeTriton) -> None:
+    engine.config = model_config({"embedding_bias": [5]}, {})
+    backend = open_backend(engine)
+    assert await backend.is_ready()
+    sink = RecordingSink()
+    biased = replace(REQUEST, params=replace(REQUEST.params, logit_bias=((1, 2.0),)))
+    sink.call = backend.start(biased, sink)
+    await sink.ended()
+    assert engine.asked[0].raw["embedding_bias"] == ((1, 5), [0.0, 2.0, 0.0, 0.0, 0.0])
+    await backend.aclose()

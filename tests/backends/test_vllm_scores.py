@@ -1,0 +1,213 @@
+"""Log-probabilities from vLLM: what its events tell of which token, and when a sink hears it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.backends.calls import End
+from gateway.backends.vllm import VLLMBackend
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE
+from gateway.backends.vllm_scores import ScoredAnswer
+from gateway.core import FinishReason, GenerateRequest, TokenLogprob
+from gateway.errors import BackendProtocolError, BackendUnavailable
+from gateway.settings import VLLMSettings
+from tests.backends.conftest import END_ID, REQUEST
+from tests.fakes.script import EndToken, Fault, Say
+from tests.fakes.sink import RecordingSink, settled
+from tests.fakes.vllm import FakeVLLM, scored
+
+PROMPT = REQUEST.prompt.token_ids
+
+
+def asking(logprobs: int | None = None, prompt_logprobs: int | None = None) -> GenerateRequest:
+    return replace(REQUEST, params=replace(REQUEST.params, logprobs=logprobs, prompt_logprobs=prompt_logprobs))
+
+
+def event(token_ids: Sequence[int], logprobs: object, finish_reason: str | None = None) -> bytes:
+    choice = {"index": 0, "text": "x", "logprobs": logprobs, "finish_reason": finish_reason, "token_ids": token_ids}
+    return b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
+
+
+def told(*tokens: tuple[int, float | None, dict[int, float] | None]) -> dict[str, Any]:
+    """vLLM's own form, the token itself first among its alternatives."""
+    return {
+        "tokens": [f"token_id:{token_id}" for token_id, _, _ in tokens],
+        "token_logprobs": [logprob for _, logprob, _ in tokens],
+        "top_logprobs": [
+            None if top is None else {f"token_id:{token_id}": value for token_id, value in top.items()}
+            for _, _, top in tokens
+        ],
+        "text_offset": [0 for _ in tokens],
+    }
+
+
+def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], list[int], End | None]:
+    groups = answer.scores(data)
+    token_ids, end = answer.read(data)
+    return groups, list(token_ids), end
+
+
+@pytest.mark.parametrize(
+    ("count", "top"),
+    [
+        (0, ()),
+        (1, ((8, -0.5),)),
+        (2, ((8, -0.5), (9, -1.0))),
+        (3, ((8, -0.5), (9, -1.0), (5, -3.0))),  # asked for one more, it is there for being the one taken
+    ],
+)
+def test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake(
+    count: int, top: tuple[tuple[int, float], ...]
+) -> None:
+    answer = ScoredAnswer("vllm", asking(logprobs=count))
+    data = event([5], told((5, -3.0, {5: -3.0, 8: -0.5, 9: -1.0})))
+    assert read(answer, data) == ([[TokenLogprob(5, -3.0, top)]], [5], None)
+
+
+def test_a_prompt_comes_first_and_its_first_token_has_no_log_probability() -> None:
+    answer = ScoredAnswer("vllm", asking(logprobs=1, prompt_logprobs=0))
+    prompt = [(PROMPT[0], None, None), (PROMPT[1], -1.0, {PROMPT[1]: -1.0}), (PROMPT[2], -2.0, {PROMPT[2]: -2.0})]
+    first = event([5], told(*prompt, (5, -0.5, {5: -0.5})))
+    assert read(answer, first) == (
+        [
+            [TokenLogprob(PROMPT[0], None), TokenLogprob(PROMPT[1], -1.0), TokenLogprob(PROMPT[2], -2.0)],
+            [TokenLogprob(5, -0.5, ((5, -0.5),))],
+        ],
+        [5],
+        None,
+    )
+    later = event([6], told((6, -1.5, {6: -1.5})), "stop")
+    assert read(answer, later) == ([[TokenLogprob(6, -1.5, ((6, -1.5),))]], [6], FinishReason.STOP)
+
+
+def test_of_a_prompt_alone_the_answers_are_left_out() -> None:
+    answer = ScoredAnswer("vllm", replace(asking(prompt_logprobs=2), prompt=replace(REQUEST.prompt, token_ids=(7,))))
+    groups, token_ids, end = read(answer, event([5], told((7, None, None), (5, -0.5, {5: -0.5})), "length"))
+    assert (groups, token_ids, end) == ([[TokenLogprob(7, None)]], [5], FinishReason.LENGTH)
+
+
+def test_events_that_come_together_are_one_piece_of_news_however_they_are_cut() -> None:
+    wire = b"".join(
+        event(token_ids, scored(token_ids, 2), reason)
+        for token_ids, reason in (([5], None), ([6, 7], None), ([], None), ([8], "stop"))
+    )
+    for at in range(len(wire)):
+        answer = ScoredAnswer("vllm", asking(logprobs=2))
+        first, first_ids, _ = read(answer, wire[:at])
+        rest, rest_ids, end = read(answer, wire[at:])
+        assert (first_ids + rest_ids, end) == ([5, 6, 7, 8], FinishReason.STOP)
+        for groups, token_ids in ((first, first_ids), (rest, rest_ids)):
+            assert [entry.token_id for group in groups for entry in group] == token_ids
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        {},
+        told((5, -0.5, {5: -0.5}), (6, -0.5, {6: -0.5})),
+        {**told((5, -0.5, {5: -0.5})), "tokens": ["five"]},
+        {**told((5, -0.5, {5: -0.5})), "tokens": ["5"]},
+        {**told((5, -0.5, {5: -0.5})), "tokens": [5]},
+        {**told((5, -0.5, {5: -0.5})), "token_logprobs": []},
+    ],
+)
+def test_log_probabilities_that_cannot_be_read_are_a_protocol_error(logprobs: object) -> None:
+    answer = ScoredAnswer("vllm", asking(logprobs=0))
+    assert type(read(answer, event([5], logprobs))[2]) is BackendProtocolError
+
+
+def test_a_server_that_does_not_echo_is_a_protocol_error() -> None:
+    answer = ScoredAnswer("vllm", asking(prompt_logprobs=0))
+    assert type(read(answer, event([5], told((5, -0.5, {5: -0.5}))))[2]) is BackendProtocolError
+
+
+def test_an_end_without_a_reason_is_what_it_is_elsewhere() -> None:
+    assert type(read(ScoredAnswer("vllm", asking(logprobs=0)), b"data: [DONE]\n\n")[2]) is BackendUnavailable
+
+
+# On a socket.
+
+
+class Listener(RecordingSink):
+    """Writes down the words in their order. With `cancels` the first scores make it leave."""
+
+    def __init__(self, *, cancels: bool = False) -> None:
+        super().__init__()
+        self.words: list[tuple[str, list[int]]] = []
+        self._cancels = cancels
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        super().scores(entries)
+        self.words.append(("scores", [entry.token_id for entry in entries]))
+        if self._cancels:
+            self.cancel()
+
+    def tokens(self, token_ids: Sequence[int]) -> None:
+        super().tokens(token_ids)
+        self.words.append(("tokens", list(token_ids)))
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[FakeVLLM, VLLMBackend]]:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(FakeVLLM().serving())
+        backend = VLLMBackend(VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}"))
+        stack.push_async_callback(backend.aclose)
+        yield engine, backend
+
+
+def ask(backend: VLLMBackend, request: GenerateRequest, *, cancels: bool = False) -> Listener:
+    sink = Listener(cancels=cancels)
+    sink.call = backend.start(request, sink)
+    return sink
+
+
+async def test_scores_come_just_before_their_tokens_and_the_prompts_once_before_all(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    engine.play(Say((5, 6)), Say((7,)), EndToken())
+    sink = ask(backend, asking(logprobs=1, prompt_logprobs=1))
+    assert await sink.ended() is FinishReason.STOP
+    assert sink.breaches == []
+    heard = [word for word, _ in sink.words]
+    assert heard[:2] == ["scores", "scores"]
+    assert sink.words[0] == ("scores", list(PROMPT))
+    assert heard[1:] == ["scores", "tokens"] * (len(heard[1:]) // 2)
+    for (_, scored_ids), (_, token_ids) in zip(sink.words[1::2], sink.words[2::2], strict=True):
+        assert scored_ids == token_ids
+    assert sink.token_ids == [5, 6, 7, END_ID]
+
+
+async def test_log_probabilities_go_by_completions_whatever_the_backend_prefers(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    assert await backend.is_ready()
+    await ask(backend, asking(logprobs=0)).ended()
+    await ask(backend, asking(prompt_logprobs=0)).ended()
+    sink = ask(backend, REQUEST)
+    await sink.ended()
+    assert engine.paths[-3:] == [COMPLETIONS, COMPLETIONS, GENERATE]
+    assert sink.entries == []
+
+
+async def test_a_sink_may_cancel_from_inside_scores(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    engine.play(Say((5,)), Say((6,)), EndToken())
+    sink = ask(backend, asking(logprobs=0, prompt_logprobs=0), cancels=True)
+    await settled(lambda: bool(sink.entries), "scores heard")
+    await settled(lambda: len(backend.calls) == 0, repr(backend))
+    assert [word for word, _ in sink.words] == ["scores"]
+    assert sink.breaches == []
+
+
+async def test_an_error_before_the_first_token_is_the_same_as_elsewhere(served: tuple[FakeVLLM, VLLMBackend]) -> None:
+    engine, backend = served
+    engine.play(Fault("busy"))
+    assert isinstance(await ask(backend, asking(logprobs=0)).ended(), BackendUnavailable)
