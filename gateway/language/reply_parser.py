@@ -1,0 +1,80 @@
+"""make_parser: the parser of one answer, for what its request asked and its model writes.
+
+An answer's text comes in, in pieces of any size, parts go out. Nothing is shared between two answers.
+"""
+
+from functools import partial
+
+from gateway.language.parts import Part, PartWriter, ReplyParser
+from gateway.language.reasoning import read_reasoning
+from gateway.language.tool_calls import (
+    read_content,
+    read_hermes,
+    read_llama3_json,
+    read_mistral,
+    read_named,
+    read_required,
+)  # fmt: skip
+from gateway.language.tool_formats import ToolFormat, new_call_id
+from gateway.language.tool_guide import Forced
+from gateway.language.tool_text import Pieces, Reading
+
+_READERS = {
+    None: read_content,
+    ToolFormat.HERMES: read_hermes,
+    ToolFormat.LLAMA3_JSON: read_llama3_json,
+    ToolFormat.MISTRAL: read_mistral,
+}
+
+
+def make_parser(
+    tool_format: ToolFormat | None,
+    *,
+    forced: Forced | None = None,
+    reasoning: bool = False,
+    starts_in_reasoning: bool = False,
+) -> ReplyParser:
+    """`tool_format`: None where no tools are offered; then all that is no reasoning is content.
+
+    `forced`: the answer is guided to be a call, in a form that no longer depends on the model. Engines guide from the
+    first token on, so such an answer never starts in reasoning, whatever its prompt ends in.
+    """
+    text = Pieces()
+    writer = PartWriter(partial(new_call_id, tool_format))
+    rest = _READERS[tool_format](text, writer) if forced is None else _read_forced(text, writer, forced)
+    if reasoning:
+        rest = _join(read_reasoning(text, writer, is_open=starts_in_reasoning and forced is None), rest)
+    return _Parser(text, writer, rest)
+
+
+class _Parser:
+    __slots__ = ("_reading", "_text", "_writer")
+
+    def __init__(self, text: Pieces, writer: PartWriter, reading: Reading[None]) -> None:
+        self._text = text
+        self._writer = writer
+        self._reading = reading
+
+    def feed(self, text: str) -> list[Part]:
+        self._text.add(text)
+        next(self._reading, None)
+        return self._writer.take()
+
+    def flush(self) -> list[Part]:
+        self._text.is_over = True
+        next(self._reading, None)
+        self._writer.finish()
+        return self._writer.take()
+
+    @property
+    def has_called(self) -> bool:
+        return self._writer.calls > 0
+
+
+def _read_forced(text: Pieces, writer: PartWriter, forced: Forced) -> Reading[None]:
+    return read_required(text, writer) if forced.name is None else read_named(text, writer, forced.name)
+
+
+def _join(first: Reading[None], second: Reading[None]) -> Reading[None]:
+    yield from first
+    yield from second
