@@ -3,100 +3,138 @@
 Knows OpenAI's chat objects; not templates, tokens or HTTP.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.api.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, refusal, text_or_items
-from gateway.api.frames import CHAT, Dialect
+from gateway.api.dialects import CHAT, Dialect
+from gateway.api.fields import JsonObject, Labels, Only, Refused, WireModel, refusal
 from gateway.api.generation import Generation
-from gateway.core import Prompt
-from gateway.language import ModelLanguage
+from gateway.api.messages import Content, Messages, find_relayed_part
+from gateway.api.tools import Definitions, ToolChoice, ToolPlan, plan_tools
+from gateway.core import Guide, Prompt
+from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage, Rendering
 
-# More than any context holds. Each costs microseconds to check, on a thread that shares the interpreter with the loop.
-MOST_ITEMS = 32_768
-
-
-def _check_role(role: object) -> object:
-    if role in ("tool", "function"):  # a tuple: what a client sends may not be hashable
-        raise refusal(f"does not support {role!r} yet")
-    return role
-
-
-def _check_part_type(kind: object) -> object:
-    if kind in ("image_url", "input_audio", "file", "refusal"):
-        raise refusal(f"does not support {kind!r} yet, only 'text'")
-    return kind
-
-
-class TextPart(WireModel):
-    type: Annotated[Literal["text"], BeforeValidator(_check_part_type)]
-    text: str
+# What a template is given under these names the request says elsewhere, or may not say at all.
+TAKEN = frozenset({
+    "messages",
+    "conversation",
+    "tools",
+    "documents",
+    "chat_template",
+    "tokenize",
+    "add_generation_prompt",
+    "continue_final_message",
+})
 
 
-Content: TypeAlias = Annotated[
-    Annotated[str, TEXT] | Annotated[list[TextPart], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True), ITEMS],
-    Discriminator(
-        text_or_items,
-        custom_error_type="refused",
-        custom_error_message="must be a string or a list of text parts",
-    ),
-]
+def _refuse_taken(variables: object) -> object:
+    if isinstance(variables, dict) and (taken := TAKEN.intersection(variables)):
+        raise refusal(f"must not hold {min(taken)!r}")
+    return variables
 
 
-class Message(WireModel):
-    role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_check_role)]
+Variables: TypeAlias = Annotated[JsonObject, BeforeValidator(_refuse_taken)]
+
+
+class Prediction(WireModel):
+    type: Literal["content"]
     content: Content
-    name: NonEmpty | None = None
-    tool_calls: Refused = None
-    tool_call_id: Refused = None
-    function_call: Refused = None
-    refusal: Refused = None
-    audio: Refused = None
-
-    def plain(self) -> Mapping[str, object]:
-        """What a chat template reads. `developer` is OpenAI's newer word for `system`, which templates know."""
-        role = "system" if self.role == "developer" else self.role
-        content = self.content if isinstance(self.content, str) else [part.model_dump() for part in self.content]
-        name = {} if self.name is None else {"name": self.name}
-        return {"role": role, "content": content, **name}
 
 
-class ChatCompletionRequest(Generation):
+class Rendered(WireModel):
+    """What decides how a chat becomes one text."""
+
+    messages: Messages
+    tools: Definitions | None = None
+
+    # vLLM's extensions
+    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None
+    add_special_tokens: bool = False
+    chat_template_kwargs: Variables | None = None
+
+    @field_validator("add_generation_prompt")
+    @classmethod
+    def _prompt_or_continue(cls, adds: bool, info: ValidationInfo) -> bool:
+        if adds and info.data.get("continue_final_message"):
+            raise refusal("must not be true together with 'continue_final_message'")
+        return adds
+
+    @property
+    def ends_with_header(self) -> bool:
+        """Whether the prompt ends with what begins an assistant's message: the default, unless one is continued."""
+        if self.add_generation_prompt is None:
+            return not self.continue_final_message
+        return self.add_generation_prompt
+
+    def rendering(self, plan: ToolPlan | None, variables: dict[str, object]) -> Rendering:
+        return Rendering(
+            tools=None if plan is None else plan.definitions,
+            add_generation_prompt=self.ends_with_header,
+            continue_final_message=self.continue_final_message,
+            variables=variables,
+        )
+
+
+class ChatCompletionRequest(Rendered, Generation):
     dialect: ClassVar[Dialect] = CHAT
     prompt_field: ClassVar[str] = "messages"
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
 
     # No effect by nature
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Labels | None = None
+    prediction: Prediction | None = None
+
+    # For the relay lane alone, but for the value that asks for nothing
+    modalities: Annotated[object, Only(["text"])] = None
+    audio: Refused = None
 
     # Refused, but for the value that asks for nothing
-    response_format: Annotated[object, Only({"type": "text"})] = None
-    modalities: Annotated[object, Only(["text"])] = None
-    logprobs: Annotated[object, Only(False)] = None
-    top_logprobs: Annotated[object, Only(0)] = None
-    tool_choice: Annotated[object, Only("none")] = None
+    include_reasoning: Annotated[object, Only(True)] = None
     function_call: Annotated[object, Only("none")] = None
-    add_generation_prompt: Annotated[object, Only(True)] = None
-    continue_final_message: Annotated[object, Only(False)] = None
-    chat_template_kwargs: Annotated[object, Only({})] = None
-    tools: Refused = None
+    verbosity: Annotated[object, Only("medium")] = None
     functions: Refused = None
-    parallel_tool_calls: Refused = None
-    audio: Refused = None
     moderation: Refused = None
-    prediction: Refused = None
-    reasoning_effort: Refused = None
-    verbosity: Refused = None
     web_search_options: Refused = None
     chat_template: Refused = None
-    structured_outputs: Refused = None
+    documents: Refused = None
+
+    @classmethod
+    def find_relay_field(cls, document: dict[str, object]) -> str | None:
+        modalities = document.get("modalities")
+        if isinstance(modalities, list) and "audio" in modalities:
+            return "modalities"
+        if document.get("audio") is not None:
+            return "audio"
+        return find_relayed_part(document.get("messages"))
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _tell_beside_logprobs(cls, count: int, info: ValidationInfo) -> int:
+        if count and not info.data.get("logprobs", True):
+            raise refusal("is only allowed when 'logprobs' is true")
+        return count
+
+    @model_validator(mode="after")
+    def _call_or_match(self) -> Self:
+        """A guide binds all of an answer's text, so that none of it could be a call."""
+        if self.tool_plan is not None and self.text_guide is not None:
+            reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
+            raise InvalidRequest(reason, param=self.text_guide_field)
+        return self
 
     @property
     def token_limit(self) -> tuple[str, int | None]:
@@ -104,5 +142,43 @@ class ChatCompletionRequest(Generation):
             return super().token_limit
         return "max_completion_tokens", self.max_completion_tokens
 
-    def encode(self, language: ModelLanguage) -> Prompt:
-        return language.render_chat([message.plain() for message in self.messages])
+    @property
+    def logprob_count(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @cached_property
+    def tool_plan(self) -> ToolPlan | None:
+        return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
+
+    @cached_property
+    def guide(self) -> Guide | None:
+        return self.text_guide if self.tool_plan is None else self.tool_plan.guide()
+
+    @property
+    def guide_field(self) -> str:
+        return self.text_guide_field if self.tool_plan is None else "tool_choice"
+
+    def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
+        plan = self.tool_plan
+        if plan is not None:
+            _check_calls(plan, language)
+        messages = [message.plain() for message in self.messages]
+        how = self.rendering(plan, self._variables())
+        return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
+
+    def _variables(self) -> dict[str, object]:
+        """As vLLM, which also turns thinking on or off for the templates that have a switch instead of degrees."""
+        variables = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            variables.setdefault("enable_thinking", self.reasoning_effort != "none")
+            variables["reasoning_effort"] = self.reasoning_effort
+        return variables
+
+
+def _check_calls(plan: ToolPlan, language: ModelLanguage) -> None:
+    """Raises InvalidRequest for a model that would not hear of its tools, or whose calls nobody would recognise."""
+    if not language.takes_tools:
+        raise InvalidRequest("'tools' are not supported by this model: its chat template shows it none.", param="tools")
+    if plan.forced is None and language.tool_format is None:
+        reason = "'tools' are only supported by this model when 'tool_choice' is 'required' or names a function."
+        raise InvalidRequest(reason, param="tools")

@@ -1,35 +1,42 @@
-"""POST /v1/completions: the body, and how its prompt, text or token ids, becomes a prompt.
+"""POST /v1/completions: the body, and how its prompts, text or token ids, become prompts.
 
 Knows OpenAI's text completion objects; not tokens or HTTP.
 """
 
-from typing import Annotated, ClassVar, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Self, TypeAlias, cast
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import Discriminator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.api.fields import ITEMS, TEXT, Only, Refused, refusal, text_or_items
-from gateway.api.frames import TEXT_COMPLETION, Dialect
-from gateway.api.generation import Generation, TokenId
+from gateway.api.dialects import TEXT_COMPLETION, Dialect
+from gateway.api.fields import ITEMS, TEXT, Only, json_type, refusal, tag
+from gateway.api.generation import MOST_SEQUENCES, Generation, TokenId
 from gateway.core import Prompt
+from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 
+TEXTS, ID_LISTS = tag("texts"), tag("id lists")
 TokenIds: TypeAlias = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
-PROMPT_FORMS = "must be a string, a list of token ids, or a list of one of either"
+SEVERAL = Field(max_length=MOST_SEQUENCES, fail_fast=True)
 
 
-def _unwrap_single(prompt: object) -> object:
-    """OpenAI lets `prompt` be a list of prompts, each with its own choices; a list of one is the one."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        if len(prompt) > 1:
-            raise refusal("is not supported yet with more than one prompt")
-        return prompt[0]
-    return prompt
+def _prompt_form(prompt: object) -> str | None:
+    first = prompt[0] if isinstance(prompt, list) and prompt else None
+    if isinstance(first, str):
+        return TEXTS.tag
+    return ID_LISTS.tag if isinstance(first, list) else json_type(prompt)
 
 
 CompletionPrompt: TypeAlias = Annotated[
-    Annotated[str, TEXT] | Annotated[TokenIds, ITEMS],
-    Discriminator(text_or_items, custom_error_type="refused", custom_error_message=PROMPT_FORMS),
-    BeforeValidator(_unwrap_single),
+    Annotated[str, TEXT]
+    | Annotated[TokenIds, ITEMS]
+    | Annotated[list[str], SEVERAL, TEXTS]
+    | Annotated[list[TokenIds], SEVERAL, ID_LISTS],
+    Discriminator(
+        _prompt_form,
+        custom_error_type="refused",
+        custom_error_message="must be a string, a list of token ids, or a list of either",
+    ),
 ]
 
 
@@ -38,14 +45,47 @@ class CompletionRequest(Generation):
     prompt_field: ClassVar[str] = "prompt"
 
     prompt: CompletionPrompt
+    echo: bool = False
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    best_of: int | None = None
+
+    # vLLM's extension
+    add_special_tokens: bool = True
 
     # Refused, but for the value that asks for nothing
-    best_of: Annotated[object, Only(1)] = None
-    echo: Annotated[object, Only(False)] = None
     suffix: Annotated[object, Only("")] = None
-    logprobs: Refused = None
 
-    def encode(self, language: ModelLanguage) -> Prompt:
-        if isinstance(self.prompt, str):
-            return language.encode_text(self.prompt)
-        return language.prompt_from_ids(self.prompt)
+    @field_validator("best_of")
+    @classmethod
+    def _keep_all(cls, best_of: int, info: ValidationInfo) -> int:
+        if best_of != info.data.get("n", best_of):
+            raise refusal("is not supported, unless it equals 'n'")
+        return best_of
+
+    @model_validator(mode="after")
+    def _stay_together(self) -> Self:
+        sequences = self.n * len(self._each())
+        if sequences > MOST_SEQUENCES:
+            reason = f"'n' makes {sequences} choices of all prompts; a request has up to {MOST_SEQUENCES}."
+            raise InvalidRequest(reason, param="n")
+        return self
+
+    @property
+    def logprob_count(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def prompt_logprob_count(self) -> int | None:
+        return self.logprobs if self.echo else None
+
+    def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
+        return [
+            language.encode_text(prompt, add_special_tokens=self.add_special_tokens)
+            if isinstance(prompt, str)
+            else language.prompt_from_ids(prompt)
+            for prompt in self._each()
+        ]
+
+    def _each(self) -> Sequence[str | list[int]]:
+        is_one = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        return cast("Sequence[str | list[int]]", [self.prompt] if is_one else self.prompt)  # by its first one

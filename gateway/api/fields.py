@@ -3,16 +3,26 @@
 Used by the request bodies; knows no field of OpenAI's in particular.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Tag, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+# More than any context holds. Each costs microseconds to check, on a thread that shares the interpreter with the loop.
+MOST_ITEMS = 32_768
+# Templates and engines walk a client's JSON by recursion; OpenAI's own limit for schemas is 10 levels of objects.
+MOST_LEVELS = 64
 
 
 def refusal(message: str) -> PydanticCustomError:
-    """An error whose message reaches the client behind the field's name: "'tools' is not supported yet"."""
+    """An error whose message reaches the client behind the field's name: "'suffix' is not supported"."""
     return PydanticCustomError("refused", "{message}", {"message": message})
+
+
+def absence() -> PydanticCustomError:
+    """The error of a field that only other fields make necessary."""
+    return PydanticCustomError("missing", "Field required")
 
 
 class WireModel(BaseModel):
@@ -24,13 +34,14 @@ class WireModel(BaseModel):
     @classmethod
     def _drop_nulls(cls, fields: object) -> object:
         # Generated clients send every optional field, most of them null. An unknown one stays, to be refused.
-        if not isinstance(fields, dict):
+        if not isinstance(fields, dict) or None not in fields.values():
             return fields
-        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {name: value for name, value in fields.items() if value is not None or name not in known}
 
 
 class Only:
-    """Annotation: lets through the values that ask for nothing; any other asks for what is not supported yet."""
+    """Annotation: lets through the values that ask for nothing; any other asks for what is not supported."""
 
     def __init__(self, *neutral: object) -> None:
         self._neutral = neutral
@@ -42,7 +53,7 @@ class Only:
         # By type too: True equals 1, yet `n: true` is a mistake that deserves its answer.
         if any(type(value) is type(neutral) and value == neutral for neutral in self._neutral):
             return value
-        raise refusal("is not supported yet")
+        raise refusal("is not supported")
 
 
 Refused: TypeAlias = Annotated[None, Only()]
@@ -55,12 +66,13 @@ def _refuse_empty(text: object) -> object:
 
 
 NonEmpty: TypeAlias = Annotated[str, BeforeValidator(_refuse_empty)]
+# What an engine compiles: more of it takes seconds there.
+Pattern: TypeAlias = Annotated[NonEmpty, Field(max_length=65_536)]
 
 
 def _refuse_many(labels: object) -> object:
-    if (
-        isinstance(labels, dict) and len(labels) > 16
-    ):  # OpenAI's limit; pydantic's own counts after checking every value
+    # OpenAI's limit; pydantic's own counts after checking every value
+    if isinstance(labels, dict) and len(labels) > 16:
         raise refusal("must not have more than 16 entries")
     return labels
 
@@ -68,13 +80,41 @@ def _refuse_many(labels: object) -> object:
 Labels: TypeAlias = Annotated[dict[str, str], BeforeValidator(_refuse_many)]
 
 
+def _refuse_huge(value: object) -> object:
+    """Level by level, since recursion is what too deep a value would break."""
+    level, values, levels = [value], 0, 0
+    while level:
+        values, levels = values + len(level), levels + 1
+        if values > MOST_ITEMS:
+            raise refusal(f"must not hold more than {MOST_ITEMS} values")
+        if levels > MOST_LEVELS:
+            raise refusal(f"must not be nested deeper than {MOST_LEVELS} levels")
+        level = [child for parent in level for child in _children(parent)]
+    return value
+
+
+def _children(value: object) -> Collection[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+JsonObject: TypeAlias = Annotated[dict[str, object], BeforeValidator(_refuse_huge)]
+
+
 # A union is told apart by the JSON type before it is validated, so that an error names the client's own path. pydantic
-# puts the tags into that path; parse.py takes them out again.
-TEXT, ITEMS = Tag("<text>"), Tag("<items>")
-UNION_TAGS = frozenset({TEXT.tag, ITEMS.tag})
-_TAG_OF_TYPE: Mapping[type, str] = {str: TEXT.tag, list: ITEMS.tag}
+# puts the tags into that path; parse.py takes them out again, by the character that they end in.
+TAG_MARK = "\0"
 
 
-def text_or_items(value: object) -> str | None:
-    """Discriminator of `str | list[...]`."""
+def tag(name: str) -> Tag:
+    return Tag(name + TAG_MARK)
+
+
+TEXT, ITEMS, OBJECT = tag("text"), tag("items"), tag("object")
+_TAG_OF_TYPE: Mapping[type, str] = {str: TEXT.tag, list: ITEMS.tag, dict: OBJECT.tag}
+
+
+def json_type(value: object) -> str | None:
+    """Discriminator of `str | list[...]` and `str | SomeModel`."""
     return _TAG_OF_TYPE.get(type(value))

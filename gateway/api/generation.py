@@ -3,18 +3,27 @@
 Every field is honoured, has no effect by nature, or is refused by name (docs/api.md lists them); none is dropped.
 """
 
+import re
 from abc import abstractmethod
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, model_validator
 
-from gateway.api.fields import ITEMS, TEXT, Labels, NonEmpty, Only, WireModel, refusal, text_or_items
-from gateway.api.frames import Dialect
-from gateway.core import Prompt
+from gateway.api.dialects import Dialect
+from gateway.api.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, json_type, refusal
+from gateway.api.response_format import ResponseFormat, StructuredOutputs
+from gateway.api.tools import ToolPlan
+from gateway.core import NO_NEEDS, Guide, Need, Needs, Prompt
+from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 
 INT32_END, INT64_END = 2**31, 2**63
 TokenId: TypeAlias = Annotated[int, Field(ge=0, lt=INT32_END)]
+
+# Of one request, n for each of its prompts: they are placed together, on one backend.
+MOST_SEQUENCES = 128
 
 # Matching is prepared per stop string and character, on the event loop: 8 MB of them held up every stream for 0.8 s.
 MOST_STOP_CHARACTERS = 4096
@@ -30,20 +39,38 @@ StopText: TypeAlias = Annotated[NonEmpty, BeforeValidator(_refuse_long)]
 Stop: TypeAlias = Annotated[
     Annotated[StopText, TEXT] | Annotated[list[StopText], Field(max_length=4), ITEMS],  # 4 is OpenAI's limit
     Discriminator(
-        text_or_items,
+        json_type,
         custom_error_type="refused",
         custom_error_message="must be a string or a list of up to 4 strings",
     ),
 ]
 
+MOST_BIASES = 1024
+BIASED = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+def _check_biased(biases: object) -> object:
+    """Keys are token ids as JSON writes them; pydantic would not say which field a bad one is in."""
+    if not isinstance(biases, dict):
+        return biases
+    if len(biases) > MOST_BIASES:
+        raise refusal(f"must not have more than {MOST_BIASES} entries")
+    if not all(isinstance(key, str) and BIASED.fullmatch(key) for key in biases):
+        raise refusal("must have token ids for keys")
+    return biases
+
+
+LogitBias: TypeAlias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_check_biased)]
+
 
 class StreamOptions(WireModel):
     include_usage: bool = False
+    continuous_usage_stats: bool = False  # vLLM's extension
     include_obfuscation: Annotated[object, Only(False)] = None
 
 
 class Generation(WireModel):
-    """A body that asks for one generation."""
+    """A body that asks for one generation, or several of the same kind."""
 
     dialect: ClassVar[Dialect]
     prompt_field: ClassVar[str]
@@ -51,6 +78,7 @@ class Generation(WireModel):
     model: NonEmpty
     stream: bool = False
     stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_SEQUENCES)] = 1
     stop: Stop | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
@@ -58,29 +86,65 @@ class Generation(WireModel):
     seed: Annotated[int, Field(ge=-INT64_END, lt=INT64_END)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    logit_bias: LogitBias | None = None
+    response_format: ResponseFormat | None = None
 
     # vLLM's extensions
     top_k: Annotated[int, Field(ge=-1, lt=INT32_END)] = 0  # -1 and 0 both mean off
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.01, le=2)] = 1.0
     min_tokens: Annotated[int, Field(ge=0)] = 0
     ignore_eos: bool = False
     stop_token_ids: Annotated[list[TokenId], Field(max_length=128, default_factory=list, fail_fast=True)]
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    return_token_ids: bool = False
+    structured_outputs: StructuredOutputs | None = None
+    priority: Annotated[int, Field(ge=-INT32_END, lt=INT32_END)] = 0
 
     # No effect by nature: they label, bill or store, and an answer is the same without them.
     user: str | None = None
     metadata: Labels | None = None
     store: bool | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    spaces_between_special_tokens: bool | None = None  # the tokenizers that we load put none there
 
     # Refused, but for the value that asks for nothing.
-    n: Annotated[object, Only(1)] = None
-    logit_bias: Annotated[object, Only({})] = None
-    min_p: Annotated[object, Only(0, 0.0)] = None
-    include_stop_str_in_output: Annotated[object, Only(False)] = None
-    skip_special_tokens: Annotated[object, Only(True)] = None
-    spaces_between_special_tokens: Annotated[object, Only(True)] = None
-    return_token_ids: Annotated[object, Only(False)] = None
-    priority: Annotated[object, Only(0)] = None
+    echo: Annotated[bool, Only(False)] = False
+    prompt_logprobs: Refused = None
+    use_beam_search: Annotated[object, Only(False)] = None
+    length_penalty: Annotated[object, Only(1, 1.0)] = None
+    allowed_token_ids: Refused = None
+    bad_words: Annotated[object, Only([])] = None
+    truncate_prompt_tokens: Refused = None
+    return_tokens_as_token_ids: Annotated[object, Only(False)] = None
+
+    _relay_field: str | None = PrivateAttr(None)
+
+    @classmethod
+    def find_relay_field(cls, document: dict[str, object]) -> str | None:
+        """In a body that is not validated yet: the first field that only the relay lane can serve, as a path."""
+        return None
+
+    @classmethod
+    def unread(cls, model: str, relay_field: str) -> Self:
+        """A body that goes on as it came, of which nothing else is known."""
+        body = cls.model_construct(model=model)
+        body._relay_field = relay_field  # noqa: SLF001 - its own class makes it
+        return body
+
+    @property
+    def relay_field(self) -> str | None:
+        """What makes this a body that goes on as it came; None: it has been read."""
+        return self._relay_field
+
+    @model_validator(mode="after")
+    def _have_one_guide(self) -> Self:
+        is_formatted = self.response_format is not None and self.response_format.guide() is not None
+        if self.structured_outputs is not None and is_formatted:
+            reason = "'structured_outputs' and 'response_format' say what an answer must match; send one."
+            raise InvalidRequest(reason, param="structured_outputs")
+        return self
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -91,10 +155,79 @@ class Generation(WireModel):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def wants_continuous_usage(self) -> bool:
+        """As in vLLM only with the usage at the end."""
+        return self.wants_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
+    def wants_token_ids(self) -> bool:
+        return self.return_token_ids
+
+    @property
+    def include_stop(self) -> bool:
+        return self.include_stop_str_in_output
+
+    @property
+    def shows_special(self) -> bool:
+        return not self.skip_special_tokens
+
+    @property
     def token_limit(self) -> tuple[str, int | None]:
         """The field that limits the answer, and its value if the client gave one."""
         return "max_tokens", self.max_tokens
 
+    @cached_property
+    def bias(self) -> tuple[tuple[int, float], ...]:
+        """Token ids and what is added to their logits; the ids are not held against a vocabulary yet."""
+        return tuple((int(key), bias) for key, bias in (self.logit_bias or {}).items() if bias)
+
+    @cached_property
+    def tool_plan(self) -> ToolPlan | None:
+        return None
+
+    @property
     @abstractmethod
-    def encode(self, language: ModelLanguage) -> Prompt:
-        """The prompt's token ids. Raises InvalidRequest."""
+    def logprob_count(self) -> int | None:
+        """How many alternatives to tell beside each token's log-probability; None: tell none at all."""
+
+    @property
+    def prompt_logprob_count(self) -> int | None:
+        """The same for the prompt's tokens."""
+        return None
+
+    @cached_property
+    def text_guide(self) -> Guide | None:
+        """What the client wants the text to match."""
+        asked = self.structured_outputs or self.response_format
+        return None if asked is None else asked.guide()
+
+    @property
+    def text_guide_field(self) -> str:
+        return "response_format" if self.structured_outputs is None else "structured_outputs"
+
+    @property
+    def guide(self) -> Guide | None:
+        """What an engine is told to hold the text to."""
+        return self.text_guide
+
+    @property
+    def guide_field(self) -> str:
+        """The field that `guide` comes from."""
+        return self.text_guide_field
+
+    def needs(self) -> Needs:
+        """What only some backends can do, with the field that asks for it; a value that asks for nothing is no need."""
+        asked = {
+            Need.RELAY: self._relay_field,
+            Need.LOGPROBS: None if self.logprob_count is None else "logprobs",
+            Need.PROMPT_LOGPROBS: None if self.prompt_logprob_count is None else "echo",
+            Need.LOGIT_BIAS: "logit_bias" if self.bias else None,
+            Need.MIN_P: "min_p" if self.min_p else None,
+            Need.GUIDE: None if self.guide is None else self.guide_field,
+            Need.PRIORITY: "priority" if self.priority else None,
+        }
+        return {need: field for need, field in asked.items() if field is not None} or NO_NEEDS
+
+    @abstractmethod
+    def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
+        """Each prompt's token ids, in order. Raises InvalidRequest."""

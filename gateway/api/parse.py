@@ -9,21 +9,30 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.api.fields import UNION_TAGS
+from gateway.api.fields import TAG_MARK, WireModel
 from gateway.api.generation import Generation
 from gateway.errors import InvalidRequest
 
 MAX_NAME_LENGTH = 100
 MOST_FIELDS = 256  # pydantic makes an error of every unknown one: 700,000 of them took a second
+Model = TypeVar("Model", bound=WireModel)
 Body = TypeVar("Body", bound=Generation)
 
 
 def parse_body(body_type: type[Body], document: dict[str, object]) -> Body:
+    """Raises InvalidRequest. A body that only the relay lane can serve goes on as it is: the rest of it is not read."""
+    field = body_type.find_relay_field(document)
+    if field is not None:
+        return body_type.unread(read_model(document), field)
+    return validate(body_type, document)
+
+
+def validate(model: type[Model], document: dict[str, object]) -> Model:
     """Raises InvalidRequest; its message never repeats what the client sent beyond a field's name."""
     if len(document) > MOST_FIELDS:
         raise InvalidRequest(f"The body has {len(document)} fields; no request has more than {MOST_FIELDS}.")
     try:
-        return body_type.model_validate(document)
+        return model.model_validate(document)
     except ValidationError as exc:
         raise _translate(exc.errors(include_url=False, include_input=False)[0]) from exc  # one at a time, as OpenAI
 
@@ -64,4 +73,5 @@ def _translate(problem: ErrorDetails) -> InvalidRequest:
 
 def name_path(location: tuple[int | str, ...]) -> str:
     """`messages.0.content`: pydantic's location without the union tags. A client's own key may be of any length."""
-    return ".".join(str(step)[:MAX_NAME_LENGTH] for step in location if step not in UNION_TAGS)
+    steps = [str(step) for step in location]
+    return ".".join(step[:MAX_NAME_LENGTH] for step in steps if not step.endswith(TAG_MARK))

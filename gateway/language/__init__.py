@@ -4,5 +4,27 @@ from gateway.language.decoder import TextDecoder
 from gateway.language.directory import UnusableTokenizer
 from gateway.language.encoder import Draft
 from gateway.language.model import ModelLanguage
+from gateway.language.parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.language.reply_parser import make_parser
+from gateway.language.template import Rendering
+from gateway.language.tool_formats import ToolFormat
+from gateway.language.tool_guide import Forced, Tool, tool_guide
 
-__all__ = ["Draft", "ModelLanguage", "TextDecoder", "UnusableTokenizer"]
+__all__ = [
+    "CallArguments",
+    "CallStart",
+    "Content",
+    "Draft",
+    "Forced",
+    "ModelLanguage",
+    "Part",
+    "Reasoning",
+    "Rendering",
+    "ReplyParser",
+    "TextDecoder",
+    "Tool",
+    "ToolFormat",
+    "UnusableTokenizer",
+    "make_parser",
+    "tool_guide",
+]

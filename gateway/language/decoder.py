@@ -16,19 +16,24 @@ class TextDecoder:
     From the min_tokens-th token on, an end token (an eos unless `ignore_eos`, or one of `stop_token_ids`) ends the
     answer: it counts and shows nothing. A stop string does when it ends in the text of a later token than that, as in
     vLLM: it and what follows it is not shown, and tokens after the one that completed it do not count.
+    With `include_stop` the token or string that ended the answer is part of its text.
     """
 
     __slots__ = (
-        "_detokenizer", "_end_ids", "_is_over", "_matcher", "_min_tokens", "_whole", "completion_tokens", "stopped",
+        "_detokenizer", "_end_ids", "_include_stop", "_is_over", "_matcher", "_min_tokens", "_whole",
+        "completion_tokens", "stopped",
     )  # fmt: skip
 
-    def __init__(self, request: GenerateRequest, stop: Sequence[str], detokenizer: Detokenizer) -> None:
+    def __init__(
+        self, request: GenerateRequest, stop: Sequence[str], detokenizer: Detokenizer, *, include_stop: bool = False
+    ) -> None:
         params = request.params
         self._end_ids = frozenset(params.stop_token_ids + (() if params.ignore_eos else request.eos_token_ids))
         self._min_tokens = params.min_tokens
         self._detokenizer = detokenizer
         self._whole = detokenizer.whole
-        self._matcher = StopMatcher(stop)
+        self._matcher = StopMatcher(stop, keeps_match=include_stop)
+        self._include_stop = include_stop
         self._is_over = False
         self.completion_tokens = 0
         """Ids consumed, the one that ended the answer included."""
@@ -59,7 +64,8 @@ class TextDecoder:
         self.completion_tokens += 1
         if token_id in self._end_ids and self.completion_tokens >= self._min_tokens:
             self._is_over = True
-            return ""
+            if not self._include_stop:
+                return ""
         text = self._detokenizer.feed(token_id)
         return self._match(text) if text else ""
 

@@ -1,12 +1,13 @@
 """Detokenizers: an answer's token ids in, one by one, and its text out as soon as it is certain.
 
-`flush` ends the answer. Special tokens and ids outside the vocabulary show nothing. Knows nothing of stop strings or of
-why an answer ends.
+`flush` ends the answer. Ids outside the vocabulary show nothing, nor do special tokens that nobody asked for. Knows
+nothing of stop strings or of why an answer ends.
 """
 
 from codecs import utf_8_decode
 from collections.abc import Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
@@ -46,6 +47,10 @@ class Spelling:
         part = self.parts.get(token_id)
         return self.whole.get(token_id, "").encode() if part is None else part
 
+    def showing(self, tokens: Mapping[int, str]) -> "Spelling":
+        """With these as well."""
+        return Spelling({**self.whole, **tokens}, self.parts)
+
 
 class ByteDetokenizer:
     """For byte-level BPE, where every token stands for its bytes wherever it occurs: exact and linear for any ids.
@@ -83,11 +88,11 @@ class WindowDetokenizer:
 
     whole: Mapping[int, str] = MappingProxyType({})  # a token's text depends on those before it
 
-    __slots__ = ("_context", "_context_text", "_showable", "_tokenizer", "pending")
+    __slots__ = ("_context", "_context_text", "_decode", "_showable", "pending")
 
     def __init__(self, tokenizer: Tokenizer, showable: Collection[int], prompt: Iterable[int]) -> None:
-        """`showable`: the vocabulary without special tokens. `prompt`: its ids, the last one first."""
-        self._tokenizer = tokenizer
+        """`showable`: the ids that are to be seen. `prompt`: its ids, the last one first."""
+        self._decode = partial(tokenizer.decode, skip_special_tokens=False)  # only showable ones are decoded at all
         self._showable = showable
         self.pending: list[int] = []
         self._keep_context([*islice((i for i in prompt if i in showable), _CONTEXT)][::-1])
@@ -96,22 +101,22 @@ class WindowDetokenizer:
         if token_id not in self._showable:
             return ""
         self.pending.append(token_id)
-        text = self._tokenizer.decode(self._context + self.pending)
+        text = self._decode(self._context + self.pending)
         if text.endswith(REPLACEMENT) and len(self.pending) < _MOST_PENDING:
             return ""
         return self._take(text)
 
     def flush(self) -> str:
-        return self._take(self._tokenizer.decode(self._context + self.pending)) if self.pending else ""
+        return self._take(self._decode(self._context + self.pending)) if self.pending else ""
 
     def _take(self, text: str) -> str:
         """The pending ids' part of `text`, which is the context's and theirs; they become the context."""
         is_extension = text.startswith(self._context_text)
-        new = text[len(self._context_text) :] if is_extension else self._tokenizer.decode(self.pending)
+        new = text[len(self._context_text) :] if is_extension else self._decode(self.pending)
         self._keep_context(self.pending)
         self.pending = []
         return new
 
     def _keep_context(self, token_ids: list[int]) -> None:
         self._context = token_ids
-        self._context_text = self._tokenizer.decode(token_ids)
+        self._context_text = self._decode(token_ids)

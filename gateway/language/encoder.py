@@ -35,15 +35,19 @@ class Draft:
 
     new_characters: int
     param: str
-    _find_ids: Callable[[], Sequence[int]]
+    _encode: Callable[[], Sequence[int]]
 
-    def encode(self) -> Prompt:
+    def find_ids(self) -> Sequence[int]:
         """Raises InvalidRequest. Other threads run meanwhile, all but some 10 ms for 100,000 tokens."""
         try:
-            token_ids = self._find_ids()
+            token_ids = self._encode()
         except UnicodeError as exc:
             raise InvalidRequest(f"{self.param}: the text holds a lone surrogate.", param=self.param) from exc
-        if not token_ids:
+        return token_ids
+
+    def encode(self) -> Prompt:
+        """As above; no prompt is empty."""
+        if not (token_ids := self.find_ids()):
             raise InvalidRequest(f"{self.param}: an empty prompt has nothing to continue.", param=self.param)
         return Prompt(tuple(token_ids))
 

@@ -5,6 +5,8 @@ a long prompt is best encoded off the event loop (1 MB of text takes about 0.6 s
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -16,58 +18,110 @@ from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.decoder import TextDecoder
 from gateway.language.directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
 from gateway.language.encoder import CACHE_BYTES, Draft, Encoder
+from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
-from gateway.language.template import ChatTemplate, Message
-from gateway.language.vocabulary import Vocabulary
+from gateway.language.template import QUESTION, ChatTemplate, Message, Rendering
+from gateway.language.tool_formats import ToolFormat, find_reasoning, find_tool_format
+from gateway.language.vocabulary import NOTHING, Vocabulary
+
+AUTO, NONE = "auto", "none"  # the settings' words for how the parsers are found
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a model writes what is not plain content. `tool_format`: None where nobody knows how it calls tools.
+
+    `reasons`: its answers may begin with reasoning.
+    """
+
+    tool_format: ToolFormat | None = None
+    reasons: bool = False
 
 
 class ModelLanguage:
     """`context_length`: prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal one first.
 
-    `vocab_size`: one more than the highest id that the model takes.
+    `vocab_size`: one more than the highest id that the model takes. `takes_tools`: whether its template shows them.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, limits: Limits, cache_bytes: int = CACHE_BYTES
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        limits: Limits,
+        habits: Habits,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         """`cache_bytes` bounds what is kept of chats, so that their next turns are not encoded from the start."""
         self.context_length = limits.context_length
         self.eos_token_ids = limits.eos_token_ids
+        self.tool_format = habits.tool_format
+        self.reasons = habits.reasons
+        self.takes_tools = template.takes_tools
         self._tokenizer = tokenizer
         self._template = template
         self._encoder = Encoder(tokenizer, find_separator(tokenizer, template.sample()), cache_bytes)
         self._vocabulary = Vocabulary(tokenizer)
         self.vocab_size = max(self._vocabulary.size, limits.vocab_size)
+        markers = () if habits.tool_format is None else habits.tool_format.markers
+        self._markers = self._vocabulary.find_special((*markers, *REASONING_MARKERS))
+        self._special = frozenset(self._vocabulary.special)
 
     @classmethod
-    def load(cls, directory: Path, cache_bytes: int = CACHE_BYTES) -> Self:
-        """Raises `UnusableTokenizer`; a missing chat template is no error until a chat is rendered."""
+    def load(
+        cls,
+        directory: Path,
+        cache_bytes: int = CACHE_BYTES,
+        *,
+        tool_parser: str = AUTO,
+        reasoning_parser: str = AUTO,
+    ) -> Self:
+        """Raises `UnusableTokenizer`; a missing chat template is no error until a chat is rendered.
+
+        `tool_parser`: "auto" goes by the template, "none" knows no calls, anything else is a ToolFormat. For
+        `reasoning_parser` the third is "think".
+        """
         tokenizer = load_tokenizer(directory)
         try:
             template = ChatTemplate(tokenizer)
         except TemplateSyntaxError as exc:
             raise UnusableTokenizer(f"{directory}: the chat template does not compile: {exc}") from exc
-        return cls(tokenizer.backend_tokenizer, template, read_limits(directory, tokenizer), cache_bytes)
+        habits = _find_habits(template.source, tool_parser, reasoning_parser)
+        return cls(tokenizer.backend_tokenizer, template, read_limits(directory, tokenizer), habits, cache_bytes)
 
-    def render_chat(self, messages: Sequence[Message]) -> Prompt:
+    def render_chat(
+        self, messages: Sequence[Message], how: Rendering = QUESTION, *, add_special_tokens: bool = False
+    ) -> Prompt:
         """The prompt that asks for the next assistant message. Raises `InvalidRequest(param="messages")`.
 
         Text that spells a special token becomes that token, as in vLLM and transformers.
         """
-        return self.draft_chat(messages).encode()
+        return self.draft_chat(messages, how, add_special_tokens=add_special_tokens).encode()
 
-    def draft_chat(self, messages: Sequence[Message]) -> Draft:
+    def draft_chat(
+        self, messages: Sequence[Message], how: Rendering = QUESTION, *, add_special_tokens: bool = False
+    ) -> Draft:
         """`render_chat` up to its costly part: `draft.encode()` gives the prompt, here or on any thread."""
-        # The template writes the BOS itself, so adding special tokens would double it.
-        return self._encoder.draft(self._check_length(self._template.render(messages), "messages"), "messages")
+        text = self._check_length(self._template.render(messages, how), "messages")
+        return self._draft(text, "messages", is_framed=add_special_tokens)
 
-    def encode_text(self, text: str) -> Prompt:
+    def encode_text(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
         """A completion's prompt, with the tokenizer's special tokens. Raises `InvalidRequest(param="prompt")`."""
-        return self.draft_text(text).encode()
+        return self.draft_text(text, add_special_tokens=add_special_tokens).encode()
 
-    def draft_text(self, text: str) -> Draft:
+    def draft_text(self, text: str, *, add_special_tokens: bool = True) -> Draft:
         """`encode_text` up to its costly part."""
-        return self._encoder.draft_framed(self._check_length(text, "prompt"), "prompt")
+        return self._draft(self._check_length(text, "prompt"), "prompt", is_framed=add_special_tokens)
+
+    def tokenize_chat(
+        self, messages: Sequence[Message], how: Rendering, *, add_special_tokens: bool = False
+    ) -> list[int]:
+        """`render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
+        return self._tokenize(self._template.render(messages, how), "messages", is_framed=add_special_tokens)
+
+    def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """`encode_text` for a text of any length, also none. Raises `InvalidRequest(param="prompt")`."""
+        return self._tokenize(text, "prompt", is_framed=add_special_tokens)
 
     def prompt_from_ids(self, token_ids: Sequence[int]) -> Prompt:
         """A completion's prompt as it is. Raises `InvalidRequest(param="prompt")`."""
@@ -99,19 +153,61 @@ class ModelLanguage:
             raise ContextLengthExceeded(reason, param=max_tokens_param)
         return room if max_tokens is None else max_tokens
 
-    def decoder(self, request: GenerateRequest, stop: Sequence[str]) -> TextDecoder:
-        """For one answer to `request`. Raises `InvalidRequest(param="stop")`."""
+    def decoder(
+        self,
+        request: GenerateRequest,
+        stop: Sequence[str],
+        *,
+        include_stop: bool = False,
+        shows_special: bool = False,
+        shows_markers: bool = False,
+    ) -> TextDecoder:
+        """For one answer to `request`. Raises `InvalidRequest(param="stop")`.
+
+        `include_stop`: what ends the answer is part of it. `shows_special`: all special tokens are. `shows_markers`:
+        those are that a ReplyParser goes by.
+        """
         if not all(stop):
             raise InvalidRequest("stop: a stop string cannot be empty.", param="stop")
-        return TextDecoder(request, stop, self._vocabulary.detokenizer(request.prompt.token_ids))
+        also_shown = self._special if shows_special else self._markers if shows_markers else NOTHING
+        detokenizer = self._vocabulary.detokenizer(request.prompt.token_ids, also_shown)
+        return TextDecoder(request, stop, detokenizer, include_stop=include_stop)
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of ids on their own, without special tokens and ids outside the vocabulary."""
-        return self._tokenizer.decode([token_id for token_id in token_ids if 0 <= token_id < self.vocab_size])
+    def decode(self, token_ids: Sequence[int], *, shows_special: bool = False) -> str:
+        """The text of ids on their own, without ids outside the vocabulary, and without special tokens unless asked."""
+        known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
+        return self._tokenizer.decode(known, skip_special_tokens=not shows_special)
+
+    def spell(self, token_id: int) -> bytes:
+        """What one token of an answer stands for, special ones included; b"" for an id outside the vocabulary."""
+        return self._vocabulary.spell(token_id)
+
+    def token(self, token_id: int) -> str:
+        """The token as the vocabulary has it, in a byte-level one with a character for each byte."""
+        return self._tokenizer.id_to_token(token_id) or ""
+
+    def starts_in_reasoning(self, prompt: Prompt) -> bool:
+        """Whether the prompt ends inside reasoning, so that its answer's first tokens continue that.
+
+        By what follows the last special token, such as a message's header: users may write `<think>`, too.
+        """
+        if not self.reasons:
+            return False
+        borders = self._special - self._markers
+        last = [*takewhile(lambda token_id: token_id not in borders, reversed(prompt.token_ids))]
+        text = self.decode(last[::-1], shows_special=True)
+        return text.rfind(REASONING_START) > text.rfind(REASONING_END)
 
     def token_count(self, text: str) -> int:
         """Tokens of a text on its own, without the special tokens that would frame it."""
         return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _draft(self, text: str, param: str, *, is_framed: bool) -> Draft:
+        """A chat is not framed as a rule: its template writes the BOS itself, and would have two."""
+        return self._encoder.draft_framed(text, param) if is_framed else self._encoder.draft(text, param)
+
+    def _tokenize(self, text: str, param: str, *, is_framed: bool) -> list[int]:
+        return list(self._draft(text, param, is_framed=is_framed).find_ids())
 
     def _check_length(self, text: str, param: str) -> str:
         """Refuse unread, as vLLM does, what cannot fit however it is encoded: encoding costs 0.5 us a character."""
@@ -119,3 +215,11 @@ class ModelLanguage:
             reason = f"{param}: {len(text)} characters cannot fit into a context of {self.context_length} tokens."
             raise ContextLengthExceeded(reason, param=param)
         return text
+
+
+def _find_habits(template: str, tool_parser: str, reasoning_parser: str) -> Habits:
+    if tool_parser == AUTO:
+        tool_format = find_tool_format(template)
+    else:
+        tool_format = None if tool_parser == NONE else ToolFormat(tool_parser)
+    return Habits(tool_format, find_reasoning(template) if reasoning_parser == AUTO else reasoning_parser != NONE)

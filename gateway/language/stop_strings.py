@@ -12,13 +12,15 @@ _depth = attrgetter("depth")
 class StopMatcher:
     """Searches one answer. The match that ends first wins; of those that end together, the one listed first.
 
-    While nothing is `held`, text without any of `starts` goes through as it is, and need not be fed.
+    While nothing is `held`, text without any of `starts` goes through as it is, and need not be fed. With `keeps_match`
+    what matched is part of the answer.
     """
 
-    __slots__ = ("_holder", "_searches", "held", "matched", "starts")
+    __slots__ = ("_holder", "_keeps_match", "_searches", "held", "matched", "starts")
 
-    def __init__(self, stop: Sequence[str]) -> None:
+    def __init__(self, stop: Sequence[str], *, keeps_match: bool = False) -> None:
         """`stop`: strings, none of them empty; there may be none."""
+        self._keeps_match = keeps_match
         self._searches = [_Search(string) for string in stop]
         self._holder = self._searches[0] if stop else _Search("")
         self.starts = frozenset(string[0] for string in stop)
@@ -41,7 +43,7 @@ class StopMatcher:
         end = min(ends)
         if end <= len(text):
             self.matched = self._searches[ends.index(end)].string
-            certain = held + end - len(self.matched)
+            certain = held + end - (0 if self._keeps_match else len(self.matched))
         else:
             self._holder = max(self._searches, key=_depth)
             self.held = self._holder.depth

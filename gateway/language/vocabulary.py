@@ -1,32 +1,74 @@
-"""A tokenizer's vocabulary: what each id shows, the detokenizer that fits it, and its bounds.
+"""A tokenizer's vocabulary: what each id shows and stands for, the detokenizer that fits it, and its bounds.
 
 A `tokenizers.Tokenizer` comes in and is read once; knows nothing of requests or templates.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
 
 from tokenizers import Tokenizer
 
 from gateway.language.detokenizer import ByteDetokenizer, Detokenizer, Spelling, WindowDetokenizer
 
+NOTHING: frozenset[int] = frozenset()
+
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for what it has no piece for
+
 
 class Vocabulary:
-    """`size`: one more than the highest id. `longest_token`: in characters, the most that one token can stand for."""
+    """`size`: one more than the highest id. `longest_token`: in characters, the most that one token can stand for.
+
+    `special`: the special tokens by their ids, which an answer does not show.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         vocabulary = tokenizer.get_vocab()
         self.size = 1 + max(vocabulary.values())
         self.longest_token = max(map(len, vocabulary))
+        self.special = _special_tokens(tokenizer)
         self._tokenizer = tokenizer
-        self._shown = _shown_tokens(tokenizer)
+        self._shown = {token_id: token for token, token_id in vocabulary.items() if token_id not in self.special}
         self._spelling = _spelling_of(self._shown) if _is_byte_level(tokenizer) else None
+        self._spellings: dict[frozenset[int], Spelling] = {}
 
-    def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
-        """A fresh one for an answer to `prompt`."""
+    def detokenizer(self, prompt: Sequence[int], also_shown: frozenset[int] = NOTHING) -> Detokenizer:
+        """A fresh one for an answer to `prompt`, in which some special tokens may show."""
         if self._spelling is not None:
-            return ByteDetokenizer(self._spelling)
-        return WindowDetokenizer(self._tokenizer, self._shown, reversed(prompt))
+            return ByteDetokenizer(self._spell_also(self._spelling, also_shown) if also_shown else self._spelling)
+        shown = ChainMap(self._shown, dict.fromkeys(also_shown, "")) if also_shown else self._shown
+        return WindowDetokenizer(self._tokenizer, shown, reversed(prompt))
+
+    def find_special(self, contents: Collection[str]) -> frozenset[int]:
+        """The ids of those of these tokens that are special."""
+        return frozenset(token_id for token_id, content in self.special.items() if content in contents)
+
+    def spell(self, token_id: int) -> bytes:
+        """What one token stands for, wherever it occurs; nothing for an id outside the vocabulary."""
+        if (special := self.special.get(token_id)) is not None:
+            return special.encode()
+        if self._spelling is not None:
+            return self._spelling.spell(token_id)
+        token = self._shown.get(token_id, "")
+        byte = _BYTE_TOKEN.fullmatch(token)
+        return bytes([int(byte[1], 16)]) if byte else self._continue(token_id, token).encode()
+
+    def _continue(self, token_id: int, token: str) -> str:
+        """The token's text after another one: at the start of a text some tokenizers drop its space."""
+        if not token:
+            return ""
+        before: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
+        both: str = self._tokenizer.decode([token_id, token_id], skip_special_tokens=False)
+        return both[len(before) :] if both.startswith(before) else before
+
+    def _spell_also(self, spelling: Spelling, also_shown: frozenset[int]) -> Spelling:
+        """Made once for each set of tokens, of which there are few: with 128,000 tokens it takes milliseconds."""
+        found = self._spellings.get(also_shown)
+        if found is None:
+            found = spelling.showing({token_id: self.special[token_id] for token_id in also_shown})
+            self._spellings[also_shown] = found
+        return found
 
 
 def _spelling_of(tokens: Mapping[int, str]) -> Spelling:
@@ -56,10 +98,10 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(rest)}
 
 
-def _shown_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    """Every id but the special ones', with its token."""
+def _special_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    """By their contents: an id of the vocabulary whose token is spelt like a special one is hidden like one."""
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    return {token_id: token for token, token_id in tokenizer.get_vocab().items() if token not in special}
+    return {token_id: token for token, token_id in tokenizer.get_vocab().items() if token in special}
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:

@@ -1,7 +1,7 @@
 """The wire -> core translation as tables: no loop, no sockets."""
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -15,9 +15,10 @@ from gateway.api.completions import CompletionRequest
 from gateway.api.envelope import Envelope
 from gateway.api.generation import Generation
 from gateway.api.parse import parse_body, parse_json
-from gateway.core import SamplingParams
+from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
+from tests.language.small_models import build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}
 CHAT: Mapping[str, object] = {"model": "tiny", "messages": [USER]}
@@ -32,8 +33,16 @@ def refuse(body_type: type[Generation], body: object) -> InvalidRequest:
     return caught.value
 
 
+def chat(**fields: object) -> ChatCompletionRequest:
+    return parse_body(ChatCompletionRequest, {**CHAT, **fields})
+
+
+def text(**fields: object) -> CompletionRequest:
+    return parse_body(CompletionRequest, {**TEXT, **fields})
+
+
 def ask_chat(language: ModelLanguage, **fields: object) -> Ask:
-    return translate(parse_body(ChatCompletionRequest, {**CHAT, **fields}), language, ENVELOPE)
+    return translate(chat(**fields), language, ENVELOPE)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +77,20 @@ def message(**fields: object) -> dict[str, object]:
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": "hi"}, "messages", "valid list"),
         ({"messages": ["hi"]}, "messages.0", "dictionary"),
-        (message(role="tool"), "messages.0.role", "does not support 'tool' yet"),
+        (message(role="function"), "messages.0.role", "replaced by 'tool'"),
         (message(role="wizard"), "messages.0.role", "'user'"),
         (message(role=["user"]), "messages.0.role", "'user'"),
         ({"messages": [USER, {"content": "x"}]}, "messages.1.role", "Missing"),
         (message(content=None), "messages.0.content", "Missing"),
         (message(content=7), "messages.0.content", "string or a list"),
         (message(content=[]), "messages.0.content", "at least 1"),
-        (message(content=[{"type": "image_url", "image_url": {}}]), "messages.0.content.0.type", "'image_url' yet"),
+        (message(content=[{"type": "refusal", "refusal": "no"}]), "messages.0.content.0.type", "'refusal' here"),
+        (message(content=[{"type": "video"}]), "messages.0.content.0.type", "'text'"),
+        (message(content=["text"]), "messages.0.content.0", "dictionary"),
         (message(content=[{"type": "text", "text": 3}]), "messages.0.content.0.text", "valid string"),
         (message(content=[{"type": "text", "text": "a", "x": 1}]), "messages.0.content.0.x", "Unrecognized"),
         (message(name=""), "messages.0.name", "empty"),
-        (message(tool_calls=[]), "messages.0.tool_calls", "not supported yet"),
+        (message(tool_calls=[]), "messages.0.tool_calls", "Unrecognized"),
         (message(weight=1), "messages.0.weight", "Unrecognized"),
         ({"max_tokens": -1}, "max_tokens", "greater than or equal to 1"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
@@ -101,7 +112,36 @@ def message(**fields: object) -> dict[str, object]:
         ({"stop": 5}, "stop", "string or a list"),
         ({"stream": "true"}, "stream", "valid boolean"),
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage", "valid boolean"),
-        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", "not supported yet"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", "not supported"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"n": 129}, "n", "less than or equal to 128"),
+        ({"n": True}, "n", "valid integer"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5", "less than or equal to 100"),
+        ({"logit_bias": {"5": -100.5}}, "logit_bias.5", "greater than or equal to -100"),
+        ({"logit_bias": {"five": 1}}, "logit_bias", "token ids for keys"),
+        ({"logit_bias": {"05": 1}}, "logit_bias", "token ids for keys"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias", "token ids for keys"),
+        ({"logit_bias": {"\u0665": 1}}, "logit_bias", "token ids for keys"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias", "more than 1024"),
+        ({"logit_bias": [1]}, "logit_bias", "valid dictionary"),
+        ({"logprobs": 3}, "logprobs", "valid boolean"),
+        ({"top_logprobs": 3}, "top_logprobs", "only allowed when 'logprobs' is true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "greater than or equal to 0"),
+        ({"min_p": 1.5}, "min_p", "less than or equal to 1"),
+        ({"priority": 2**31}, "priority", "less than"),
+        ({"priority": 0.5}, "priority", "valid integer"),
+        ({"include_stop_str_in_output": 1}, "include_stop_str_in_output", "valid boolean"),
+        ({"skip_special_tokens": "no"}, "skip_special_tokens", "valid boolean"),
+        ({"return_token_ids": 1}, "return_token_ids", "valid boolean"),
+        ({"spaces_between_special_tokens": 1}, "spaces_between_special_tokens", "valid boolean"),
+        ({"add_special_tokens": 1}, "add_special_tokens", "valid boolean"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort", "'xhigh'"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt", "together"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "'chat_template'"),
+        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "'tools'"),
+        ({"chat_template_kwargs": [1]}, "chat_template_kwargs", "valid dictionary"),
+        ({"prediction": {"type": "content"}}, "prediction.content", "Missing"),
         ({"stream_options": {"chunky": True}}, "stream_options.chunky", "Unrecognized"),
         ({"top_k": -2}, "top_k", "greater than or equal to -1"),
         ({"repetition_penalty": 1e-320}, "repetition_penalty", "greater than or equal to 0.01"),
@@ -137,29 +177,29 @@ def test_a_bad_chat_field_is_named_as_the_client_wrote_it(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("n", True),
-        ("logprobs", True),
-        ("top_logprobs", 3),
-        ("logit_bias", {"5": 1}),
-        ("tools", []),
-        ("tool_choice", "auto"),
+        ("echo", True),
+        ("modalities", ["text", "smell"]),
         ("functions", []),
-        ("parallel_tool_calls", True),
-        ("response_format", {"type": "json_object"}),
-        ("modalities", ["text", "audio"]),
-        ("audio", {}),
-        ("reasoning_effort", "low"),
+        ("function_call", "auto"),
+        ("include_reasoning", False),
+        ("verbosity", "low"),
+        ("moderation", {}),
         ("web_search_options", {}),
-        ("min_p", 0.1),
         ("chat_template", "x"),
-        ("continue_final_message", True),
+        ("documents", []),
+        ("prompt_logprobs", 1),
+        ("use_beam_search", True),
+        ("length_penalty", 0.5),
+        ("allowed_token_ids", [1]),
+        ("bad_words", ["x"]),
+        ("truncate_prompt_tokens", 5),
+        ("return_tokens_as_token_ids", True),
     ],
 )
-def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: object) -> None:
+def test_what_is_not_supported_is_refused_by_name(field: str, value: object) -> None:
     error = refuse(ChatCompletionRequest, {**CHAT, field: value})
     assert error.param == field
-    assert error.message == f"'{field}' is not supported yet."
+    assert error.message == f"'{field}' is not supported."
 
 
 @pytest.mark.parametrize(
@@ -168,15 +208,23 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: object)
         ({"prompt": None}, "prompt", "Missing"),
         ({"prompt": 5}, "prompt", "list of token ids"),
         ({"prompt": []}, "prompt", "at least 1"),
-        ({"prompt": [[]]}, "prompt", "at least 1"),
-        ({"prompt": ["a", "b"]}, "prompt", "more than one"),
+        ({"prompt": [[]]}, "prompt.0", "at least 1"),
         ({"prompt": [1, "a"]}, "prompt.1", "valid integer"),
+        ({"prompt": ["a", 1]}, "prompt.1", "valid string"),
+        ({"prompt": [[1], "a"]}, "prompt.1", "valid list"),
+        ({"prompt": [[1], [-1]]}, "prompt.1.0", "greater than or equal to 0"),
         ({"prompt": [-1]}, "prompt.0", "greater than or equal to 0"),
-        ({"echo": True}, "echo", "not supported yet"),
-        ({"suffix": "x"}, "suffix", "not supported yet"),
-        ({"logprobs": 0}, "logprobs", "not supported yet"),
-        ({"best_of": 2}, "best_of", "not supported yet"),
-        ({"n": 2}, "n", "not supported yet"),
+        ({"prompt": ["a"] * 129}, "prompt", "at most 128"),
+        ({"prompt": ["a"] * 64, "n": 3}, "n", "192 choices"),
+        ({"max_tokens": 0, "echo": True}, "max_tokens", "greater than or equal to 1"),
+        ({"echo": 1}, "echo", "valid boolean"),
+        ({"suffix": "x"}, "suffix", "not supported"),
+        ({"logprobs": 6}, "logprobs", "less than or equal to 5"),
+        ({"logprobs": True}, "logprobs", "valid integer"),
+        ({"best_of": 2}, "best_of", "equals 'n'"),
+        ({"best_of": 1, "n": 2}, "best_of", "equals 'n'"),
+        ({"top_logprobs": 1}, "top_logprobs", "Unrecognized"),
+        ({"tools": []}, "tools", "Unrecognized"),
         ({"messages": [USER]}, "messages", "Unrecognized"),
         ({"max_completion_tokens": 5}, "max_completion_tokens", "Unrecognized"),
     ],
@@ -212,19 +260,191 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
     neutral = {
         "n": 1,
         "logprobs": False,
+        "top_logprobs": 0,
         "logit_bias": {},
         "response_format": {"type": "text"},
         "modalities": ["text"],
         "tool_choice": "none",
+        "function_call": "none",
+        "parallel_tool_calls": False,
         "min_p": 0,
+        "priority": 0,
         "stop": [],
+        "echo": False,
+        "length_penalty": 1.0,
+        "bad_words": [],
+        "use_beam_search": False,
+        "include_reasoning": True,
+        "verbosity": "medium",
+        "chat_template_kwargs": {},
         "store": False,
         "metadata": {"team": "red"},
         "service_tier": "auto",
         "user": "someone",
+        "prediction": {"type": "content", "content": "Hello"},
+        "spaces_between_special_tokens": False,
     }
-    body = parse_body(ChatCompletionRequest, {**CHAT, **neutral})
-    assert body.stop_strings == ()
+    body = chat(**neutral)
+    assert body.needs() is NO_NEEDS
+    assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
+
+
+BIAS = {"17": 2, "5": -100, "9": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "needs"),
+    [
+        (chat(), {}),
+        (chat(logprobs=True), {Need.LOGPROBS: "logprobs"}),
+        (text(logprobs=0), {Need.LOGPROBS: "logprobs"}),
+        (text(logprobs=2, echo=True), {Need.LOGPROBS: "logprobs", Need.PROMPT_LOGPROBS: "echo"}),
+        (text(echo=True), {}),
+        (chat(logit_bias=BIAS), {Need.LOGIT_BIAS: "logit_bias"}),
+        (chat(logit_bias={"9": 0}), {}),
+        (chat(min_p=0.1), {Need.MIN_P: "min_p"}),
+        (chat(priority=-1), {Need.PRIORITY: "priority"}),
+        (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
+        (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
+        (chat(modalities=["text", "audio"]), {Need.RELAY: "modalities"}),
+        (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
+    ],
+)
+def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Generation, needs: Mapping[Need, str]) -> None:
+    assert body.needs() == needs
+
+
+def test_what_a_body_asks_to_see() -> None:
+    plain, seen = (
+        chat(stream=True),
+        chat(
+            stream=True,
+            n=3,
+            logprobs=True,
+            top_logprobs=4,
+            logit_bias=BIAS,
+            min_p=0.2,
+            priority=7,
+            include_stop_str_in_output=True,
+            skip_special_tokens=False,
+            return_token_ids=True,
+            stream_options={"include_usage": True, "continuous_usage_stats": True},
+        ),
+    )
+    assert (seen.n, seen.logprob_count, seen.min_p, seen.priority) == (3, 4, 0.2, 7)
+    assert seen.bias == ((17, 2.0), (5, -100.0))
+    asked = [(body.include_stop, body.shows_special, body.wants_token_ids, body.wants_usage) for body in (plain, seen)]
+    assert asked == [(False,) * 4, (True,) * 4]
+    assert (plain.wants_continuous_usage, seen.wants_continuous_usage) == (False, True)
+    assert not chat(stream=True, stream_options={"continuous_usage_stats": True}).wants_continuous_usage
+
+
+def test_logprobs_of_completions_are_a_count_and_with_echo_the_prompts_too() -> None:
+    assert [text(logprobs=count).logprob_count for count in (None, 0, 5)] == [None, 0, 5]
+    assert [text(logprobs=3, echo=echo).prompt_logprob_count for echo in (False, True)] == [None, 3]
+    assert chat(logprobs=True).logprob_count == 0
+
+
+def test_best_of_may_equal_n() -> None:
+    assert text(best_of=3, n=3).n == 3
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"default": None}}, "required": ["a"]}
+SCHEMA_TEXT = '{"type":"object","properties":{"a":{"default":null}},"required":["a"]}'
+
+
+@pytest.mark.parametrize("ask", [chat, text])
+@pytest.mark.parametrize(
+    ("fields", "guide"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, Guide(GuideKind.JSON)),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "s", "schema": SCHEMA, "strict": True},
+                }
+            },
+            Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT),
+        ),
+        ({"structured_outputs": {"json": SCHEMA}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
+        ({"structured_outputs": {"json": SCHEMA_TEXT}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
+        ({"structured_outputs": {"json_object": True}}, Guide(GuideKind.JSON)),
+        ({"structured_outputs": {"regex": "[a-z]+"}}, Guide(GuideKind.REGEX, "[a-z]+")),
+        ({"structured_outputs": {"grammar": "root ::= 'x'"}}, Guide(GuideKind.GRAMMAR, "root ::= 'x'")),
+        (
+            {"structured_outputs": {"choice": ["yes", "no (at all)", "a|b\\c"]}},
+            Guide(GuideKind.REGEX, r"(yes|no \(at all\)|a\|b\\c)"),
+        ),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "text"}},
+            Guide(GuideKind.REGEX, "a"),
+        ),
+    ],
+)
+def test_what_an_answer_must_match_becomes_a_guide(
+    ask: Callable[..., Generation], fields: Mapping[str, object], guide: Guide | None
+) -> None:
+    assert ask(**fields).guide == guide
+
+
+def nested(levels: int) -> dict[str, object]:
+    return {"a": nested(levels - 1)} if levels > 1 else {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"response_format": "json"}, "response_format", "dictionary"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "'json_schema'"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "s"}}},
+            "response_format.json_schema.schema",
+            "Missing",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": None}}},
+            "response_format.json_schema.schema",
+            "Missing",
+        ),
+        (
+            {"response_format": {"type": "text", "json_schema": {"name": "s", "schema": {}}}},
+            "response_format.json_schema",
+            "only allowed",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": nested(64)}}},
+            "response_format.json_schema.schema",
+            "64 levels",
+        ),
+        ({"structured_outputs": {"json": {"a": [0] * 40_000}}}, "structured_outputs.json", "32768 values"),
+        ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
+        ({"structured_outputs": {"json_object": False}}, "structured_outputs", "exactly one"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "exactly one"),
+        ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex", "empty"),
+        ({"structured_outputs": {"regex": "a" * 70_000}}, "structured_outputs.regex", "65536"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
+        ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice.0", "empty"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "not valid JSON"),
+        ({"structured_outputs": {"json": "[]"}}, "structured_outputs.json", "valid dictionary"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported"),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "structured_outputs",
+            "send one",
+        ),
+    ],
+)
+def test_a_bad_guide_is_named(fields: Mapping[str, object], param: str, words: str) -> None:
+    for body_type, required in ((ChatCompletionRequest, CHAT), (CompletionRequest, TEXT)):
+        error = refuse(body_type, {**required, **fields})
+        assert (error.param, words in error.message) == (param, True), error.message
+
+
+def test_a_schema_may_be_as_deep_as_it_says() -> None:
+    assert chat(structured_outputs={"json": nested(63)}).guide is not None
 
 
 def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> None:
@@ -239,10 +459,19 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
         "presence_penalty": 0.25,
         "frequency_penalty": -0.25,
         "ignore_eos": True,
+        "min_p": 0.1,
+        "priority": 2,
     }
-    ask = ask_chat(language, **sampling, stop_token_ids=[9, 11], stop=["END", "\n"])
-    assert ask.request.params == SamplingParams(**sampling, stop_token_ids=(9, 11))
-    assert ask.stop == ("END", "\n")
+    others = {"logit_bias": BIAS, "logprobs": True, "top_logprobs": 3, "response_format": {"type": "json_object"}}
+    ask = ask_chat(language, **sampling, **others, stop_token_ids=[9, 11], stop=["END", "\n"])
+    assert ask.request.params == SamplingParams(
+        **sampling,
+        stop_token_ids=(9, 11),
+        logit_bias=((17, 2.0), (5, -100.0)),
+        logprobs=3,
+        guide=Guide(GuideKind.JSON),
+    )
+    assert ask.form.stop == ("END", "\n")
     assert ask.request.eos_token_ids == language.eos_token_ids
     assert ask.request.prompt == language.render_chat([USER])
 
@@ -258,7 +487,7 @@ def test_defaults_are_openais_but_for_max_tokens_which_is_all_the_room(language:
     ask = ask_chat(language)
     room = language.context_length - len(ask.request.prompt)
     assert ask.request.params == SamplingParams(max_tokens=room)
-    assert (ask.stop, ask.stream, ask.include_usage) == ((), False, False)
+    assert (ask.form.stop, ask.form.stream, ask.form.include_usage) == ((), False, False)
 
 
 def test_vllms_minus_one_turns_top_k_off(language: ModelLanguage) -> None:
@@ -278,6 +507,7 @@ def test_max_completion_tokens_is_the_newer_name_of_max_tokens(language: ModelLa
         ({"min_tokens": 6, "max_tokens": 5}, "min_tokens"),
         ({"min_tokens": 5000}, "min_tokens"),
         ({"stop_token_ids": [1024]}, "stop_token_ids"),
+        ({"logit_bias": {"1024": 1}}, "logit_bias"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(
@@ -326,5 +556,49 @@ def test_a_completion_prompt_may_be_text_or_ids_alone_or_in_a_list(language: Mod
     prompt = language.encode_text("Hello")
     ids = list(prompt.token_ids)
     value = {"text": "Hello", "list of text": ["Hello"], "ids": ids, "list of ids": [ids]}[form]
-    body = parse_body(CompletionRequest, {"model": "tiny", "prompt": value})
-    assert translate(body, language, ENVELOPE).request.prompt == prompt
+    assert text(prompt=value).prompts(language) == [prompt]
+
+
+def test_several_prompts_keep_their_order(language: ModelLanguage) -> None:
+    first, second = language.encode_text("Hello"), language.encode_text("Good bye")
+    assert text(prompt=["Hello", "Good bye"]).prompts(language) == [first, second]
+    assert text(prompt=[list(second.token_ids), list(first.token_ids)]).prompts(language) == [second, first]
+
+
+def test_a_completions_special_tokens_may_be_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    language = build_sentencepiece(tmp_path_factory.mktemp("sentencepiece")).language
+    framed, bare = (text(add_special_tokens=adds).prompts(language)[0].token_ids for adds in (True, False))
+    assert framed == (1, *bare)
+
+
+RELAYED: list[tuple[dict[str, object], str]] = [
+    (
+        message(content=[{"type": "text", "text": "?"}, {"type": "image_url", "image_url": {}}]),
+        "messages.0.content.1.type",
+    ),
+    (message(content=[{"type": "input_audio", "input_audio": {}}]), "messages.0.content.0.type"),
+    ({"messages": [USER, {"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages.1.content.0.type"),
+    ({"messages": [{"role": "assistant", "audio": {"id": "a"}}, USER]}, "messages.0.audio"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"audio": {"voice": "x"}}, "audio"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), RELAYED)
+def test_what_only_the_relay_lane_can_serve_goes_on_unread(fields: Mapping[str, object], param: str) -> None:
+    body = chat(**fields, temperature="as the engine likes it", an_engines_own=1)
+    assert (body.relay_field, body.needs(), body.model) == (param, {Need.RELAY: param}, "tiny")
+
+
+def test_an_unread_body_still_names_its_model() -> None:
+    error = refuse(ChatCompletionRequest, {"messages": [USER], "modalities": ["audio"]})
+    assert (error.param, "Missing" in error.message) == ("model", True)
+
+
+@pytest.mark.parametrize("messages", [[0, {"content": [{"type": "file"}]}], "x", [{"content": [7, {"type": "file"}]}]])
+def test_a_body_with_a_mistake_before_such_a_part_is_refused(messages: object) -> None:
+    assert refuse(ChatCompletionRequest, {**CHAT, "messages": messages}).param is not None
+
+
+def test_a_body_that_was_read_is_not_relayed() -> None:
+    assert chat().relay_field is None
