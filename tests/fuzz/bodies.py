@@ -1,0 +1,269 @@
+"""Bodies of generated requests: plausible ones by the body types' own JSON schemas, and damaged ones.
+
+A field that a body type gains is generated from then on, by its type; MEANT has those of which a type says too little.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from copy import deepcopy
+from functools import cache
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from deploy.stacks import MODEL
+from engines.reference.training.world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
+from tests.fuzz.from_schema import values
+from tests.fuzz.hostile import Strategy, anything, atoms, often, texts
+
+Document: TypeAlias = dict[str, Any]  # Any: JSON, of whatever type
+Parent: TypeAlias = MutableMapping[Any, Any] | MutableSequence[Any]  # Any: JSON
+
+VOCABULARY = 1024
+MOST_TOKENS = 64  # of all choices of a plausible request together: what is tested is not how fast the engines are
+
+
+class _Lenient(GenerateJsonSchema):
+    """Says nothing of what is validated by code alone."""
+
+    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+        return {}
+
+
+# What a person or a program would send, so that most requests reach an engine.
+
+known: Strategy = st.sampled_from((
+    "Hello",
+    "What is the capital of France?",
+    "12 + 30",
+    "Count from one to ten.",
+    "What is the weather in Paris?",
+    "What is 6 times 7?",
+    "Say hello in Japanese.",
+    "Show me a smile.",
+    "Tell me a story.",
+    "The capital of Japan as JSON.",
+))
+questions: Strategy = often((4, known), (2, st.text(min_size=1, max_size=30)), (1, texts))
+names: Strategy = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
+parts: Strategy = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": questions}), min_size=1, max_size=3)
+contents: Strategy = often((3, questions), (1, parts))
+calls: Strategy = st.lists(
+    st.fixed_dictionaries({
+        "id": names,
+        "type": st.just("function"),
+        "function": st.fixed_dictionaries({
+            "name": names,
+            "arguments": st.sampled_from(('{"city": "Paris"}', "{}", "", '{"a": [1, null, "é"]}')),
+        }),
+    }),
+    min_size=1,
+    max_size=2,
+)
+messages: Strategy = st.one_of(
+    st.fixed_dictionaries({"role": st.just("user"), "content": contents}, optional={"name": names}),
+    st.fixed_dictionaries({"role": st.sampled_from(("system", "developer")), "content": contents}),
+    st.fixed_dictionaries({"role": st.just("assistant"), "content": contents}, optional={"reasoning": questions}),
+    st.fixed_dictionaries({"role": st.just("assistant"), "tool_calls": calls}, optional={"content": st.none()}),
+    st.fixed_dictionaries({"role": st.just("tool"), "content": contents, "tool_call_id": names}),
+)
+conversations: Strategy = often(
+    (1, questions.map(lambda question: [{"role": "user", "content": question}])),
+    (1, st.lists(messages, min_size=1, max_size=4)),
+)
+token_ids: Strategy = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
+prompts: Strategy = st.one_of(
+    questions,
+    token_ids,
+    st.lists(questions, min_size=1, max_size=3),
+    st.lists(token_ids, min_size=1, max_size=3),
+)
+schemas: Strategy = st.recursive(
+    st.sampled_from((
+        {"type": "string"},
+        {"type": "string", "pattern": "[a-z]+"},
+        {"type": "string", "maxLength": 5},
+        {"type": "integer"},
+        {"type": "integer", "minimum": 0, "maximum": 9},
+        {"type": "number"},
+        {"type": "boolean"},
+        {"type": "null"},
+        {"type": ["string", "null"]},
+        {"enum": ["a", 1, None]},
+        {"const": {"a": [1]}},
+        {},
+        CITY_SCHEMA,
+    )),
+    lambda inner: st.one_of(
+        st.builds(lambda items: {"type": "array", "items": items, "minItems": 1}, inner),
+        st.builds(lambda each: {"anyOf": each}, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(
+            lambda properties: {
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            },
+            st.dictionaries(names, inner, max_size=3),
+        ),
+        st.builds(lambda inside: {"$ref": "#/$defs/it", "$defs": {"it": inside}}, inner),
+    ),
+    max_leaves=5,
+)
+any_schema: Strategy = often((6, schemas), (1, st.dictionaries(texts, anything, max_size=3)))
+tools: Strategy = st.lists(
+    st.one_of(
+        st.sampled_from((GET_WEATHER, MULTIPLY)),
+        st.builds(
+            lambda function: {"type": "function", "function": function},
+            st.fixed_dictionaries(
+                {"name": names},
+                optional={"parameters": any_schema, "description": questions, "strict": st.booleans()},
+            ),
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+)
+patterns: Strategy = st.one_of(
+    st.sampled_from((
+        r"[a-z]{2,5}",
+        r"\d+",
+        "(yes|no)",
+        ".*",
+        "[^x]",
+        "a{2}b?",
+        r"\w\s\p{L}",
+        "(?i)yes",
+        "[",
+        "(?=a)b",
+        "^a$",
+    )),
+    texts,
+)
+grammars: Strategy = st.one_of(
+    st.sampled_from(('root ::= "yes" | "no"', 'start: "yes" | "no"', "root ::= root", 'start: /[a-z]+/ "."')), texts
+)
+formats: Strategy = st.one_of(
+    st.sampled_from(({"type": "text"}, {"type": "json_object"})),
+    st.builds(
+        lambda name, schema: {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}},
+        names,
+        any_schema,
+    ),
+)
+structures: Strategy = st.one_of(
+    any_schema.map(lambda schema: {"json": schema}),
+    st.just({"json_object": True}),
+    patterns.map(lambda pattern: {"regex": pattern}),
+    st.lists(questions, min_size=1, max_size=4).map(lambda choices: {"choice": choices}),
+    grammars.map(lambda grammar: {"grammar": grammar}),
+)
+MEANT: Mapping[str, Strategy] = {
+    "model": st.just(MODEL),
+    "messages": conversations,
+    "prompt": prompts,
+    "max_tokens": st.integers(1, 8),
+    "max_completion_tokens": st.integers(1, 8),
+    "min_tokens": st.integers(0, 3),
+    "n": st.sampled_from((1, 2, 3, 8)),
+    "stop": st.one_of(questions, st.lists(questions, max_size=4), st.sampled_from((" ", ".", "e", "the"))),
+    "stop_token_ids": st.lists(st.integers(0, VOCABULARY - 1), max_size=5),
+    "logit_bias": st.dictionaries(st.integers(0, VOCABULARY - 1).map(str), st.floats(-100, 100), max_size=4),
+    "stream_options": st.fixed_dictionaries(
+        {}, optional={"include_usage": st.booleans(), "continuous_usage_stats": st.booleans()}
+    ),
+    "tools": tools,
+    "tool_choice": st.one_of(
+        st.sampled_from(("none", "auto", "required")),
+        names.map(lambda name: {"type": "function", "function": {"name": name}}),
+        st.just({"type": "function", "function": {"name": "get_weather"}}),
+    ),
+    "response_format": formats,
+    "structured_outputs": structures,
+    "chat_template_kwargs": st.dictionaries(names, anything, max_size=3),
+    "tokens": token_ids,
+}
+# With what else a field is allowed.
+COMPANIONS: Mapping[str, Document] = {
+    "best_of": {"best_of": 2, "n": 2},
+    "stream_options": {"stream": True},
+    "top_logprobs": {"logprobs": True},
+    "tool_choice": {"tools": [GET_WEATHER, MULTIPLY]},
+}
+
+
+@cache
+def fields(body_type: type[BaseModel]) -> tuple[Mapping[str, Strategy], frozenset[str]]:
+    """What each field of a body type may hold, those left out of which nothing is known; and which are required."""
+    schema = body_type.model_json_schema(schema_generator=_Lenient)
+    by_type = {name: values(inner, schema.get("$defs", {})) for name, inner in schema["properties"].items()}
+    known = {name: MEANT.get(name, strategy) for name, strategy in by_type.items()}
+    # One that allows null alone is a refused one: null is absence, for any.
+    strategies = {name: strategy for name, strategy in known.items() if strategy is not None}
+    return strategies, frozenset(schema.get("required", ())) | {"model"}
+
+
+@st.composite
+def plausible(draw: st.DrawFn, body_type: type[BaseModel]) -> Document:
+    strategies, required = fields(body_type)
+    more = draw(st.lists(st.sampled_from(sorted(set(strategies) - required)), unique=True, max_size=5))
+    if "max_tokens" in strategies and draw(st.integers(0, 30)):
+        more.append("max_tokens")
+    document = {name: draw(strategies[name]) for name in sorted({*required, *more})}
+    for name, companions in COMPANIONS.items():
+        if name in document and draw(st.integers(0, 9)):
+            document |= companions
+    return _bound(document)
+
+
+def _bound(document: Document) -> Document:
+    """A request is for some tokens, however many choices it makes of them."""
+    prompts, n = document.get("prompt"), document.get("n", 1)
+    count = len(prompts) if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int) else 1
+    if isinstance(n, int) and n * count > 1:
+        for name in ("max_tokens", "max_completion_tokens"):
+            if name in document or name == "max_tokens":
+                document[name] = max(1, MOST_TOKENS // (8 * n * count))
+    return document
+
+
+# What happens to a body.
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: Strategy, names: Sequence[str], most: int = 3) -> Document:
+    """With up to so many things replaced, left out, or added, maybe under one of `names`."""
+    document: Document = deepcopy(draw(whole))
+    for _ in range(draw(st.integers(1, most))):
+        places = list(_places(document))
+        if not places:
+            break
+        parent, key = draw(st.sampled_from(places))
+        _damage(draw, parent, key, st.one_of(texts, st.sampled_from(names)))
+    return document
+
+
+def _places(value: object) -> Iterator[tuple[Parent, Any]]:  # Any: an index, or a name
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])
+
+
+def _damage(draw: st.DrawFn, parent: Parent, key: Any, names: Strategy) -> None:  # Any: an index, or a name
+    match draw(st.sampled_from(("without", "more", "other", "other", "other"))):
+        case "without":
+            del parent[key]
+        case "more" if isinstance(parent, MutableSequence):
+            parent.insert(key, draw(anything))
+        case "more":
+            parent[draw(names)] = draw(anything)
+        case _:
+            parent[key] = draw(_instead_of(parent[key]))
+
+
+def _instead_of(value: object) -> Strategy:
+    return st.one_of(atoms, anything, st.just([value]), texts.map(lambda name: {name: value}), st.just(str(value)))

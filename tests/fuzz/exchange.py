@@ -1,0 +1,215 @@
+"""One request over a real socket, and whether what came back is of a declared shape.
+
+In: a Sent. Out: a Heard, or an AssertionError that says what is wrong with it.
+"""
+
+import http.client
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from tests.fuzz import shapes
+
+PATIENCE_S = 50.0
+IDLE_S = 2.0  # uvicorn closes a connection after five seconds
+SENT_SHOWN = 2000
+EVENTS = "text/event-stream; charset=utf-8"
+JSON = "application/json"
+
+WHOLE: Mapping[str, type[shapes.Shape]] = {
+    "/v1/chat/completions": shapes.ChatCompletion,
+    "/v1/completions": shapes.TextCompletion,
+    "/tokenize": shapes.Tokenized,
+    "/detokenize": shapes.Detokenized,
+    "/v1/models": shapes.Models,
+}
+CHUNKS: Mapping[str, type[shapes.ChatChunk | shapes.TextChunk]] = {
+    "/v1/chat/completions": shapes.ChatChunk,
+    "/v1/completions": shapes.TextChunk,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    method: str
+    target: str
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.method} {self.target} {dict(self.headers or {})} {self.body[:SENT_SHOWN]!r}"
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"{self.status} {dict(self.headers)} {self.body[:SENT_SHOWN]!r}"
+
+
+class Caller:
+    """A client that keeps its connection, and counts what it heard."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+        self._used = 0.0
+        self.heard: Counter[tuple[str, int]] = Counter()
+        """How often each path was answered with each status."""
+
+    def send(self, sent: Sent) -> Heard:
+        if time.monotonic() - self._used > IDLE_S:
+            self._connection.close()
+        try:
+            self._connection.request(sent.method, sent.target, sent.body, dict(sent.headers or {}))
+            response = self._connection.getresponse()
+            heard = Heard(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        except (http.client.HTTPException, OSError) as exc:
+            self._connection.close()
+            raise AssertionError(f"no answer: {exc!r}") from exc
+        self._used = time.monotonic()
+        self.heard[sent.path, heard.status] += 1
+        return heard
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def check(sent: Sent, heard: Heard) -> None:
+    """Raises AssertionError."""
+    if sent.method == "HEAD":  # it has no body to speak of
+        _expect(heard.status < 500, f"a status of {heard.status}")
+        return
+    _expect(len(heard.headers.get("x-request-id", "")) == 32, "no x-request-id")
+    if heard.status != 200:
+        _check_error(heard)
+    elif "needs=relay" in heard.headers.get("x-crossover-reason", ""):
+        pass  # the engine's own shape
+    elif heard.headers.get("content-type") == EVENTS:
+        _check_stream(sent, heard)
+    else:
+        _check_whole(sent, heard)
+
+
+def _expect(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def parse(raw: bytes | str) -> Any:  # Any: JSON
+    """As strict as JSON is: UTF-8, no key twice, no NaN."""
+
+    def no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = [key for key, _ in pairs]
+        _expect(len(set(keys)) == len(keys), f"a key twice among {keys}")
+        return dict(pairs)
+
+    def no_constant(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    text = raw if isinstance(raw, str) else raw.decode()
+    return json.loads(text, object_pairs_hook=no_key_twice, parse_constant=no_constant)
+
+
+def _fits(shape: type[shapes.Shape], raw: bytes | str) -> Any:  # Any: one of that shape
+    try:
+        return shape.model_validate(parse(raw))
+    except (ValidationError, ValueError) as exc:
+        raise AssertionError(f"no {shape.__name__}: {exc}") from exc
+
+
+def _check_error(heard: Heard) -> None:
+    _expect(heard.status in shapes.CODES, f"a status of {heard.status}")
+    _expect(heard.headers.get("content-type") == JSON, "an error that is not JSON")
+    error = _fits(shapes.Error, heard.body).error
+    _expect(error.code in shapes.CODES[heard.status], f"code {error.code} with {heard.status}")
+
+
+def _check_whole(sent: Sent, heard: Heard) -> None:
+    _expect(heard.headers.get("content-type") == JSON, f"content of type {heard.headers.get('content-type')}")
+    answer = _fits(WHOLE.get(sent.path, shapes.Model), heard.body)
+    if sent.path in CHUNKS:
+        asked = json.loads(sent.body)
+        _expect(not asked.get("stream"), "one object for a stream")
+        _expect([choice.index for choice in answer.choices] == list(range(_count(asked))), "other choices than asked")
+        _expect(answer.model == asked["model"], "another model")
+        for choice in answer.choices:
+            _check_told(asked, choice)
+
+
+def _check_told(asked: Mapping[str, Any], choice: shapes.Choice) -> None:  # Any: JSON
+    scores = getattr(choice, "logprobs", None)
+    _expect(scores is None or asked.get("logprobs") not in (None, False), "log-probabilities nobody asked for")
+    ids = choice.token_ids or choice.prompt_token_ids
+    _expect(not ids or asked.get("return_token_ids"), "ids nobody asked for")
+
+
+def _count(asked: Mapping[str, Any]) -> int:  # Any: JSON
+    """The choices that a body asks for."""
+    prompt = asked.get("prompt")
+    prompts = len(prompt) if isinstance(prompt, list) and not isinstance(prompt[0], int) else 1
+    return prompts * int(asked.get("n") or 1)
+
+
+# A stream.
+
+
+def _check_stream(sent: Sent, heard: Heard) -> None:
+    asked = json.loads(sent.body)
+    _expect(asked.get("stream") is True, "a stream that nobody asked for")
+    chunks = [_fits(CHUNKS[sent.path], event) for event in _events(heard.body)]
+    heads = {(chunk.id, chunk.created, chunk.model) for chunk in chunks}
+    _expect(len(heads) == 1, f"chunks of several answers: {heads}")
+    _check_usage(asked, chunks)
+    by_choice: dict[int, list[Any]] = defaultdict(list)  # Any: ChatChunkChoice or TextChunkChoice
+    for chunk in chunks:
+        for choice in chunk.choices:
+            by_choice[choice.index].append(choice)
+    _expect(set(by_choice) == set(range(_count(asked))), f"choices {sorted(by_choice)}, not those asked for")
+    for choices in by_choice.values():
+        _check_choice(asked, choices)
+
+
+def _events(body: bytes) -> Sequence[str]:
+    *events, rest = body.decode().split("\n\n")
+    _expect(rest == "", "an event that does not end")
+    _expect(events and events.pop() == "data: [DONE]", "no [DONE] at the end")
+    _expect(all(event.startswith("data: ") and "\n" not in event for event in events), "an event of another form")
+    return [event.removeprefix("data: ") for event in events]
+
+
+def _check_usage(asked: Mapping[str, Any], chunks: Sequence[shapes.Chunk]) -> None:  # Any: JSON
+    options = asked.get("stream_options") or {}
+    wanted = bool(options.get("include_usage"))
+    everywhere = wanted and bool(options.get("continuous_usage_stats"))
+    *others, last = chunks
+    _expect(wanted == (not getattr(last, "choices", None)), "usage at the end, or none, against what was asked")
+    _expect(wanted == (last.usage is not None), "the last chunk's usage")
+    _expect(all(("usage" in chunk.model_fields_set) == wanted for chunk in chunks), "usage against what was asked")
+    for chunk in others:
+        _expect(everywhere == (chunk.usage is not None), "usage before the end, or none, against what was asked")
+        _expect(getattr(chunk, "choices", None), "a chunk without a choice before the end")
+
+
+def _check_choice(asked: Mapping[str, Any], choices: Sequence[Any]) -> None:  # Any: JSON; choices of chunks
+    *others, last = choices
+    _expect(last.finish_reason is not None, "a choice that does not finish")
+    _expect(all(choice.finish_reason is None for choice in others), "a choice that goes on after its end")
+    for choice in choices:
+        _check_told(asked, choice)
+    if hasattr(last, "delta"):
+        opens = [isinstance(choice.delta, shapes.Opening) for choice in choices]
+        _expect(opens == [True] + [False] * len(others), "a role anywhere but in the first chunk")
+        _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that says more")
