@@ -25,7 +25,7 @@ class SamplingParams:
 
     `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Until `min_tokens` are out neither can be sampled.
     `logit_bias`: token ids and what is added to their logits. `logprobs`, `prompt_logprobs`: how many of the likeliest
-    tokens to tell beside each one of the answer's or the prompt's; None tells nothing.
+    tokens to tell beside each one of the answer's or the prompt's; -1 tells all, None nothing.
     """
 
     max_tokens: int
@@ -60,8 +60,8 @@ class SamplingParams:
             (self.repetition_penalty > 0, f"repetition_penalty must be above 0, got {self.repetition_penalty}"),
             (abs(self.presence_penalty) <= 2, f"presence_penalty must be in [-2, 2], got {self.presence_penalty}"),
             (abs(self.frequency_penalty) <= 2, f"frequency_penalty must be in [-2, 2], got {self.frequency_penalty}"),
-            ((self.logprobs or 0) >= 0, f"logprobs must be at least 0, got {self.logprobs}"),
-            ((self.prompt_logprobs or 0) >= 0, f"prompt_logprobs must be at least 0, got {self.prompt_logprobs}"),
+            ((self.logprobs or 0) >= -1, f"logprobs must be at least -1, got {self.logprobs}"),
+            ((self.prompt_logprobs or 0) >= -1, f"prompt_logprobs must be at least -1, got {self.prompt_logprobs}"),
         ):
             if not is_valid:
                 raise ValueError(message)

@@ -24,8 +24,9 @@ def test_each_row_has_its_own_count() -> None:
 
 
 def test_more_than_there_are_is_all_of_them() -> None:
-    (told,) = score(ROWS[:1, :6], [0], [20])
-    assert sorted(token_id for token_id, _ in told.top) == list(range(6))
+    for count in (20, -1):
+        (told,) = score(ROWS[:1, :6], [0], [count])
+        assert sorted(token_id for token_id, _ in told.top) == list(range(6))
 
 
 def test_of_equals_the_lowest_id_is_first_and_all_share_the_worst_rank() -> None:

@@ -64,6 +64,18 @@ class Reply:
         await _write(send, DONE, is_last=True)
 
 
+class RefusedStream:
+    """A stream that the engine refused after it had begun."""
+
+    def __init__(self, error: WireError) -> None:
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
+        await _write(send, event(self._error.body))
+        await _write(send, DONE, is_last=True)
+
+
 async def _write(send: Send, body: bytes, *, is_last: bool = False) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": not is_last})
 

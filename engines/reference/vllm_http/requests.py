@@ -1,6 +1,6 @@
 """The bodies of vLLM's two generating endpoints, and what they ask of the engine.
 
-In: parsed JSON. Out: a GenerateCall whose every value the engine can take, or a WireError. Knows no connection.
+In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; what the engine says to it is admission.py's.
 """
 
 from collections.abc import Sequence
@@ -90,6 +90,7 @@ class GenerateCall:
     """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently.
 
     `names_ids`: return_tokens_as_token_ids. `spells_prompt`: whether the prompt's logprobs hold the texts of tokens.
+    `structured` becomes the guide of `params` where it is admitted; `refusal`: why a stream is not.
     """
 
     request_id: str
@@ -100,6 +101,8 @@ class GenerateCall:
     echoes_ids: bool
     names_ids: bool = False
     spells_prompt: bool = True
+    structured: StructuredOutputs | None = None
+    refusal: WireError | None = None
 
 
 def parse_completion(data: object, model: ServedModel, request_id: str | None) -> GenerateCall:
@@ -110,12 +113,13 @@ def parse_completion(data: object, model: ServedModel, request_id: str | None) -
     _check_completion_length(len(prompt), max_tokens, model.max_model_len)
     return GenerateCall(
         request_id=f"cmpl-{request_id or body.request_id or model.new_id()}",
-        prompt=_check_vocabulary(prompt, model),
-        params=body.to_params(model, min(max_tokens, model.max_model_len - len(prompt))),
+        prompt=tuple(prompt),
+        params=body.to_params(model.eos_token_ids, min(max_tokens, model.max_model_len - len(prompt))),
         is_streaming=bool(body.stream),
         usage=body.stream_options or StreamOptions(),
         echoes_ids=bool(body.return_token_ids),
         names_ids=bool(body.return_tokens_as_token_ids),
+        structured=body.structure(),
     )
 
 
@@ -124,16 +128,16 @@ def parse_generate(data: object, model: ServedModel, request_id: str | None) -> 
     check_model(body.model, model)
     room = model.max_model_len - len(body.token_ids)
     wanted = body.sampling_params.max_tokens
-    params = body.sampling_params.to_params(model, wanted if wanted is not None else max(room, 1))
-    _check_generate_length(len(body.token_ids), model.max_model_len)
+    params = body.sampling_params.to_params(model.eos_token_ids, wanted if wanted is not None else max(room, 1))
     return GenerateCall(
         request_id=f"generate-tokens-{request_id or body.request_id or model.new_id()}",
-        prompt=_check_vocabulary(body.token_ids, model),
+        prompt=tuple(body.token_ids),
         params=params,
         is_streaming=bool(body.stream),
         usage=body.stream_options or StreamOptions(),
         echoes_ids=bool(body.return_token_ids),
         spells_prompt=body.sampling_params.detokenize,
+        structured=body.sampling_params.structured_outputs,
     )
 
 
@@ -177,23 +181,3 @@ def _check_completion_length(prompt_tokens: int, max_tokens: int, max_model_len:
             "input_tokens",
             prompt_tokens,
         )
-
-
-def _check_generate_length(prompt_tokens: int, max_model_len: int) -> None:
-    if prompt_tokens > max_model_len:
-        raise WireError(
-            f"The decoder prompt (length {prompt_tokens}) is longer than the maximum model length of {max_model_len}. "
-            "Make sure that `max_model_len` is no smaller than the number of text tokens."
-        )
-    if prompt_tokens == max_model_len:
-        raise WireError(
-            f"The decoder prompt (length {prompt_tokens}) plus the number of requested output tokens (at least 1) is "
-            f"longer than the maximum model length of {max_model_len}. Make sure that `max_model_len` is no smaller "
-            "than the number of text tokens (prompt + requested output tokens)."
-        )
-
-
-def _check_vocabulary(token_ids: Sequence[int], model: ServedModel) -> tuple[int, ...]:
-    if max(token_ids) >= model.vocab_size:
-        raise WireError(f"Token id {max(token_ids)} is out of vocabulary")
-    return tuple(token_ids)

@@ -4,18 +4,14 @@ In: parsed JSON. Out: the engine's SamplingParams, or a WireError.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from engines.reference.guide import Guide
 from engines.reference.sampling import SamplingParams
 from engines.reference.vllm_http.errors import Invalid
-from engines.reference.vllm_http.served import ServedModel
 from engines.reference.vllm_http.structured import StructuredOutputs
 
-MAX_LOGPROBS = 20  # vLLM's default of --max-logprobs
 MAX_BIAS = 100.0
 
 
@@ -61,13 +57,9 @@ class Sampling(BaseModel):
                 raise Invalid(f"`{name}` is not supported by the reference engine.", name)
         return data
 
-    def to_params(self, model: ServedModel, max_tokens: int) -> SamplingParams:
+    def to_params(self, eos_token_ids: tuple[int, ...], max_tokens: int) -> SamplingParams:
         temperature = 1.0 if self.temperature is None else self.temperature
         self._check(max_tokens, temperature)
-        self._check_logprobs(model.vocab_size)
-        logit_bias = self._bias()
-        check_vocabulary("logit_bias", [token_id for token_id, _ in logit_bias], model.vocab_size)
-        check_vocabulary("stop_token_ids", self.stop_token_ids or [], model.vocab_size)
         return SamplingParams(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
@@ -79,25 +71,13 @@ class Sampling(BaseModel):
             repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
-            end_ids=model.eos_token_ids,
+            end_ids=eos_token_ids,
             stop_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=self.ignore_eos,
-            logit_bias=logit_bias,
-            guide=self._guide(model),
+            logit_bias=self._bias(),
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
         )
-
-    def structure(self) -> StructuredOutputs | None:
-        return self.structured_outputs
-
-    def _guide(self, model: ServedModel) -> Guide | None:
-        structured = self.structure()
-        if structured is None:
-            return None
-        guide = structured.to_guide()
-        model.check_guide(guide)
-        return guide
 
     def _bias(self) -> tuple[tuple[int, float], ...]:
         given = self.logit_bias or {}
@@ -117,6 +97,10 @@ class Sampling(BaseModel):
             (self.top_p is None or 0 < self.top_p <= 1, "top_p must be in (0, 1], got {}.", "top_p", self.top_p),
             ((self.top_k or 0) >= -1, "top_k must be 0 (disable), or at least 1, got {}.", None, self.top_k),
             (0 <= (self.min_p or 0.0) <= 1, "min_p must be in [0, 1], got {}.", None, self.min_p),
+            *(
+                ((count or 0) >= -1, f"{name} must be non-negative or -1, got {{}}.", name, count)
+                for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs))
+            ),
             (max_tokens >= 1, "max_tokens must be at least 1, got {}.", "max_tokens", max_tokens),
             (self.min_tokens >= 0, "min_tokens must be greater than or equal to 0, got {}.", None, self.min_tokens),
             (
@@ -135,23 +119,6 @@ class Sampling(BaseModel):
                 raise Invalid(f"{name} must be in [-2, 2], got {getattr(self, name)}.")
         if self.repetition_penalty is not None and not 0 < self.repetition_penalty < math.inf:
             raise Invalid(f"repetition_penalty must be greater than zero, got {self.repetition_penalty}.")
-
-    def _check_logprobs(self, vocab_size: int) -> None:
-        for name, kind in (("logprobs", "sample"), ("prompt_logprobs", "prompt")):
-            count = getattr(self, name) or 0
-            if count < -1:
-                raise Invalid(f"{name} must be non-negative or -1, got {count}.", name, count)
-            count = vocab_size if count == -1 else count
-            if count > MAX_LOGPROBS:
-                message = f"Requested {kind} logprobs of {count}, which is greater than max allowed: {MAX_LOGPROBS}"
-                raise Invalid(message, name, count)
-
-
-def check_vocabulary(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    unknown = [token_id for token_id in token_ids if not 0 <= token_id < vocab_size]
-    if unknown:
-        message = f"token_id(s) {unknown} in {name} contain out-of-vocab token ids. Vocabulary size: {vocab_size}"
-        raise Invalid(message, name, unknown)
 
 
 def is_integer(text: str) -> bool:

@@ -14,9 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from engines.reference.engine import Engine
-from engines.reference.guide import Guide
 from engines.reference.runner import Runner
-from engines.reference.vllm_http.errors import Invalid
 
 if TYPE_CHECKING:
     from engines.reference.vllm_http.answer import Answer
@@ -32,7 +30,7 @@ class ServedModel:
         self.eos_token_ids = read_eos_token_ids(directory)
         self.answers: dict[str, Answer] = {}  # by the id clients see; the last of equal ones
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
-        self._grammars = engine.grammars
+        self.grammars = engine.grammars
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._runner_ids = count(1)
 
@@ -47,15 +45,6 @@ class ServedModel:
         """Every answer ends with what there is: a server that goes leaves no client waiting."""
         for answer in list(self.answers.values()):
             answer.abort()
-
-    def check_guide(self, guide: Guide) -> None:
-        """Raises Invalid for one that the engine would not follow."""
-        if self._grammars is None:
-            raise Invalid("Structured outputs require a tokenizer.")
-        try:
-            self._grammars.walk(guide)
-        except ValueError as exc:
-            raise Invalid(str(exc)) from exc
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text).ids

@@ -6,13 +6,12 @@ In: parsed JSON. Out: a Guide, or a WireError. Knows no grammar: whether a guide
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from engines.reference.guide import Guide
 from engines.reference.vllm_http.errors import Invalid
 
 MAX_NESTING = 64
-KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
 class StructuredOutputs(BaseModel):
@@ -24,6 +23,18 @@ class StructuredOutputs(BaseModel):
     grammar: str | None = None
     json_object: bool | None = None
     structural_tag: str | None = None
+
+    @model_validator(mode="after")
+    def is_one(self) -> "StructuredOutputs":
+        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
+        if len(given) > 1:
+            message = "You can only use one kind of structured outputs constraint but multiple are specified: "
+            raise Invalid(f"{message}{given}")
+        if not given:
+            raise Invalid("You must use one kind of structured outputs constraint but none are specified: {}")
+        if self.structural_tag is not None:
+            raise Invalid("`structural_tag` is not supported by the reference engine.")
+        return self
 
     def to_guide(self) -> Guide:
         self._check()
@@ -37,34 +48,24 @@ class StructuredOutputs(BaseModel):
         return Guide("json") if self.grammar is None else Guide("ebnf_grammar", self.grammar)
 
     def _check(self) -> None:
-        given = {name: value for name, value in self.model_dump(by_alias=True).items() if value is not None}
-        for is_valid, message in (
+        for is_wrong, message in (
+            (self.choice == [], "Choice '[]' cannot be an empty list"),
+            (is_blank(self.grammar), "structured_outputs.grammar cannot be an empty string"),
+            (is_blank(self.schema_), "structured_outputs.json cannot be an empty string"),
             (
-                len(given) < 2,
-                f"You can only use one kind of structured outputs constraint but multiple are specified: {given}",
-            ),
-            (given, f"You must use one kind of structured outputs constraint but none are specified: {given}"),
-            (self.structural_tag is None, "`structural_tag` is not supported by the reference engine."),
-            (self.choice != [], "Choice '[]' cannot be an empty list"),
-            (self.grammar is None or self.grammar.strip(), "structured_outputs.grammar cannot be an empty string"),
-            (
-                not isinstance(self.schema_, str) or self.schema_.strip(),
-                "structured_outputs.json cannot be an empty string",
-            ),
-            (
-                not nests_deeper(self.schema_, MAX_NESTING),
+                nests_deeper(self.schema_, MAX_NESTING),
                 f"The JSON schema is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels",
             ),
             (
-                self.json_object is not False,
+                self.json_object is False,
                 (
                     "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured "
                     "outputs"
                 ),
             ),
-            ("\x00" not in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
+            ("\x00" in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
         ):
-            if not is_valid:
+            if is_wrong:
                 raise Invalid(message)
 
 
@@ -94,6 +95,10 @@ class ResponseFormat(BaseModel):
             asked = {"json": self.json_schema.schema_}
         present = {} if structured is None else structured.model_dump(by_alias=True)
         return StructuredOutputs.model_validate(present | asked)
+
+
+def is_blank(text: object) -> bool:
+    return isinstance(text, str) and not text.strip()
 
 
 def nests_deeper(document: object, limit: int) -> bool:

@@ -609,23 +609,31 @@ BAD_GRAMMARS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("case", BAD_GRAMMARS)
-@pytest.mark.parametrize("is_streaming", [True, False])
-async def test_what_is_no_grammar_is_refused_at_once(
-    http: aiohttp.ClientSession, case: str, *, is_streaming: bool
-) -> None:
+async def test_what_is_no_grammar_is_refused_at_once(http: aiohttp.ClientSession, case: str) -> None:
     for path, body in (
         (COMPLETIONS, completion(structured_outputs=BAD_GRAMMARS[case])),
         (GENERATE, generate(structured_outputs=BAD_GRAMMARS[case])),
     ):
-        status, got = await post(http, path, body | {"stream": is_streaming})
+        status, got = await post(http, path, body)
         assert (status, got["error"]["type"]) == (400, "BadRequestError")
         assert got["error"]["message"].startswith(("Grammar error: ", "Invalid grammar specification: "))
+        assert await events(http, path, body) == [got]
 
 
-async def test_a_stream_that_is_refused_is_a_status_too(http: aiohttp.ClientSession) -> None:
-    for case in ("model, generate", "context", "min over max"):
+async def test_what_the_front_end_refuses_of_a_stream_is_a_status(http: aiohttp.ClientSession) -> None:
+    for case in ("model, generate", "context", "min over max", "min_p", "bias key", "no schema"):
         status, body = await post(http, ERRORS[case].path, ERRORS[case].body | {"stream": True})
         assert (status, body["error"]["message"]) == (ERRORS[case].status, ERRORS[case].message)
+
+
+LATE = ("context, generate", "vocabulary", "bias", "stop id", "logprobs", "all logprobs", "no choice", "deep schema")
+
+
+@pytest.mark.parametrize("case", LATE)
+async def test_what_the_engine_refuses_of_a_stream_is_an_event_in_it(http: aiohttp.ClientSession, case: str) -> None:
+    refused = ERRORS[case]
+    error = {"message": refused.message, "type": refused.type, "param": refused.param, "code": refused.status}
+    assert await events(http, refused.path, refused.body) == [{"error": error}]
 
 
 async def test_malformed_json_is_a_bad_request(http: aiohttp.ClientSession) -> None:
