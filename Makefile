@@ -9,6 +9,9 @@ TORCH_INDEX ?=
 ARGS ?=
 # Options for pytest: make test TESTS="tests/routing -x"; in one process, as a debugger needs it: TESTS="-n 0 --pdb"
 TESTS ?=
+# How many requests `make fuzz` generates, and from which seed.
+REQUESTS ?= 10000
+SEED ?=
 
 BIN := .venv/bin
 UV := $(BIN)/uv
@@ -20,7 +23,7 @@ INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install stacks demo bench check test test-fast format lock clean
+.PHONY: help install stacks demo bench check test test-fast fuzz format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -47,6 +50,9 @@ test: check stacks ## check, then every test on both stacks
 
 test-fast: $(BIN)/.dev ## the tests that need no real Triton or vLLM and no patience
 	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
+
+fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
+	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz $(TESTS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend
 	$(BIN)/ruff check --fix
