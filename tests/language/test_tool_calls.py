@@ -68,8 +68,8 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
     (f'<tool_call>{{"arguments":{WEATHER},"name":"weather"}}</tool_call>', [("call", "weather", WEATHER)]),
     (f'<tool_call>{{"name":"weather","parameters":{WEATHER}}}</tool_call>', [("call", "weather", WEATHER)]),
     (
-        'Ok.\n<tool_call>\n{"name": "a"}\n</tool_call>\n<tool_call>{"name": "b", "arguments": [{"y": "}"}]}</tool_call>\n',
-        [("content", "Ok.\n"), ("call", "a", "{}"), ("call", "b", '[{"y": "}"}]')],
+        'I.\n<tool_call>\n{"name": "a"}\n</tool_call>\n<tool_call>{"name": "b", "arguments": [{"y": "}"}]}</tool_call>',
+        [("content", "I.\n"), ("call", "a", "{}"), ("call", "b", '[{"y": "}"}]')],
     ),
     ('<tool_call>\n{"name": "a", "arguments": {"x": 1}}', [("call", "a", '{"x": 1}')]),
     ('<tool_call>\n{"name": "a", "arguments": {"x": 1', [("call", "a", '{"x": 1')]),
