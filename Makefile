@@ -17,13 +17,14 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 TRITON := .stacks/triton
 VLLM := .stacks/vllm
+NODE := tests/clients/node
 FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
 # Byte code is compiled once here, not at every start of an engine.
 INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install stacks demo bench check test test-fast fuzz format lock clean
+.PHONY: help install stacks clients demo bench check test test-fast fuzz format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -32,6 +33,8 @@ help: ## list the targets
 install: $(BIN)/.installed ## the gateway, the load tester and the demo, into .venv/
 
 stacks: $(TRITON)/.installed $(VLLM)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.5 GB)
+
+clients: $(NODE)/node_modules/.installed ## the clients that are written for Node.js, which tests run
 
 demo: install ## two engines, one gateway: measure where they cross, then serve (ARGS="--stack cpu" for the real servers)
 	@$(BIN)/crossover demo $(ARGS)
@@ -45,10 +48,10 @@ check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: check stacks ## check, then every test on both stacks
+test: check stacks clients ## check, then every test on both stacks
 	$(BIN)/pytest -n 2 $(TESTS)
 
-test-fast: $(BIN)/.dev ## the tests that need no real Triton or vLLM and no patience
+test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and no patience
 	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
 
 fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
@@ -67,9 +70,11 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 		$(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
 		--no-emit-package torch --no-emit-package torchaudio --no-emit-package torchcodec --no-emit-package torchvision \
 		--no-emit-package triton --no-emit-package opencv-python-headless
+	@$(MAKE) --no-print-directory $(BIN)/.dev
+	$(BIN)/npm update --prefix $(NODE) --package-lock-only
 
-clean: ## remove .venv/, .stacks/, .bench/ and the caches
-	rm -rf .venv .stacks .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+clean: ## remove .venv/, .stacks/, .bench/, node_modules/ and the caches
+	rm -rf .venv .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -87,6 +92,10 @@ $(BIN)/.installed: requirements/base.txt pyproject.toml $(BIN)/.build
 
 $(BIN)/.dev: requirements/dev.txt $(BIN)/.installed
 	$(INSTALL) --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+$(NODE)/node_modules/.installed: $(NODE)/package-lock.json | $(BIN)/.dev
+	$(BIN)/npm ci --loglevel=error --prefix $(NODE)
 	@touch $@
 
 $(TRITON)/.installed: requirements/triton.txt $(BIN)/.build

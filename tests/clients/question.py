@@ -1,0 +1,97 @@
+"""One interface over the official clients: a question in, what the client made of the answer out.
+
+Each client uses its own means for it (its types, its stream, its tool loop, its errors): those are what is tested.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from pydantic import BaseModel
+
+from deploy.stacks import MODEL
+
+Message: TypeAlias = dict[str, Any]  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A gateway, and the backend that must answer."""
+
+    url: str
+    pin: str
+
+
+class City(BaseModel):
+    """What a structured answer is read into; in node/question.mjs again."""
+
+    country: str
+    capital: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`weather`: what the tool get_weather says of each city. `choice`: a word of OpenAI's, or a tool's name.
+
+    `as_city`: the answer is wanted as a City.
+    """
+
+    messages: Sequence[Message]
+    stream: bool = False
+    tools: Sequence[Message] = ()
+    choice: str | None = None
+    weather: Mapping[str, str] | None = None
+    as_city: bool = False
+    model: str = MODEL
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: object  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client was told, over as many requests as its tool loop made; tokens are those of the last one.
+
+    `pieces`: the text as it came, one piece where it was not streamed. `city`: the structured answer as JSON.
+    """
+
+    pieces: tuple[str, ...]
+    finish_reasons: tuple[str, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    calls: tuple[ToolCall, ...] = ()
+    city: object = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class Refused(Exception):
+    """An error as the client raised it: the name of its class, and what it says of the gateway's error object."""
+
+    def __init__(self, error: str, status: int | None, code: str | None, param: str | None, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.status = status
+        self.code = code
+        self.param = param
+        self.message = message
+
+    def __repr__(self) -> str:
+        return f"<Refused {self.error} {self.status} {self.code} {self.param}: {self.message}>"
+
+
+class Client(Protocol):
+    def ask(self, question: Question) -> Answer:
+        """Raises Refused."""
+        ...
+
+    def close(self) -> None: ...

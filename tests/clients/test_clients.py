@@ -1,0 +1,163 @@
+"""The official clients, unchanged but for their base URL: what their users do all day, through either engine."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from deploy.stacks import WEIGHTS
+from engines.reference.training.world import GET_WEATHER, MULTIPLY
+from tests.clients.question import Client, Message, Question, Refused
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def weather(city: str, sky: str, celsius: int) -> str:
+    """What the tool says, in the form that the model has learnt."""
+    return json.dumps({"city": city, "sky": sky, "celsius": celsius})
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(Path(WEIGHTS) / "tokenizer.json"))
+
+
+def count(tokenizer: Tokenizer, text: str) -> int:
+    return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+@STREAMED
+def test_a_chat_is_answered_with_its_usage(client: Client, tokenizer: Tokenizer, *, stream: bool) -> None:
+    asked, said = "What is the capital of France?", "The capital of France is Paris."
+    answer = client.ask(Question([user(asked)], stream))
+    assert answer.text == said
+    assert answer.finish_reasons == ("stop",)
+    prompt = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
+    assert answer.prompt_tokens == count(tokenizer, prompt)
+    assert answer.completion_tokens == count(tokenizer, f"{said}<|im_end|>")
+    assert (len(answer.pieces) > 3) == stream
+
+
+@STREAMED
+def test_an_earlier_conversation_and_a_system_message_are_understood(client: Client, *, stream: bool) -> None:
+    messages: Sequence[Message] = (
+        {"role": "system", "content": "Answer briefly."},
+        user("Hi"),
+        {"role": "assistant", "content": "Hello! How can I help you?"},
+        user("Name three colours."),
+    )
+    assert client.ask(Question(messages, stream)).text == "red, orange, yellow"
+
+
+def test_characters_of_several_tokens_come_whole(client: Client) -> None:
+    answer = client.ask(Question([user("Say hello in Japanese.")], stream=True))
+    assert answer.text == "こんにちは"
+    assert "\ufffd" not in answer.text
+
+
+@STREAMED
+def test_an_answer_that_was_cut_says_so(client: Client, *, stream: bool) -> None:
+    answer = client.ask(Question([user("Count to 20.")], stream, max_tokens=5))
+    assert answer.finish_reasons == ("length",)
+    assert answer.completion_tokens == 5
+    assert "1, 2, 3, 4, 5, 6, 7".startswith(answer.text)
+
+
+@STREAMED
+def test_a_tool_round_trip(client: Client, *, stream: bool) -> None:
+    question = Question(
+        [user("What is the weather in Oslo?")],
+        stream,
+        tools=[GET_WEATHER, MULTIPLY],
+        weather={"Oslo": weather("Oslo", "sunny", 21)},
+    )
+    answer = client.ask(question)
+    assert [(call.name, call.arguments) for call in answer.calls] == [("get_weather", {"city": "Oslo"})]
+    assert answer.text == "It is sunny in Oslo, 21 degrees."
+    assert answer.finish_reasons == ("tool_calls", "stop")
+
+
+@STREAMED
+def test_a_round_trip_with_two_calls_in_one_answer(client: Client, *, stream: bool) -> None:
+    question = Question(
+        [user("What is the weather in Rome and Cairo?")],
+        stream,
+        tools=[GET_WEATHER],
+        weather={"Rome": weather("Rome", "rainy", 9), "Cairo": weather("Cairo", "windy", 33)},
+    )
+    answer = client.ask(question)
+    assert [call.arguments for call in answer.calls] == [{"city": "Rome"}, {"city": "Cairo"}]
+    assert len({call.id for call in answer.calls}) == 2
+    assert answer.text == "It is rainy in Rome, 9 degrees. It is windy in Cairo, 33 degrees."
+    assert answer.finish_reasons == ("tool_calls", "stop")
+
+
+@STREAMED
+@pytest.mark.parametrize("choice", ["required", "multiply"])
+def test_a_tool_that_must_be_called_is(client: Client, choice: str, *, stream: bool) -> None:
+    tools = [GET_WEATHER, MULTIPLY]
+    answer = client.ask(Question([user("What is 12 times 34?")], stream, tools=tools, choice=choice))
+    assert [(call.name, call.arguments) for call in answer.calls] == [("multiply", {"a": 12, "b": 34})]
+    assert answer.text == ""
+
+
+@STREAMED
+def test_tools_that_are_not_needed_are_not_called(client: Client, *, stream: bool) -> None:
+    answer = client.ask(Question([user("What is the capital of Peru?")], stream, tools=[GET_WEATHER, MULTIPLY]))
+    assert (answer.text, answer.calls, answer.finish_reasons) == ("The capital of Peru is Lima.", (), ("stop",))
+
+
+@STREAMED
+def test_an_answer_by_json_schema(client: Client, *, stream: bool) -> None:
+    question = Question([user("What is the capital of Chile? Answer in JSON.")], stream, as_city=True)
+    answer = client.ask(question)
+    assert answer.city == {"country": "Chile", "capital": "Santiago"}
+    assert answer.finish_reasons == ("stop",)
+
+
+@STREAMED
+def test_a_schema_is_held_by_an_answer_that_would_have_been_another(client: Client, *, stream: bool) -> None:
+    """Asked for no JSON, the model says a sentence; only the engine's guide makes it an object."""
+    question = Question([user("What is the capital of Chile?")], stream, as_city=True)
+    city = client.ask(question).city
+    assert isinstance(city, dict)
+    assert set(city) == {"country", "capital"}
+
+
+PLAIN = Question([user("Hi")])
+REFUSALS = [
+    pytest.param(replace(PLAIN, temperature=9), 400, "invalid_value", "temperature", id="a bad value"),
+    pytest.param(replace(PLAIN, model="gpt-9"), 404, "model_not_found", "model", id="an unknown model"),
+    pytest.param(
+        replace(PLAIN, messages=[user("hello " * 2000)]),
+        *(400, "context_length_exceeded", "messages"),
+        id="too long a prompt",
+    ),
+]
+
+
+@STREAMED
+@pytest.mark.parametrize(("question", "status", "code", "param"), REFUSALS)
+def test_a_refusal_is_the_clients_own_error_with_the_field(
+    client: Client, question: Question, status: int, code: str, param: str, *, stream: bool
+) -> None:
+    with pytest.raises(Refused) as caught:
+        client.ask(replace(question, stream=stream))
+    told = caught.value
+    assert (told.status, told.code, told.param) == (status, code, param), told
+    assert told.error in ERRORS[status], told
+    assert param in told.message
+
+
+# By each client's own documentation.
+ERRORS = {
+    400: ("BadRequestError", "OpenAIInvalidRequestError", "AI_APICallError"),
+    404: ("NotFoundError", "OpenAIModelNotFoundError", "AI_APICallError"),
+}

@@ -1,0 +1,80 @@
+"""Failures of the engine behind a gateway, as the official clients show them: a stream cut short, and a second try."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from tokenizers import Tokenizer
+
+from deploy.stacks import WEIGHTS
+from gateway.core import FinishReason, GenerateRequest
+from gateway.errors import BackendLost, BackendUnavailable
+from gateway.language import ModelLanguage
+from tests.api.conftest import MODEL, Stack, Writer, make_stack, running
+from tests.clients.conftest import Connect
+from tests.clients.question import Client, Place, Question, Refused
+from tests.fakes.backend import Script
+
+HELLO = Question([{"role": "user", "content": "Hello"}], model=MODEL)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": True}  # what `crossover serve` runs on
+
+
+@pytest.fixture(scope="module")
+def language() -> ModelLanguage:
+    return ModelLanguage.load(WEIGHTS)
+
+
+@pytest.fixture
+def writer(language: ModelLanguage) -> Writer:
+    return Writer(Tokenizer.from_file(str(Path(WEIGHTS) / "tokenizer.json")), language.eos_token_ids[0])
+
+
+@pytest.fixture
+async def scripted(language: ModelLanguage) -> AsyncIterator[Stack]:
+    """A gateway before engines that play scripts; it ends with nothing left of any request."""
+    async with running(make_stack(language)) as stack:
+        yield stack
+
+
+@pytest.fixture
+async def client(connect: Connect, scripted: Stack) -> AsyncIterator[Client]:
+    client = connect(Place(scripted.url, "low"))
+    yield client
+    client.close()
+
+
+async def test_a_stream_that_breaks_off_is_an_error(client: Client, scripted: Stack, writer: Writer) -> None:
+    scripted.low.script = writer.says("Pa", BackendLost("the engine died"))
+    with pytest.raises(Refused) as caught:
+        await to_thread.run_sync(client.ask, replace(HELLO, stream=True))
+    assert (caught.value.code, caught.value.status) == ("backend_lost", None), caught.value
+    assert "the engine died" in caught.value.message
+
+
+async def test_a_folded_answer_that_breaks_off_is_an_error_with_a_status(
+    client: Client, scripted: Stack, writer: Writer
+) -> None:
+    scripted.low.script = writer.says("Pa", BackendLost("the engine died"))
+    with pytest.raises(Refused) as caught:
+        await to_thread.run_sync(client.ask, HELLO)
+    assert (caught.value.code, caught.value.status) == ("backend_lost", 502), caught.value
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_an_engine_that_could_not_be_reached_is_asked_again(
+    client: Client, scripted: Stack, writer: Writer, *, stream: bool
+) -> None:
+    def script(request: GenerateRequest) -> Script:
+        return [BackendUnavailable("not now")] if len(scripted.low.calls) == 0 else writer.says("Hello!")
+
+    scripted.low.script = script
+    answer = await to_thread.run_sync(client.ask, replace(HELLO, stream=stream, retries=1))
+    assert answer.text == "Hello!"
+    assert answer.finish_reasons == (FinishReason.STOP,)
+    assert len(scripted.low.calls) == 2
