@@ -1,0 +1,19 @@
+"""The whole table: every case, by a name of its own."""
+
+from collections import Counter
+
+from tests.parity.case import Case
+from tests.parity.table import details, guides, messages, prompts, refusals, sampling, stops, tools
+
+CASES: tuple[Case, ...] = (
+    *messages.CASES,
+    *prompts.CASES,
+    *stops.CASES,
+    *sampling.CASES,
+    *tools.CASES,
+    *guides.CASES,
+    *details.CASES,
+    *refusals.CASES,
+)
+BY_NAME = {case.name: case for case in CASES}
+TWICE = [name for name, times in Counter(case.name for case in CASES).items() if times > 1]

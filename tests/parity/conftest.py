@@ -1,0 +1,39 @@
+"""Fixtures of the parity table: stacks whose gateway is asked, and vLLM's own server."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from deploy.launch import Launched
+from tests.parity.asking import TRITON, VLLM, Asker
+from tests.workers import ON_CPU_STACK
+
+
+@pytest.fixture(params=["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])
+def stack(request: pytest.FixtureRequest) -> Launched:
+    """The reference engine behind both wires; a real Triton and a real vLLM."""
+    running: Launched = request.getfixturevalue(f"{request.param}_stack")
+    return running
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.fixture
+def triton(stack: Launched, session: aiohttp.ClientSession) -> Asker:
+    return Asker(session, stack.url, TRITON)
+
+
+@pytest.fixture
+def vllm(stack: Launched, session: aiohttp.ClientSession) -> Asker:
+    return Asker(session, stack.url, VLLM)
+
+
+@pytest.fixture
+def anybody(stack: Launched, session: aiohttp.ClientSession) -> Asker:
+    """Whichever engine the gateway chooses."""
+    return Asker(session, stack.url)

@@ -1,0 +1,137 @@
+"""Functions that a model may call, how it is told to, and what was called before."""
+
+import json
+
+from engines.reference.training.world import GET_WEATHER, MULTIPLY
+from tests.parity.case import (
+    Case,
+    OnlyVLLM,
+    Same,
+    chat,
+    drawn_greedily,
+    not_in_vllm,
+    system,
+    user,
+    with_fields,
+)
+
+WEATHER, TWO, PRODUCT = "What is the weather in Paris?", "What is the weather in Rome and Oslo?", "What is 12 times 34?"
+TOOLS = [GET_WEATHER, MULTIPLY]
+CALLED = Same(None, "tool_calls")
+TAGS = "Invalid grammar specification: 'triggers'"
+ROOM = 64  # tokens; a call takes some 30
+
+
+def call(call_id: str, name: str, arguments: object) -> dict[str, object]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def called(*calls: dict[str, object], content: object = None) -> dict[str, object]:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+
+def result(call_id: str, content: object) -> dict[str, object]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def named(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def allowed(mode: str, *names: str) -> dict[str, object]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
+
+
+def asked(name: str, said: str | list[object], expected: Same | OnlyVLLM = CALLED, **fields: object) -> Case:
+    return with_fields(chat(name, said, expected), {"tools": TOOLS, "max_tokens": ROOM, **fields})
+
+
+PARIS_CALL = call("call_1", "get_weather", {"city": "Paris"})
+SUNNY = '{"city": "Paris", "sky": "sunny", "celsius": 21}'
+RULES = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Wetter in einer Stadt – é 日本",  # noqa: RUF001 - Unicode on its way through the template
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "enum": ["Paris", "Rome"]},
+                "unit": {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}]},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+            "$defs": {"Unit": {"type": "string", "enum": ["C", "F"]}},
+        },
+        "strict": True,
+    },
+}
+BARE = {"type": "function", "function": {"name": "get_weather"}}
+
+CASES: tuple[Case, ...] = (
+    asked("tool call", WEATHER),
+    asked("tool call, auto", WEATHER, tool_choice="auto"),
+    asked("tool call of the second tool", PRODUCT),
+    asked("two tool calls", TWO),
+    asked("two tool calls, parallel asked for", TWO, parallel_tool_calls=True),
+    not_in_vllm(TAGS, asked("two tool calls, one allowed", TWO, parallel_tool_calls=False)),
+    not_in_vllm("tool_choice", asked("tools allowed", WEATHER, tool_choice=allowed("auto", "get_weather"))),
+    not_in_vllm(
+        "tool_choice", asked("tools allowed and required", WEATHER, tool_choice=allowed("required", "multiply"))
+    ),
+    asked("tool call after a system message", [system("Be kind and precise."), user(WEATHER)]),
+    asked("tools not needed", "What is the capital of France?", Same("The capital of France is Paris.", "stop")),
+    asked("tools forbidden", WEATHER, Same(None, "stop"), tool_choice="none"),
+    asked("tool call cut off", WEATHER, Same(None, "length"), max_tokens=12),
+    asked("tool call at a stop string", WEATHER, Same(None, None), stop="Paris"),
+    drawn_greedily(asked("tool call in every choice", WEATHER, n=2)),
+    asked("tool call with one tool", WEATHER, tools=[GET_WEATHER]),
+    not_in_vllm(TAGS, asked("tool call with a schema with rules", WEATHER, Same(None, None), tools=[RULES])),
+    asked("tool call without parameters declared", WEATHER, Same(None, None), tools=[BARE]),
+    asked("tool choice none without tools", "hi", Same(None, "stop"), tools=None, tool_choice="none"),
+    not_in_vllm(TAGS, asked("required", WEATHER, tool_choice="required")),
+    not_in_vllm(TAGS, asked("required, one call", TWO, tool_choice="required", parallel_tool_calls=False)),
+    not_in_vllm(TAGS, asked("required where none fits", "hi", Same(None, None), tool_choice="required")),
+    not_in_vllm(TAGS, asked("named tool", WEATHER, Same(None, "stop"), tool_choice=named("get_weather"))),
+    not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, Same(None, "stop"), tool_choice=named("multiply"))),
+    not_in_vllm(
+        TAGS,
+        asked("named tool with rules", WEATHER, Same(None, "stop"), tools=[RULES], tool_choice=named("get_weather")),
+    ),
+    asked("tool result", [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)], Same(None, "stop")),
+    asked(
+        "tool result in parts",
+        [user(WEATHER), called(PARIS_CALL), result("call_1", [{"type": "text", "text": SUNNY}])],
+        Same(None, "stop"),
+    ),
+    asked(
+        "two tool results",
+        [
+            user(TWO),
+            called(
+                call("call_1", "get_weather", {"city": "Rome"}),
+                call("call_2", "get_weather", {"city": "Oslo"}),
+            ),
+            result("call_1", '{"city": "Rome", "sky": "cloudy", "celsius": 17}'),
+            result("call_2", '{"city": "Oslo", "sky": "snowy", "celsius": 0}'),
+        ],
+        Same(None, "stop"),
+    ),
+    asked(
+        "a call with content before it",
+        [user(WEATHER), called(PARIS_CALL, content="Let me see."), result("call_1", SUNNY)],
+        Same(None, "stop"),
+    ),
+    asked(
+        "a call with Unicode in its arguments",
+        [user(WEATHER), called(call("call_1", "get_weather", {"city": "Zürich 日本"})), result("call_1", SUNNY)],
+        Same(None, "stop"),
+    ),
+    chat(
+        "tool result without tools declared",
+        [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)],
+        max_tokens=ROOM,
+    ),
+    asked("log-probabilities of a tool call", WEATHER, OnlyVLLM("logprobs", "logprobs"), logprobs=True, top_logprobs=1),
+    asked("token ids of a tool call", WEATHER, return_token_ids=True),
+)

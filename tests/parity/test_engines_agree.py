@@ -1,0 +1,113 @@
+"""The table, asked of either engine through the gateway: one answer, streamed or not, or a refusal by the field.
+
+Behind the gateway: the reference engine on both wires, and a real Triton beside a real vLLM with the same weights.
+"""
+
+import asyncio
+from operator import attrgetter
+
+import pytest
+
+from tests.parity.answers import Answer
+from tests.parity.asking import TRITON, VLLM, Asker
+from tests.parity.case import Case, OnlyVLLM, Refused, Same, Sampled
+from tests.parity.cases import CASES, TWICE
+
+by_name = attrgetter("name")
+
+
+def of(kind: type) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [case for case in CASES if isinstance(case.expected, kind)], ids=by_name)
+
+
+def test_the_table_is_whole() -> None:
+    assert len(CASES) >= 150
+    assert TWICE == []
+
+
+@of(Same)
+async def test_both_engines_give_the_same_answer_streamed_and_not(case: Case, triton: Asker, vllm: Asker) -> None:
+    (left, streamed_left), (right, streamed_right) = await asyncio.gather(
+        triton.ask_both_ways(case), vllm.ask_both_ways(case)
+    )
+    check_form(left, streamed_left, TRITON)
+    check_form(right, streamed_right, VLLM)
+    assert left.lasting == right.lasting
+    assert streamed_left.lasting == left.lasting
+    assert streamed_right.lasting == right.lasting
+    check_anchor(case, left)
+
+
+@of(Sampled)
+async def test_both_engines_answer_alike_but_for_what_chance_decides(case: Case, triton: Asker, vllm: Asker) -> None:
+    assert isinstance(case.expected, Sampled)
+    outlines = []
+    for asker, name in ((triton, TRITON), (vllm, VLLM)):
+        whole, streamed = await asker.ask_both_ways(case)
+        check_form(whole, streamed, name)
+        assert streamed.outline == whole.outline
+        if case.expected.is_seeded:
+            assert streamed.lasting == whole.lasting
+        outlines.append(whole.outline)
+    assert outlines[0] == outlines[1]
+
+
+@of(OnlyVLLM)
+async def test_what_triton_lacks_is_refused_there_by_name_and_unpinned_goes_to_vllm(
+    case: Case, triton: Asker, vllm: Asker, anybody: Asker
+) -> None:
+    assert isinstance(case.expected, OnlyVLLM)
+    refusals, answers, free = await asyncio.gather(
+        triton.ask_both_ways(case), vllm.ask_both_ways(case), anybody.ask_both_ways(case)
+    )
+    for refusal in refusals:
+        check_refusal(refusal, Refused(case.expected.field))
+        assert TRITON in refusal.document["error"]["message"]
+    check_form(*answers, VLLM)
+    check_form(*free, VLLM)
+    for answer in free:
+        assert answer.reason.startswith(f"needs={case.expected.need} ")
+    assert len({str(answer.lasting) for answer in (*answers, *free)}) == 1
+
+
+@of(Refused)
+async def test_what_no_engine_is_asked_is_refused_alike(case: Case, triton: Asker, vllm: Asker, anybody: Asker) -> None:
+    assert isinstance(case.expected, Refused)
+    askers = (anybody, triton, vllm)
+    refusals = [answer for both in await asyncio.gather(*(a.ask_both_ways(case) for a in askers)) for answer in both]
+    for refusal in refusals:
+        check_refusal(refusal, case.expected)
+    if case.name not in REFUSED_BY_ROUTING:
+        assert len({str(refusal.document) for refusal in refusals}) == 1
+
+
+# Whose message names the engine that was asked for.
+REFUSED_BY_ROUTING = frozenset({"priority"})
+
+
+def check_form(whole: Answer, streamed: Answer, backend: str) -> None:
+    """Two good answers from this backend, the stream in OpenAI's form."""
+    for answer in (whole, streamed):
+        assert answer.status == 200, answer.document
+        assert answer.backend == backend
+    assert streamed.breaches == ()
+    assert whole.document["object"] in {"chat.completion", "text_completion"}
+
+
+def check_refusal(answer: Answer, expected: Refused) -> None:
+    assert answer.status == expected.status, answer.document
+    assert answer.backend is None
+    error = answer.document["error"]
+    assert (error["param"], error["code"], error["type"]) == (expected.param, expected.code, "invalid_request_error")
+    assert expected.param is None or expected.param in error["message"]
+
+
+def check_anchor(case: Case, answer: Answer) -> None:
+    """What engines do alike may be wrong alike."""
+    assert isinstance(case.expected, Same)
+    choices = answer.document["choices"]
+    if case.expected.finish is not None:
+        assert {choice["finish_reason"] for choice in choices} == {case.expected.finish}
+    if case.expected.says is not None:
+        texts = {choice["message"]["content"] if case.is_chat else choice["text"] for choice in choices}
+        assert texts == {case.expected.says}
