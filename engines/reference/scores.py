@@ -23,7 +23,7 @@ class Score:
 
 
 def score(logits: Floats, token_ids: Sequence[int], counts: Sequence[int]) -> list[Score]:
-    """One token for each row of [rows, vocab_size], at least one, with so many of the likeliest beside it; -1 is all."""
+    """One token for each row of [rows, vocab_size], with so many of the likeliest beside it; -1 is all."""
     counts = [logits.shape[1] if count == -1 else count for count in counts]
     logprobs = logits - logits.max(axis=1, keepdims=True)
     logprobs -= np.log(np.exp(logprobs).sum(axis=1, keepdims=True))

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from engines.reference.trtllm_contract import INPUTS, MAX_BATCH_SIZE, NUMPY_TYPES, OUTPUTS, Array, Tensor
+from engines.reference.trtllm_contract import INPUTS, MAX_BATCH_SIZE, NUMPY_TYPES, OUTPUTS, Array, ContractError, Tensor
 
 DECLARED = {tensor.name: tensor for tensor in INPUTS}
 REQUIRED = [tensor.name for tensor in INPUTS if tensor.is_required]
@@ -154,14 +154,29 @@ def _array(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: 
 
 def _strings(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
     """Each has its length before it, in four bytes."""
-    strings: list[bytes] = []
-    at = 0
+    where, strings, at = f"for inference input '{declared.name}'", [], 0
     while at < len(data):
-        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
-        if end > len(data):
-            raise Refusal("?")
-        strings.append(data[at + 4 : end])
-        at = end
-    if len(strings) != prod(shape):
-        raise Refusal("?")
+        begin = at + 4
+        if begin > len(data):
+            raise Refusal(
+                f"{_prefix(request)}incomplete string length indicator {where} for model '{request.model_name}', "
+                f"expecting 4 bytes but only {len(data) - at} bytes available. Please make sure the string length "
+                "indicator is in one buffer."
+            )
+        at = begin + int.from_bytes(data[at:begin], "little")
+        if at > len(data):  # seen by the model's process, not by Triton
+            raise ContractError(
+                f"incomplete string data {where}, expecting string of length {at - begin} but only "
+                f"{len(data) - begin} bytes available"
+            )
+        strings.append(data[begin:at])
+    _check_strings(request, where, len(strings), prod(shape))
     return np.array(strings, np.object_).reshape(shape)
+
+
+def _check_strings(request: pb.ModelInferRequest, where: str, count: int, expected: int) -> None:
+    where = f"{where} for model '{request.model_name}'"
+    if count < expected:
+        raise Refusal(f"{_prefix(request)}expected {expected} string elements {where}, got {count}")
+    if count > expected:
+        raise Refusal(f"{_prefix(request)}unexpected number of string elements {count} {where}, expecting {expected}")

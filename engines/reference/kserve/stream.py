@@ -84,12 +84,9 @@ class Stream:
     def _start(self, request: pb.ModelInferRequest) -> None:
         try:
             self.model.check_name(request.model_name, request.model_version)
-            inputs = read_inputs(request)
+            self._execute(request, read_inputs(request))
         except Refusal as exc:
             self.send(messages.refusal(request, str(exc)))
-            return
-        try:
-            self._execute(request, inputs)
         except contract.ContractError as exc:
             self.fail(request, str(exc))
 

@@ -94,6 +94,12 @@ def add(request: pb.ModelInferRequest, name: str, values: Any, datatype: str = "
     request.raw_input_contents.append(strings(array) if datatype == "BYTES" else array.tobytes())
 
 
+def add_raw(request: pb.ModelInferRequest, name: str, raw: bytes) -> None:
+    """One string by its declared shape, whatever its bytes."""
+    request.inputs.add(name=name, datatype="BYTES", shape=[1, 1])
+    request.raw_input_contents.append(raw)
+
+
 def strings(array: np.ndarray) -> bytes:
     return b"".join(len(value).to_bytes(4, "little") + value for value in array.ravel())
 
@@ -305,6 +311,28 @@ REFUSALS: dict[str, tuple[Callable[[pb.ModelInferRequest], object], str]] = {
         lambda r: r.raw_input_contents.__setitem__(0, b"12345"),
         "[request id: r1] input byte size mismatch for input 'input_ids' for model 'tensorrt_llm'. Expected 40, got 5",
     ),
+    "string length": (
+        lambda r: add_raw(r, "guided_decoding_guide", b"\x01\x00"),
+        (
+            "[request id: r1] incomplete string length indicator for inference input 'guided_decoding_guide' for model "
+            "'tensorrt_llm', expecting 4 bytes but only 2 bytes available. Please make sure the string length "
+            "indicator is in one buffer."
+        ),
+    ),
+    "no string": (
+        lambda r: add_raw(r, "guided_decoding_guide", b""),
+        (
+            "[request id: r1] expected 1 string elements for inference input 'guided_decoding_guide' for model "
+            "'tensorrt_llm', got 0"
+        ),
+    ),
+    "two strings": (
+        lambda r: add_raw(r, "guided_decoding_guide", b"\x01\x00\x00\x00a" * 2),
+        (
+            "[request id: r1] unexpected number of string elements 2 for inference input 'guided_decoding_guide' for "
+            "model 'tensorrt_llm', expecting 1"
+        ),
+    ),
     "data": (
         lambda r: r.raw_input_contents.pop(),
         "unable to find data for input tensor 'streaming' for model 'tensorrt_llm' in request.",
@@ -331,6 +359,13 @@ FAILURES: dict[str, tuple[Callable[[pb.ModelInferRequest], object], str]] = {
     "guide type": (
         lambda r: add(r, "guided_decoding_guide_type", [[b"jsonn"]], "BYTES"),
         "guided_decoding_guide_type must be one of json, json_schema, regex, ebnf_grammar, got 'jsonn'",
+    ),
+    "string": (
+        lambda r: add_raw(r, "guided_decoding_guide", b"\x09\x00\x00\x00ab"),
+        (
+            "incomplete string data for inference input 'guided_decoding_guide', expecting string of length 9 but only "
+            "2 bytes available"
+        ),
     ),
     "bias": (
         lambda r: add(r, "embedding_bias", [[1.0, 2.0]], "FP32"),
