@@ -8,7 +8,6 @@ from typing import TypeAlias
 import pytest
 
 from deploy.launch import Launched
-from tests.clients.langchain_client import LangChainClient
 from tests.clients.node_client import NodeClient, node
 from tests.clients.openai_client import OpenAIClient
 from tests.clients.question import Client, Place
@@ -43,8 +42,16 @@ def node_clients() -> Iterator[Callable[[str], Connect]]:
 
 @pytest.fixture(scope="session", params=["openai-python", "langchain", "openai-node", "ai-sdk"])
 def connect(request: pytest.FixtureRequest, node_clients: Callable[[str], Connect]) -> Connect:
-    python: dict[str, Connect] = {"openai-python": OpenAIClient, "langchain": LangChainClient}
-    return python.get(request.param) or node_clients(request.param)
+    match request.param:
+        case "openai-python":
+            return OpenAIClient
+        case "langchain":
+            # Its import takes over a second, which every worker would spend on collecting the tests.
+            from tests.clients.langchain_client import LangChainClient  # noqa: PLC0415
+
+            return LangChainClient
+        case program:
+            return node_clients(program)
 
 
 @pytest.fixture
