@@ -377,7 +377,7 @@ def random_answer(format_: ToolFormat, calls: Sequence[str]) -> str:
 @pytest.mark.parametrize("format_", list(ToolFormat))
 def test_any_well_formed_calls_are_read_however_they_are_cut(format_: ToolFormat, rng: random.Random) -> None:
     key = "parameters" if format_ is LLAMA else "arguments"
-    for _ in range(400):
+    for _ in range(150):
         calls = [random_call(rng, key) for _ in range(rng.randint(1, 3))]
         text = random_answer(format_, [call for call, _, _ in calls])
         told = parse(make_parser(format_), cut_anywhere(text, rng))
@@ -397,7 +397,7 @@ FRAGMENTS = [
 def test_any_text_gives_the_same_parts_streamed_or_not_and_loses_nothing_without_calls(
     format_: ToolFormat | None, forced: Forced | None, rng: random.Random
 ) -> None:
-    for _ in range(1_500):
+    for _ in range(400):
         text = "".join(rng.choices(FRAGMENTS, k=rng.randint(0, 14)))
         reasoning, is_open = rng.random() < 0.3, rng.random() < 0.5
         whole, *cut = (
