@@ -85,7 +85,8 @@ class Model:
         return token_id
 
 
-def build_byte_level(directory: Path) -> Model:
+def build_byte_level(directory: Path, *, special: Sequence[str] = (), template: str = CHATML) -> Model:
+    """`special`: more special tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -95,7 +96,8 @@ def build_byte_level(directory: Path) -> Model:
     )
     tokenizer.train_from_iterator(NASTY_TEXTS, trainer)
     tokenizer.add_tokens([AddedToken("<tool_call>"), AddedToken("\u20ac uro\u00e9")])  # not special, so shown
-    return _write_and_load("byte_level", directory, tokenizer, CHATML)
+    tokenizer.add_special_tokens(list(special))
+    return _write_and_load("byte_level", directory, tokenizer, template)
 
 
 def build_sentencepiece(directory: Path) -> Model:
@@ -147,11 +149,15 @@ UNLIMITED = SamplingParams(max_tokens=1_000_000)
 
 
 def answer_decoder(
-    model: Model, params: SamplingParams = UNLIMITED, stop: Sequence[str] = (), prompt: Sequence[int] = (1,)
+    model: Model,
+    params: SamplingParams = UNLIMITED,
+    stop: Sequence[str] = (),
+    prompt: Sequence[int] = (1,),
+    **shows: bool,
 ) -> TextDecoder:
     """A decoder for an answer to `prompt`, by default a special token only."""
-    eos = model.language.eos_token_ids
-    return model.language.decoder(GenerateRequest("request", model.name, Prompt(tuple(prompt)), params, eos), stop)
+    request = GenerateRequest("request", model.name, Prompt(tuple(prompt)), params, model.language.eos_token_ids)
+    return model.language.decoder(request, stop, **shows)
 
 
 def stream(decoder: TextDecoder, pieces: Iterable[Sequence[int]]) -> str:

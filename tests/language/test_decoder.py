@@ -3,12 +3,20 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gateway.core import SamplingParams
 from gateway.errors import InvalidRequest
-from tests.language.small_models import UNLIMITED, Model, answer_decoder, cut, one_by_one, stream
+from gateway.language import ToolFormat
+from tests.language.small_models import UNLIMITED, Model, answer_decoder, build_byte_level, cut, one_by_one, stream
+
+EVERYTHING = SamplingParams(max_tokens=1_000_000, ignore_eos=True)
+MISTRAL = (
+    "{% for t in tools or [] %}[AVAILABLE_TOOLS]{{ t | tojson }}{% endfor %}"
+    "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}[TOOL_CALLS]{% endif %}{% endfor %}"
+)
 
 
 def test_eos_counts_and_shows_nothing(model: Model) -> None:
@@ -69,6 +77,61 @@ def test_stop_string_ends_the_answer_and_later_tokens_do_not_count(model: Model)
         assert stream(decoder, pieces) == "one "
         assert decoder.stopped
         assert decoder.completion_tokens == len("one STOP")
+
+
+def test_stop_string_may_be_part_of_the_answer(model: Model) -> None:
+    ids = [token_id for byte in b"one STOP two" for token_id in model.ids_of_bytes(bytes([byte]))]
+    for pieces in (one_by_one(ids), [ids], [ids[:6], ids[6:]]):
+        decoder = answer_decoder(model, stop=["STOP"], include_stop=True)
+        assert stream(decoder, pieces) == "one STOP"
+        assert (decoder.stopped, decoder.completion_tokens) == (True, len("one STOP"))
+
+
+def test_stop_token_may_be_part_of_the_answer(byte_level: Model) -> None:
+    ids = byte_level.encode("a<tool_call>b")
+    params = replace(UNLIMITED, stop_token_ids=(ids[1],))
+    decoder = answer_decoder(byte_level, params, include_stop=True)
+    assert stream(decoder, one_by_one(ids)) == "a<tool_call>"
+    assert decoder.completion_tokens == 2
+
+
+def test_end_token_is_seen_only_where_special_tokens_are_and_it_is_part_of_the_answer(model: Model) -> None:
+    ids = [*model.encode("the end"), model.language.eos_token_ids[0]]
+    end = model.tokenizer.id_to_token(ids[-1])
+    seen = {
+        (include, special): stream(answer_decoder(model, include_stop=include, shows_special=special), one_by_one(ids))
+        for include in (False, True)
+        for special in (False, True)
+    }
+    assert seen.pop((True, True)).replace(" ", "") == f"theend{end}"
+    assert {text.lstrip() for text in seen.values()} == {"the end"}
+
+
+def test_special_tokens_are_seen_where_they_are_asked_for(byte_level: Model, rng: random.Random) -> None:
+    text = "a<|im_start|>b<tool_call>\u4f60<|endoftext|><|endoftext|> d"
+    ids = byte_level.encode(text)
+    for _ in range(20):
+        assert stream(answer_decoder(byte_level, EVERYTHING, shows_special=True), cut(ids, rng)) == text
+    assert stream(answer_decoder(byte_level, EVERYTHING), [ids]) == "ab<tool_call>\u4f60 d"
+
+
+def test_special_tokens_show_as_the_library_shows_them(model: Model, rng: random.Random) -> None:
+    """Between one another, too: no tokenizer that we load puts spaces there."""
+    special = [*model.tokenizer.get_added_tokens_decoder()]
+    for _ in range(100):
+        ids = [*model.encode("go"), *rng.choices(special, k=4), *model.encode("on"), *rng.choices(special, k=2)]
+        before, whole = (model.tokenizer.decode(part, skip_special_tokens=False) for part in ([1], [1, *ids]))
+        text = stream(answer_decoder(model, EVERYTHING, shows_special=True), cut(ids, rng))
+        assert before + text == whole
+        assert "> <" not in whole
+
+
+def test_only_the_markers_of_tool_calls_are_seen_by_their_parser(tmp_path: Path) -> None:
+    model = build_byte_level(tmp_path, special=["[TOOL_CALLS]"], template=MISTRAL)
+    assert model.language.tool_format is ToolFormat.MISTRAL
+    ids = model.encode("[TOOL_CALLS][]<|endoftext|>")
+    seen = stream(answer_decoder(model, EVERYTHING, shows_markers=True), one_by_one(ids))
+    assert (seen, stream(answer_decoder(model, EVERYTHING), [ids])) == ("[TOOL_CALLS][]", "[]")
 
 
 def test_stop_string_is_found_at_every_split_of_its_characters(byte_level: Model) -> None:

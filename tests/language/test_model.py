@@ -13,10 +13,11 @@ from transformers import AutoTokenizer
 
 from gateway.core import Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
-from gateway.language import ModelLanguage, UnusableTokenizer
+from gateway.language import ModelLanguage, Rendering, ToolFormat, UnusableTokenizer
 from tests.language.small_models import NASTY_TEXTS, Model
 
 Changed = Callable[[Mapping[str, object]], Path]
+CONTINUING = Rendering(add_generation_prompt=False, continue_final_message=True)
 
 
 @pytest.fixture
@@ -236,6 +237,88 @@ def test_text_survives_encoding_and_decoding(model: Model, text: str) -> None:
 
 def test_decode_skips_what_is_no_token(model: Model) -> None:
     assert model.language.decode([-1, *model.encode("ok"), 2**32, model.language.eos_token_ids[0]]) == "ok"
+
+
+# Tokens
+
+
+def test_every_token_is_spelt_by_its_bytes(model: Model) -> None:
+    text = "caf\u00e9 \U0001f468\u200d\U0001f469 one  two\n"
+    ids = [*model.encode(text), *model.ids_of_bytes("\u4f60".encode())]
+    # A SentencePiece text begins with a space that its tokenizer puts there.
+    assert b"".join(map(model.language.spell, ids)).decode().lstrip() == text + "\u4f60"
+
+
+def test_special_tokens_and_ids_outside_the_vocabulary_are_spelt_too(model: Model) -> None:
+    eos = model.language.eos_token_ids[0]
+    assert model.language.spell(eos).decode() == model.tokenizer.id_to_token(eos)
+    assert [model.language.spell(token_id) for token_id in (-1, 10**6)] == [b"", b""]
+
+
+@pytest.mark.parametrize("shows_special", [False, True])
+def test_ids_are_decoded_with_special_tokens_or_without(model: Model, shows_special: bool) -> None:
+    ids = [*model.encode("ok"), model.language.eos_token_ids[0]]
+    theirs = model.tokenizer.decode(ids, skip_special_tokens=not shows_special)
+    assert model.language.decode([*ids, 10**6], shows_special=shows_special) == theirs
+
+
+def test_texts_longer_than_the_context_are_tokenized(byte_level: Model) -> None:
+    text = "word " * 4000
+    assert byte_level.language.tokenize_text(text) == byte_level.encode(text)
+    assert len(byte_level.language.tokenize_chat([say(text)], Rendering())) > byte_level.language.context_length
+
+
+# Tools and reasoning
+
+TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "parsers", "tool_format", "reasons"),
+    [
+        (TOOLS, {}, None, False),
+        (TOOLS + "{# <tool_call> #}", {}, ToolFormat.HERMES, False),
+        (TOOLS + "{# <tool_call> <think> #}", {}, ToolFormat.HERMES, True),
+        (TOOLS + "{# <tool_call> <think> #}", {"tool_parser": "none", "reasoning_parser": "none"}, None, False),
+        (TOOLS, {"tool_parser": "mistral", "reasoning_parser": "think"}, ToolFormat.MISTRAL, True),
+        ("{{ messages[0].content }}", {"tool_parser": "hermes"}, ToolFormat.HERMES, False),
+    ],
+)
+def test_parsers_are_the_templates_unless_they_are_set(
+    changed: Changed, template: str, parsers: Mapping[str, str], tool_format: ToolFormat | None, reasons: bool
+) -> None:
+    language = ModelLanguage.load(changed({"chat_template.jinja": template}), **parsers)  # type: ignore[arg-type]  # none is cache_bytes
+    assert (language.tool_format, language.reasons) == (tool_format, reasons)
+    assert language.takes_tools is (TOOLS in template)
+
+
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if thinks is false %}<think>\n\n</think>\n{% elif thinks %}<think>\n{% endif %}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "how", "expected"),
+    [
+        ([say("hi")], Rendering(), False),
+        ([say("hi")], Rendering(variables={"thinks": True}), True),
+        ([say("hi")], Rendering(variables={"thinks": False}), False),
+        ([say("what does <think> do?")], Rendering(), False),
+        ([say("hi"), say("<think>so", "assistant")], Rendering(add_generation_prompt=False), False),
+        ([say("hi"), say("<think>so", "assistant")], CONTINUING, True),
+        ([say("hi"), say("<think>so</think>Yes", "assistant")], CONTINUING, False),
+    ],
+)
+def test_a_prompt_that_ends_inside_reasoning_is_known(
+    changed: Changed, messages: list[dict[str, object]], how: Rendering, expected: bool
+) -> None:
+    directory = changed({"chat_template.jinja": THINKING})
+    language = ModelLanguage.load(directory)
+    assert language.starts_in_reasoning(language.render_chat(messages, how)) is expected
+    deaf = ModelLanguage.load(directory, reasoning_parser="none")
+    assert not deaf.starts_in_reasoning(deaf.render_chat(messages, how))
 
 
 # The context

@@ -57,6 +57,17 @@ def test_text_is_cut_before_the_stop_string_wherever_it_is_split(stop: list[str]
     assert shown(stop, list(text))[0] == expected
 
 
+def test_a_kept_match_ends_the_text_wherever_it_is_split(rng: random.Random) -> None:
+    for _ in range(1_000):
+        stop = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 3))]
+        text = "".join(rng.choices("abc", k=15))
+        before, match = first_match(stop, text)
+        for split in range(len(text) + 1):
+            matcher = StopMatcher(stop, keeps_match=True)
+            seen = matcher.feed(text[:split]) + matcher.feed(text[split:]) + matcher.flush()
+            assert (seen, matcher.matched) == (before + (match or ""), match)
+
+
 def test_any_cutting_of_any_text_gives_the_first_match(rng: random.Random) -> None:
     for _ in range(3_000):
         stop = ["".join(rng.choices("ab", k=rng.randint(1, 5))) for _ in range(rng.randint(1, 4))]

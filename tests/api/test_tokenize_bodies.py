@@ -1,0 +1,110 @@
+"""/tokenize and /detokenize as functions of a body and a model's language: no loop, no sockets."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.api.chat import ChatCompletionRequest
+from gateway.api.parse import parse_body
+from gateway.api.tokenize import detokenize, tokenize
+from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage
+from tests.language.small_models import Model, build_sentencepiece
+
+USER = {"role": "user", "content": "Hello"}
+TOOLS = [{"type": "function", "function": {"name": "time"}}]
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return build_sentencepiece(tmp_path_factory.mktemp("sentencepiece"))
+
+
+def ask(language: ModelLanguage, **fields: object) -> dict[str, object]:
+    return tokenize({"model": "tiny", **fields}, language)
+
+
+def test_text_has_its_ids_and_their_count(language: ModelLanguage) -> None:
+    ids = list(language.encode_text("Hello there").token_ids)
+    expected = {"count": len(ids), "max_model_len": language.context_length, "tokens": ids, "token_strs": None}
+    assert ask(language, prompt="Hello there") == expected
+
+
+def test_tokens_are_told_as_the_vocabulary_has_them(language: ModelLanguage) -> None:
+    told = ask(language, prompt="Hi <|im_end|>", return_token_strs=True)["token_strs"]
+    assert isinstance(told, list)
+    assert "".join(told) == "Hi\u0120<|im_end|>"
+
+
+@pytest.mark.parametrize(("fields", "first"), [({}, 1), ({"add_special_tokens": False}, None)])
+def test_a_texts_special_tokens_may_be_left_out(
+    sentencepiece: Model, fields: Mapping[str, object], first: int | None
+) -> None:
+    bare = sentencepiece.encode("plain words")
+    expected = bare if first is None else [first, *bare]
+    assert ask(sentencepiece.language, prompt="plain words", **fields)["tokens"] == expected
+
+
+def test_a_text_longer_than_the_context_is_counted(language: ModelLanguage) -> None:
+    count = ask(language, prompt="word " * 40_000)["count"]
+    assert isinstance(count, int)
+    assert count > 30_000
+
+
+def test_an_empty_text_has_no_tokens(language: ModelLanguage) -> None:
+    assert ask(language, prompt="")["tokens"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tools": TOOLS},
+        {"add_generation_prompt": False},
+        {"messages": [USER, {"role": "assistant", "content": "Hello the"}], "continue_final_message": True},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+    ],
+)
+def test_a_chat_has_the_ids_that_its_completion_has(language: ModelLanguage, fields: Mapping[str, object]) -> None:
+    body = {"messages": [USER], **fields}
+    (prompt,) = parse_body(ChatCompletionRequest, {"model": "tiny", **body}).prompts(language)
+    assert ask(language, **body)["tokens"] == list(prompt.token_ids)
+
+
+def test_a_chats_special_tokens_may_be_added(sentencepiece: Model) -> None:
+    bare, framed = (ask(sentencepiece.language, messages=[USER], add_special_tokens=adds) for adds in (False, True))
+    assert framed["tokens"] == [1, *bare["tokens"]]  # type: ignore[misc]  # a list, as the tests above show
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({}, "prompt", "Missing"),
+        ({"prompt": [1]}, "prompt", "valid string"),
+        ({"prompt": "x", "temperature": 1}, "temperature", "Unrecognized"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", "Missing"),
+        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.0.type", "'file'"),
+        ({"messages": [USER], "chat_template": "x"}, "chat_template", "not supported"),
+        ({"messages": [USER], "tools": []}, "tools", "at least 1"),
+    ],
+)
+def test_a_bad_body_is_named(language: ModelLanguage, fields: Mapping[str, object], param: str, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        ask(language, **fields)
+    assert (caught.value.param, words in caught.value.message) == (param, True), caught.value.message
+
+
+def test_ids_become_text_with_their_special_tokens(language: ModelLanguage) -> None:
+    ids = language.encode_text("Hello<|im_end|>").token_ids
+    assert detokenize({"model": "tiny", "tokens": [*ids, 999_999]}, language) == {"prompt": "Hello<|im_end|>"}
+    assert detokenize({"model": "tiny", "tokens": []}, language) == {"prompt": ""}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "param"), [([-1], "tokens.0"), (["a"], "tokens.0"), ("a", "tokens"), (None, "tokens")]
+)
+def test_bad_ids_are_named(language: ModelLanguage, tokens: object, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        detokenize({"model": "tiny", "tokens": tokens}, language)
+    assert caught.value.param == param
