@@ -1,19 +1,21 @@
 """The composition root: builds every room from Settings and joins them into one ASGI app.
 
-The only module that knows everyone. Paths under /v1/ go to the inference app, all others to the operator's FastAPI.
+The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the inference app, all others to
+the operator's FastAPI.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.api import Desk, Inference, Lane, ModelList, RelayLane, TokenLane
+from gateway.api import TEXTS, Desk, Inference, Lane, ModelList, RelayLane, TokenLane
 from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
@@ -42,7 +44,7 @@ class App:
         return self.inference
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_inference = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        is_inference = scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] in TEXTS)
         await (self.inference if is_inference else self.operator)(scope, receive, send)
 
 
@@ -55,7 +57,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
     install_operator(operator, router, metrics, settings.operator_key, node.board)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    inference = Inference(lanes, models, Desk(router, metrics), settings)
+    inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings)
     return App(inference, operator, router, metrics)
 
 
@@ -70,12 +72,10 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         lanes: dict[str, Lane] = {}
         fleets = []
         for model in settings.models:
-            lane = await _open_lane(model)
-            backends: Mapping[str, Backend] = lane.backends
-            for backend in backends.values():
+            lanes[model.id] = lane = await _open_lane(model)
+            for backend in _connections(lane):
                 stack.push_async_callback(backend.aclose)
-            lanes[model.id] = lane
-            fleets.append(Fleet(model, backends, settings.probe, ledger=node.ledgers[model.id]))
+            fleets.append(Fleet(model, _backends(lane), settings.probe, ledger=node.ledgers[model.id]))
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(app.metrics.noting_tasks())
@@ -95,29 +95,44 @@ def _tell_evidence(router: Router) -> Routing:
 
 async def _open_lane(model: ModelSettings) -> Lane:
     """Raises UnusableTokenizer."""
+    relay = RelayLane({
+        name: RelayServer(backend)
+        for name, backend in model.backends.items()
+        if not isinstance(backend, TritonSettings)  # which speaks no OpenAI
+    })
     if model.is_relayed or model.tokenizer is None:
-        return RelayLane({name: _relay_to(backend) for name, backend in model.backends.items()})
+        return relay
+    load = partial(
+        ModelLanguage.load,
+        model.tokenizer,
+        tool_parser=model.tool_parser,
+        reasoning_parser=model.reasoning_parser,
+    )
     # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
-    language = await asyncio.to_thread(ModelLanguage.load, model.tokenizer)
-    return TokenLane(language, {name: _send_tokens_to(backend) for name, backend in model.backends.items()})
+    language = await asyncio.to_thread(load)
+    backends = {name: made for name, backend in model.backends.items() if (made := _send_tokens_to(backend))}
+    return TokenLane(language, backends, relay, model.relay_paths)
 
 
-def _relay_to(settings: BackendSettings) -> RelayServer:
-    match settings:
-        case RelaySettings() | VLLMSettings():
-            return RelayServer(settings)
-        case TritonSettings():
-            raise AssertionError("settings refuse Triton on the relay lane")
-
-
-def _send_tokens_to(settings: BackendSettings) -> TokenBackend:
+def _send_tokens_to(settings: BackendSettings) -> TokenBackend | None:
     match settings:
         case TritonSettings():
             return TritonBackend(settings)
         case VLLMSettings():
             return VLLMBackend(settings)
         case RelaySettings():
-            raise AssertionError("a model with a relay backend is relayed")
+            return None
+
+
+def _backends(lane: Lane) -> Mapping[str, Backend]:
+    """By the name they are routed by. One with both lanes is ready when it can generate, which its token lane asks."""
+    return lane.backends if isinstance(lane, RelayLane) else {**lane.relay.backends, **lane.backends}
+
+
+def _connections(lane: Lane) -> Iterator[Backend]:
+    yield from lane.backends.values()
+    if isinstance(lane, TokenLane):
+        yield from lane.relay.backends.values()
 
 
 def _context_length(lane: Lane) -> int | None:

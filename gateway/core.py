@@ -5,7 +5,7 @@ Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
@@ -134,7 +134,7 @@ class GenerateRequest:
     eos_token_ids: tuple[int, ...]
     pin: str | None = None
     run: str | None = None
-    needs: Needs = NO_NEEDS
+    needs: Needs = field(default_factory=lambda: NO_NEEDS)  # a mapping is no default for a dataclass
     sequences: int = 1
 
 
@@ -226,7 +226,7 @@ class RelayRequest:
     body: bytes
     pin: str | None = None
     run: str | None = None
-    needs: Needs = NO_NEEDS
+    needs: Needs = field(default_factory=lambda: NO_NEEDS)  # a mapping is no default for a dataclass
     sequences: int = 1
 
 

@@ -2,9 +2,9 @@
 
 from gateway.api.desk import Desk
 from gateway.api.downstream import Downstream
-from gateway.api.inference import Inference, Lane
+from gateway.api.inference import TEXTS, Inference, Lane
 from gateway.api.models import ModelList
 from gateway.api.relay_lane import RelayLane
 from gateway.api.token_lane import TokenLane
 
-__all__ = ["Desk", "Downstream", "Inference", "Lane", "ModelList", "RelayLane", "TokenLane"]
+__all__ = ["TEXTS", "Desk", "Downstream", "Inference", "Lane", "ModelList", "RelayLane", "TokenLane"]

@@ -1,4 +1,4 @@
-"""One attempt at an answer on the token lane: token ids in, frames out to whoever carries them to the client.
+"""One choice of an answer on the token lane: token ids in, frames out to whoever carries them to the client.
 
 Plain calls from the engine's connection to the client's. Knows no HTTP.
 """
@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from gateway.api.details import Details
 from gateway.api.errors import InternalError
-from gateway.api.frames import Frames, Usage
-from gateway.core import FinishReason
+from gateway.api.frames import Frames
+from gateway.core import FinishReason, TokenLogprob
 from gateway.errors import GatewayError
-from gateway.language import TextDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +20,49 @@ Put: TypeAlias = Callable[[bytes], None]
 OUR_FAULT = "The gateway failed to decode the answer."
 
 
+class Decoder(Protocol):
+    """language.TextDecoder, or what stands before one."""
+
+    @property
+    def stopped(self) -> bool: ...
+    @property
+    def completion_tokens(self) -> int: ...
+
+    def feed(self, token_ids: Sequence[int]) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class NotingDecoder:
+    """A pipe before a decoder: what it takes for tokens of the answer is noted in `details`.
+
+    Ids after a stop string came with those before it, and are not part of the answer.
+    """
+
+    def __init__(self, decoder: Decoder, details: Details) -> None:
+        self._decoder = decoder
+        self._details = details
+
+    @property
+    def stopped(self) -> bool:
+        return self._decoder.stopped
+
+    @property
+    def completion_tokens(self) -> int:
+        return self._decoder.completion_tokens
+
+    def feed(self, token_ids: Sequence[int]) -> str:
+        before = self._decoder.completion_tokens
+        text = self._decoder.feed(token_ids)
+        self._details.show(token_ids[: self._decoder.completion_tokens - before])
+        return text
+
+    def flush(self) -> str:
+        return self._decoder.flush()
+
+
 class Way(Protocol):
-    """Takes an answer's frames: `begin`, what that gives any number of times, then `close`; or `close` or `fail`."""
+    """Takes one choice's frames: `begin`, what that gives any number of times, then `close`; or `close` or `fail`."""
 
     def begin(self, frames: bytes) -> Put:
         """The first frames. What it gives takes those that follow, as near to the client as can be."""
@@ -40,12 +81,13 @@ class Answer:
     Tokens that come together leave in one call.
     """
 
-    __slots__ = ("_decoder", "_frames", "_is_open", "_is_over", "_prompt_tokens", "_put", "_way")
+    __slots__ = ("_decoder", "_details", "_frames", "_is_open", "_is_over", "_put", "_way")
 
-    def __init__(self, decoder: TextDecoder, frames: Frames, prompt_tokens: int, way: Way) -> None:
+    def __init__(self, decoder: Decoder, frames: Frames, way: Way, details: Details | None = None) -> None:
+        """`details`: takes the log-probabilities, where some were asked for."""
         self._decoder = decoder
+        self._details = details
         self._frames = frames
-        self._prompt_tokens = prompt_tokens
         self._way = way
         self._put: Put | None = None  # the way, once it has begun
         self._is_open = False
@@ -68,6 +110,10 @@ class Answer:
             put(frames)
         else:
             self._begin_or_close(frames)
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        if self._details is not None:
+            self._details.score(entries)
 
     def finish(self, reason: FinishReason) -> None:
         if self._is_over:
@@ -93,7 +139,7 @@ class Answer:
             self._is_open = True
             frames = self._frames.open() + frames
         if reason is not None:
-            frames += self._frames.close(reason, Usage(self._prompt_tokens, self._decoder.completion_tokens))
+            frames += self._frames.close(reason, self._decoder.completion_tokens)
             self._is_over = True
         return frames
 

@@ -3,57 +3,207 @@
 The wire -> core translation: after it, every value is valid and fits the model's context. Knows no JSON and no HTTP.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from gateway.api.answer import Decoder, NotingDecoder
+from gateway.api.details import ChatScores, Details, TextScores
+from gateway.api.dialects import CHAT, Head, Usage
 from gateway.api.envelope import Envelope
-from gateway.api.frames import Fold, Frames, Head, Stream
+from gateway.api.frames import DetailedStream, Fold, Frames, Gathering, Show, Stream
 from gateway.api.generation import Generation
 from gateway.core import GenerateRequest, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
-from gateway.language import ModelLanguage, TextDecoder
+from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, ToolFormat, make_parser
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
+INT64_END, UINT64_END = 2**63, 2**64
+
+
+class Choice(NamedTuple):
+    """What one attempt at one choice works with; details only where they are told."""
+
+    decoder: Decoder
+    frames: Frames
+    details: Details | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """What to look for in a chat's text: calls as this model writes them, those that a guide `forced`, reasoning."""
+
+    tool_format: ToolFormat | None
+    forced: Forced | None
+    reasons: bool
+    starts_in_reasoning: bool
+
+    @property
+    def names_calls(self) -> bool:
+        """As OpenAI and vLLM: a call of the one function that was asked for ends its answer with `stop`."""
+        return self.forced is None or self.forced.name is None
+
+    def parser(self) -> ReplyParser:
+        return make_parser(
+            self.tool_format,
+            forced=self.forced,
+            reasoning=self.reasons,
+            starts_in_reasoning=self.starts_in_reasoning,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the client wants to see an answer. `reasoning`: the field for what a model thinks before it answers."""
+
+    head: Head
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    logprobs: bool = False
+    token_ids: bool = False
+    echo: bool = False
+    include_stop: bool = False
+    shows_special: bool = False
+    reasoning: bytes = b"reasoning"
+    parsing: Parsing | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is wanted but text, as it is, and what it cost in all."""
+        return not (self.continuous_usage or self.logprobs or self.token_ids or self.echo or self.parsing)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One generation as a client asked for it. Decoder and frames are made afresh for every attempt."""
+    """One request as a client asked for it: a generation for each choice, in the order of their index.
 
-    request: GenerateRequest
+    What an attempt needs is made afresh for each. `prompt_tokens`: of all prompts, each counted once.
+    """
+
+    requests: tuple[GenerateRequest, ...]
     language: ModelLanguage
-    stop: tuple[str, ...]
-    head: Head
-    stream: bool
-    include_usage: bool
+    form: Form
+    prompt_tokens: int
 
-    def decoder(self) -> TextDecoder:
-        return self.language.decoder(self.request, self.stop)
+    @property
+    def request(self) -> GenerateRequest:
+        """The one that is placed, for all of them."""
+        return self.requests[0]
 
-    def frames(self) -> Frames:
-        return Stream(self.head, self.include_usage) if self.stream else Fold(self.head)
+    def gathering(self) -> Gathering:
+        return Gathering(len(self.requests), self.prompt_tokens)
+
+    def choice(self, index: int, gathering: Gathering) -> Choice:
+        request, form = self.requests[index], self.form
+        decoder = self.language.decoder(
+            request,
+            form.stop,
+            include_stop=form.include_stop,
+            shows_special=form.shows_special,
+            shows_markers=form.parsing is not None,
+        )
+        if not form.is_plain:
+            return self._detailed_choice(index, gathering, decoder)
+        if form.stream:
+            return Choice(decoder, Stream(form.head, index, gathering, include_usage=form.include_usage))
+        return Choice(decoder, Fold(form.head, index, gathering))
+
+    def _detailed_choice(self, index: int, gathering: Gathering, decoder: TextDecoder) -> Choice:
+        form, prompt = self.form, self.requests[index].prompt
+        details = self._details(prompt)
+        show = Show(
+            details,
+            parser=None if form.parsing is None else form.parsing.parser(),
+            names_calls=form.parsing is None or form.parsing.names_calls,
+            reasoning=form.reasoning,
+            # As in vLLM with the special tokens, which its text may have spelt.
+            echo=self.language.decode(prompt.token_ids, shows_special=True) if form.echo else "",
+            prompt_ids=prompt.token_ids if form.token_ids and form.head.dialect is CHAT else (),
+            count=(lambda: Usage(len(prompt), decoder.completion_tokens)) if form.continuous_usage else None,
+        )
+        frames: Frames
+        if form.stream:
+            frames = DetailedStream(form.head, index, gathering, show, include_usage=form.include_usage)
+        else:
+            frames = Fold(form.head, index, gathering, show)
+        return Choice(NotingDecoder(decoder, details), frames, details)
+
+    def _details(self, prompt: Prompt) -> Details:
+        form, scores = self.form, None
+        if form.logprobs:
+            scores = (ChatScores if form.head.dialect is CHAT else TextScores)(self.language.spell)
+        return Details(
+            scores,
+            wants_ids=form.token_ids,
+            prompt_ids=prompt.token_ids if form.token_ids and form.head.dialect is not CHAT else None,
+            shows_prompt=form.echo and form.logprobs,
+        )
 
 
 def translate(body: Generation, language: ModelLanguage, envelope: Envelope) -> Ask:
     """Raises InvalidRequest and ContextLengthExceeded, naming the field."""
     _check(body, language)
-    prompt = body.encode(language)
-    request = GenerateRequest(
-        request_id=envelope.request_id,
-        model=body.model,
-        prompt=prompt,
-        params=_sampling(body, _fit_max_tokens(body, language, prompt)),
-        eos_token_ids=language.eos_token_ids,
-        pin=envelope.pin,
-        run=envelope.run,
-    )
+    prompts = body.prompts(language)
     return Ask(
-        request=request,
+        requests=tuple(_requests(body, language, envelope, prompts)),
         language=language,
-        stop=body.stop_strings,
+        form=_form(body, language, envelope, prompts[0]),
+        prompt_tokens=sum(map(len, prompts)),
+    )
+
+
+def _requests(
+    body: Generation, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]
+) -> Iterator[GenerateRequest]:
+    """The choices of each prompt in turn, as OpenAI numbers them."""
+    needs, sequences = body.needs(), len(prompts) * body.n
+    for place, prompt in enumerate(prompts):
+        params = _sampling(body, _fit_max_tokens(body, language, prompt))
+        for choice in range(body.n):
+            index = place * body.n + choice
+            yield GenerateRequest(
+                request_id=f"{envelope.request_id}-{index}" if index else envelope.request_id,
+                model=body.model,
+                prompt=prompt,
+                params=_reseed(params, choice) if choice else params,
+                eos_token_ids=language.eos_token_ids,
+                pin=envelope.pin,
+                run=envelope.run,
+                needs=needs,
+                sequences=sequences,
+            )
+
+
+def _form(body: Generation, language: ModelLanguage, envelope: Envelope, prompt: Prompt) -> Form:
+    return Form(
         head=Head(body.dialect, envelope.request_id, envelope.created, body.model),
+        stop=body.stop_strings,
         stream=body.stream,
         include_usage=body.wants_usage,
+        continuous_usage=body.wants_continuous_usage,
+        logprobs=body.logprob_count is not None,
+        token_ids=body.wants_token_ids,
+        echo=body.echo,
+        include_stop=body.include_stop,
+        shows_special=body.shows_special,
+        parsing=_parsing(body, language, prompt),
+    )
+
+
+def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsing | None:
+    """None where an answer is nothing but its text. One that a guide binds begins with what it is bound to."""
+    plan = body.tool_plan
+    reasons = body.dialect is CHAT and language.reasons and body.guide is None
+    if plan is None and not reasons:
+        return None
+    return Parsing(
+        tool_format=None if plan is None else language.tool_format,
+        forced=None if plan is None else plan.forced,
+        reasons=reasons,
+        starts_in_reasoning=reasons and language.starts_in_reasoning(prompt),
     )
 
 
@@ -67,6 +217,9 @@ def _check(body: Generation, language: ModelLanguage) -> None:
     if max(body.stop_token_ids, default=0) >= language.vocab_size:
         reason = f"'stop_token_ids' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="stop_token_ids")
+    if max((token_id for token_id, _ in body.bias), default=0) >= language.vocab_size:
+        reason = f"'logit_bias' holds an id outside the vocabulary of {language.vocab_size} tokens."
+        raise InvalidRequest(reason, param="logit_bias")
 
 
 def _fit_max_tokens(body: Generation, language: ModelLanguage, prompt: Prompt) -> int:
@@ -79,6 +232,13 @@ def _settle_temperature(temperature: float) -> float:
     if temperature < GREEDY_BELOW:
         return 0.0
     return max(temperature, LOWEST_TEMPERATURE)
+
+
+def _reseed(params: SamplingParams, choice: int) -> SamplingParams:
+    """For another choice of the same request: the seed's successor, as vLLM and TensorRT-LLM have it; wraps around."""
+    if params.seed is None:
+        return params
+    return replace(params, seed=(params.seed + choice + INT64_END) % UINT64_END - INT64_END)
 
 
 def _sampling(body: Generation, max_tokens: int) -> SamplingParams:
@@ -98,4 +258,10 @@ def _sampling(body: Generation, max_tokens: int) -> SamplingParams:
         frequency_penalty=body.frequency_penalty,
         ignore_eos=body.ignore_eos,
         stop_token_ids=tuple(body.stop_token_ids),
+        min_p=body.min_p,
+        logit_bias=body.bias,
+        logprobs=body.logprob_count,
+        prompt_logprobs=body.prompt_logprob_count,
+        guide=body.guide,
+        priority=body.priority,
     )

@@ -6,10 +6,12 @@ every room's door, no wire.
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+import orjson
 from starlette.types import Receive, Scope, Send
 
 from gateway.api.ask import Ask, translate
@@ -27,37 +29,51 @@ from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
 from gateway.api.request import Request
 from gateway.api.token_lane import TokenLane
+from gateway.api.tokenize import detokenize, tokenize
 from gateway.api.turn import Turn
-from gateway.core import RelayRequest
+from gateway.core import Need, RelayRequest
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.language import ModelLanguage
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 Lane: TypeAlias = TokenLane | RelayLane
-Work: TypeAlias = Ask | RelayRequest
 
 BODIES: Mapping[str, type[Generation]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
 }
-RELAYED_ONLY = frozenset({"/v1/embeddings"})
+TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], dict[str, object]]] = {
+    "/tokenize": tokenize,
+    "/detokenize": detokenize,
+}
 MODELS = "/v1/models"
-METHODS = {**dict.fromkeys((*BODIES, *RELAYED_ONLY), "POST"), MODELS: "GET"}
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer that no engine is needed for."""
+
+    body: bytes
+
+
+Work: TypeAlias = Ask | RelayRequest | Said
+
+
 class Inference:
-    """Answers every path under /v1/: as a Downstream's handler its POSTs, and over ASGI whatever comes.
+    """Answers every path under /v1/, /tokenize and /detokenize: as a Downstream's handler its POSTs, over ASGI all.
 
     `takes` is what it takes past ASGI.
     """
 
-    takes = frozenset(path.encode() for path in (*BODIES, *RELAYED_ONLY))
-
     def __init__(self, lanes: Mapping[str, Lane], models: ModelList, desk: Desk, settings: Settings) -> None:
+        relayed = {path for model in settings.models for path in model.relay_paths}
+        self._posts = frozenset({*BODIES, *TEXTS, *relayed})
+        self.takes = frozenset(path.encode() for path in self._posts)
         self.max_body_bytes = settings.limits.max_body_bytes
         self.stall_s = settings.limits.client_write_timeout_s
         self._lanes = lanes
@@ -112,8 +128,11 @@ class Inference:
 
     def _check_route(self, client: Client) -> None:
         path = client.request.path
-        method = METHODS.get(path) or ("GET" if path.startswith(MODELS + "/") else None)
-        if method is None:
+        if path in self._posts:
+            method = "POST"
+        elif path == MODELS or path.startswith(MODELS + "/"):
+            method = "GET"
+        else:
             raise PathNotFound(f"Unknown request URL: {client.method} {path[:200]}.")
         if client.method != method:
             raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
@@ -123,8 +142,11 @@ class Inference:
             work = self._understand(turn.request, raw, reply)
             if isinstance(work, RelayRequest):
                 Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
-            else:
+            elif isinstance(work, Ask):
                 turn.spawn(self._answer(turn.request, raw, reply, work))
+            else:
+                reply.send_json(work.body)
+                self._end(reply, None)
         except GatewayError as error:
             self._end(reply, error)
         # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.
@@ -151,8 +173,10 @@ class Inference:
     async def _work_on(self, work: Work, reply: Reply) -> None:
         if isinstance(work, RelayRequest):
             await self._relay_lane(work).answer(work, reply, self._desk)
-        else:
+        elif isinstance(work, Ask):
             await self._token_lane(work).answer(work, reply, self._desk)
+        else:
+            reply.send_json(work.body)
 
     async def _understand_somewhere(self, request: Request, raw: bytes, reply: Reply) -> Work:
         if len(raw) <= INLINE_BODY_BYTES:
@@ -168,19 +192,26 @@ class Inference:
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
+        relayed = partial(RelayRequest, reply.request_id, model, request.target, request.lines, raw, pin, run)
         if isinstance(lane, RelayLane):
-            return RelayRequest(reply.request_id, model, request.target, request.lines, raw, pin, run)
-        if request.path in RELAYED_ONLY:
-            raise _not_served(request.path, read_model(document), lane)
-        body = parse_body(BODIES[request.path], document)
+            return relayed()
+        path = request.path
+        body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
-            raise unknown_model(body.model)
+            raise unknown_model(read_model(document))
+        if path in TEXTS:
+            return Said(orjson.dumps(TEXTS[path](document, lane.language)))
+        if body is None:
+            return relayed(needs={Need.RELAY: _allow(path, lane)})
+        if pin in lane.relayed_only:
+            return relayed()
+        if body.relay_field is not None:
+            return relayed(needs={Need.RELAY: body.relay_field})
         return translate(body, lane.language, Envelope(reply.request_id, int(time.time()), pin, run))
 
     def _relay_lane(self, work: RelayRequest) -> RelayLane:
         lane = self._lanes[work.model]
-        assert isinstance(lane, RelayLane)  # or it would not have become a RelayRequest
-        return lane
+        return lane if isinstance(lane, RelayLane) else lane.relay
 
     def _token_lane(self, work: Ask) -> TokenLane:
         lane = self._lanes[work.request.model]
@@ -201,7 +232,8 @@ class Inference:
             reply.refuse(error)
 
 
-def _not_served(path: str, model: str, lane: Lane | None) -> GatewayError:
-    if lane is None:
-        return unknown_model(model)
-    return InvalidRequest(f"The model '{model[:100]}' is not served by {path}.", param="model")
+def _allow(path: str, lane: TokenLane) -> str:
+    """The field that asks for the relay lane where a whole path does. Raises InvalidRequest."""
+    if path not in lane.relay_paths:
+        raise InvalidRequest(f"This model is not served by {path}.", param="model")
+    return "model"

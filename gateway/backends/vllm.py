@@ -25,8 +25,10 @@ MAX_REFUSAL_BYTES = 64 * 1024
 ROUTE_IS_OFF = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
 ROUTE_IS_ON = REFUSED  # what an empty request gets from it
 
-# What every release on the token lane can do as it is started by default; `priority` needs --scheduling-policy.
-CAPABILITIES = frozenset({Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE})
+# What every release can do as it is started by default, on either lane; `priority` needs --scheduling-policy.
+CAPABILITIES = frozenset({
+    Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.RELAY,
+})  # fmt: skip
 
 
 class VLLMCall(LiveCall[bytes]):

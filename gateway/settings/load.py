@@ -139,6 +139,10 @@ def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
     if model.tokenizer is not None:
         if not model.tokenizer.is_dir():
             yield f"tokenizer: {model.tokenizer} is not a directory"
+        if not model.is_relayed and model.policy is not None:
+            for key, name in (("low", model.policy.low), ("high", model.policy.high)):
+                if isinstance(model.backends.get(name), RelaySettings):
+                    yield f"policy.{key}: {name} takes no token ids; it gets what no other backend of this model can do"
         return
     token_only = [name for name, backend in model.backends.items() if isinstance(backend, TritonSettings)]
     if token_only:

@@ -30,7 +30,7 @@ class TritonSettings:
     metrics_url: str | None = None
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
-    capabilities: Capabilities = field(default_factory=dict)
+    capabilities: Capabilities = field(default_factory=dict, hash=False)  # a mapping has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class VLLMSettings:
     url: str  # http://host:port
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
-    capabilities: Capabilities = field(default_factory=dict)
+    capabilities: Capabilities = field(default_factory=dict, hash=False)  # a mapping has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
-from gateway.api import Downstream, TokenLane
+from gateway.api import Downstream, RelayLane, TokenLane
 from gateway.app import App, compose
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
@@ -169,7 +169,7 @@ def make_stack(language: ModelLanguage, limits: LimitSettings = LIMITS, operator
     )
     settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-    return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends)}, [fleet]))
+    return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 
 
 def live_tasks() -> set[str]:

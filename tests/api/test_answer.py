@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from gateway.api.answer import Answer, Put
-from gateway.api.frames import CHAT, Fold, Frames, Head, Stream
+from gateway.api.dialects import CHAT, Head
+from gateway.api.frames import Fold, Frames, Gathering, Stream
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendError, GatewayError
 from gateway.language import ModelLanguage
@@ -55,9 +56,10 @@ class Taken:
 
 def answer(language: ModelLanguage, *stop: str, stream: bool = False) -> tuple[Answer, Taken]:
     head = Head(CHAT, "r1", 1, "tiny")
-    frames: Frames = Stream(head, include_usage=True) if stream else Fold(head)
+    gathering = Gathering(choices=1, prompt_tokens=len(REQUEST.prompt))
+    frames: Frames = Stream(head, 0, gathering, include_usage=True) if stream else Fold(head, 0, gathering)
     taken = Taken()
-    return Answer(language.decoder(REQUEST, stop), frames, len(REQUEST.prompt), taken), taken
+    return Answer(language.decoder(REQUEST, stop), frames, taken), taken
 
 
 def cut(ids: Sequence[int], size: int) -> list[Sequence[int]]:
@@ -178,7 +180,7 @@ def test_a_fault_in_decoding_fails_the_answer_and_not_the_caller(caplog: pytest.
             return ""
 
     taken = Taken()
-    sink = Answer(Broken(), Fold(Head(CHAT, "r1", 1, "tiny")), 3, taken)  # type: ignore[arg-type]  # duck-typed decoder
+    sink = Answer(Broken(), Fold(Head(CHAT, "r1", 1, "tiny"), 0, Gathering(choices=1, prompt_tokens=3)), taken)
     sink.tokens([1])
     sink.tokens([2])
     assert "failed to decode" in str(taken.error)

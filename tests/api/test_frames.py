@@ -6,11 +6,18 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.api.frames import CHAT, TEXT_COMPLETION, Dialect, Fold, Frames, Head, Stream, Usage
-from gateway.core import FinishReason
+from gateway.api.details import ChatScores, Details, TextScores
+from gateway.api.dialects import CHAT, TEXT_COMPLETION, Dialect, Head, Usage
+from gateway.api.frames import DetailedStream, Fold, Frames, Gathering, Show, Stream
+from gateway.core import FinishReason, TokenLogprob
+from gateway.language import CallArguments, CallStart, Content, Part, Reasoning
 
 NASTY = 'quote " backslash \\ newline \n tab \t nul \0 line-separator \u2028 emoji \U0001f600 %b %d </script>'
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+
+
+def gathering() -> Gathering:
+    return Gathering(choices=1, prompt_tokens=3)
 
 
 def head(dialect: Dialect, model: str = "tiny") -> Head:
@@ -18,7 +25,7 @@ def head(dialect: Dialect, model: str = "tiny") -> Head:
 
 
 def run(frames: Frames, texts: Sequence[str]) -> bytes:
-    pieces = [frames.open(), *map(frames.text, texts), frames.close(FinishReason.LENGTH, Usage(3, 5))]
+    pieces = [frames.open(), *map(frames.text, texts), frames.close(FinishReason.LENGTH, 5)]
     return b"".join(pieces)
 
 
@@ -64,7 +71,7 @@ TEXT_CHOICES = [[text_choice("Pa")], [text_choice("ris")], [text_choice("", "len
 def test_a_stream_is_what_openai_sends(
     dialect: Dialect, kind: str, request_id: str, choices: list[list[object]], include_usage: bool
 ) -> None:
-    frames = Stream(head(dialect), include_usage)
+    frames = Stream(head(dialect), 0, gathering(), include_usage=include_usage)
     more: dict[str, object] = {"usage": None} if include_usage else {}
     expected: list[object] = [chunk(kind, request_id, choice, **more) for choice in choices]
     if include_usage:
@@ -76,7 +83,7 @@ def test_a_stream_is_what_openai_sends(
 def test_folded_chat_is_one_object() -> None:
     message = {"role": "assistant", "content": "Paris", "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
-    frames = Fold(head(CHAT))
+    frames = Fold(head(CHAT), 0, gathering())
     assert orjson.loads(run(frames, ["Pa", "", "ris"])) == chunk(
         "chat.completion", "chatcmpl-abc", [choice], usage=USAGE
     )
@@ -85,7 +92,7 @@ def test_folded_chat_is_one_object() -> None:
 
 def test_folded_text_is_one_object() -> None:
     choice = text_choice("Paris", "length")
-    assert orjson.loads(run(Fold(head(TEXT_COMPLETION)), ["Pa", "ris"])) == chunk(
+    assert orjson.loads(run(Fold(head(TEXT_COMPLETION), 0, gathering()), ["Pa", "ris"])) == chunk(
         "text_completion", "cmpl-abc", [choice], usage=USAGE
     )
 
@@ -93,10 +100,10 @@ def test_folded_text_is_one_object() -> None:
 @pytest.mark.parametrize("dialect", [CHAT, TEXT_COMPLETION], ids=["chat", "text"])
 def test_any_text_and_any_model_name_survive_encoding(dialect: Dialect) -> None:
     model = 'we"ird%b\\model%'
-    streamed = events(run(Stream(head(dialect, model), include_usage=False), [NASTY]))
+    streamed = events(run(Stream(head(dialect, model), 0, gathering(), include_usage=False), [NASTY]))
     texts = [choice.get("text", choice.get("delta", {}).get("content")) for choice in choices_of(streamed)]
     assert "".join(filter(None, texts)) == NASTY
-    folded = orjson.loads(run(Fold(head(dialect, model)), [NASTY]))
+    folded = orjson.loads(run(Fold(head(dialect, model), 0, gathering()), [NASTY]))
     assert folded["model"] == model
     choice = folded["choices"][0]
     assert (choice["text"] if dialect is TEXT_COMPLETION else choice["message"]["content"]) == NASTY
@@ -107,5 +114,212 @@ def choices_of(streamed: list[object]) -> list[Any]:  # Any: parsed JSON
 
 
 def test_nothing_is_sent_before_the_end_of_a_folded_answer() -> None:
-    frames = Fold(head(CHAT))
+    frames = Fold(head(CHAT), 0, gathering())
     assert (frames.open(), frames.text("Paris")) == (b"", b"")
+
+
+class Script:
+    """A parser that finds what it is told to, whatever the text."""
+
+    has_called = True
+
+    def __init__(self, *parts: Part) -> None:
+        self._parts = list(parts)
+
+    def feed(self, text: str) -> list[Part]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def flush(self) -> list[Part]:
+        return [Content("!")]
+
+
+FOUND = (
+    Reasoning("hm"),
+    Content("Let me see"),
+    CallStart(0, "call_a", "f"),
+    CallArguments(0, '{"x":'),
+    CallArguments(0, "1}"),
+    CallStart(1, "call_b", "g"),
+)
+
+
+def test_calls_and_reasoning_leave_each_as_openai_sends_it() -> None:
+    frames = DetailedStream(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND)), include_usage=False)
+    raw = frames.open() + frames.text("...") + frames.close(FinishReason.STOP, 5)
+    deltas = [(choice["delta"], choice["finish_reason"]) for choice in choices_of(events(raw))]
+    assert deltas[1:] == [
+        ({"reasoning": "hm"}, None),
+        ({"content": "Let me see"}, None),
+        (
+            {
+                "tool_calls": [
+                    {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f", "arguments": ""}}
+                ]
+            },
+            None,
+        ),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": '{"x":'}}]}, None),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}, None),
+        (
+            {
+                "tool_calls": [
+                    {"index": 1, "id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}}
+                ]
+            },
+            None,
+        ),
+        ({"content": "!"}, None),
+        ({}, "tool_calls"),
+    ]
+
+
+def test_folded_calls_are_whole() -> None:
+    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), reasoning=b"reasoning_content"))
+    frames.text("...")
+    choice = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": "Let me see!",
+        "refusal": None,
+        "reasoning_content": "hm",
+        "tool_calls": [
+            {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
+            {"id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}},
+        ],
+    }
+
+
+def test_an_answer_cut_short_says_length_whatever_it_called() -> None:
+    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND)))
+    assert orjson.loads(frames.close(FinishReason.LENGTH, 5))["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_call_of_the_one_function_that_was_asked_for_ends_with_stop() -> None:
+    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), names_calls=False))
+    assert orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+def test_the_last_choice_ends_the_answer_and_its_usage_counts_all(stream: bool) -> None:
+    shared = Gathering(choices=2, prompt_tokens=3)
+    make = [
+        Stream(head(TEXT_COMPLETION), index, shared, include_usage=True)
+        if stream
+        else Fold(head(TEXT_COMPLETION), index, shared)
+        for index in (0, 1)
+    ]
+    raw = make[1].text("b") + make[0].text("a") + make[1].close(FinishReason.STOP, 2)
+    assert b"[DONE]" not in raw
+    raw += make[0].close(FinishReason.LENGTH, 3)
+    found = events(raw)[:-1] if stream else [orjson.loads(raw)]
+    choices = choices_of(found)
+    texts = {index: "".join(c["text"] for c in choices if c["index"] == index) for index in (0, 1)}
+    assert texts == {0: "a", 1: "b"}
+    assert found[-1]["usage"] == USAGE  # type: ignore[index]  # parsed JSON
+    if not stream:
+        assert [choice["index"] for choice in choices] == [0, 1]
+
+
+def spell(token_id: int) -> bytes:
+    return {7: b"Pa", 8: "é".encode()[:1], 9: b"<|end|>"}[token_id]
+
+
+ENTRIES = [TokenLogprob(7, -0.5, ((7, -0.5), (9, -1.0))), TokenLogprob(8, -2.0, ((7, -0.25), (8, -2.0)))]
+
+
+def test_log_probabilities_of_a_chat_show_every_token_and_its_bytes() -> None:
+    details = Details(ChatScores(spell))
+    details.score(ENTRIES)
+    details.show([7, 8])
+    content = orjson.loads(details.take_logprobs())["content"]
+    assert content[0] == {
+        "token": "Pa",
+        "logprob": -0.5,
+        "bytes": [80, 97],
+        "top_logprobs": [
+            {"token": "Pa", "logprob": -0.5, "bytes": [80, 97]},
+            {"token": "<|end|>", "logprob": -1.0, "bytes": list(b"<|end|>")},
+        ],
+    }
+    assert content[1]["token"] == "\ufffd"
+    assert content[1]["bytes"] == [0xC3]
+    assert details.take_logprobs() == b"null"
+
+
+def test_log_probabilities_of_a_completion_have_offsets_into_the_whole_text() -> None:
+    details = Details(TextScores(spell), shows_prompt=True)
+    details.score([TokenLogprob(7, None)])
+    details.score(ENTRIES)
+    details.show([7, 8])
+    assert orjson.loads(details.take_logprobs()) == {
+        "text_offset": [0, 2, 4],
+        "token_logprobs": [None, -0.5, -2.0],
+        "tokens": ["Pa", "Pa", "\ufffd"],
+        "top_logprobs": [None, {"Pa": -0.5, "<|end|>": -1.0}, {"\ufffd": -2.0, "Pa": -0.25}],
+    }
+
+
+def test_a_token_without_any_probability_has_a_number_that_json_knows() -> None:
+    details = Details(ChatScores(spell))
+    details.score([TokenLogprob(7, float("-inf"))])
+    details.show([7])
+    assert orjson.loads(details.take_logprobs())["content"][0]["logprob"] == -9999.0
+
+
+def test_details_leave_with_the_next_chunk_and_the_rest_with_the_last() -> None:
+    details = Details(ChatScores(spell), wants_ids=True)
+    frames = DetailedStream(head(CHAT), 0, gathering(), Show(details, prompt_ids=(1, 2)), include_usage=False)
+    raw = frames.open()
+    details.score(ENTRIES)
+    details.show([7])
+    raw += frames.text("")
+    raw += frames.text("Pa")
+    details.show([8])
+    raw += frames.close(FinishReason.STOP, 2)
+    first, *others = events(raw)[:-1]
+    assert first["prompt_token_ids"] == [1, 2]  # type: ignore[index]  # parsed JSON
+    assert all("prompt_token_ids" not in other for other in others)  # type: ignore[operator]
+    _, text, last = choices_of(events(raw))
+    assert (text["token_ids"], [entry["token"] for entry in text["logprobs"]["content"]]) == ([7], ["Pa"])
+    assert (last["token_ids"], len(last["logprobs"]["content"]), last["finish_reason"]) == ([8], 1, "stop")
+
+
+def test_token_ids_of_a_whole_answer() -> None:
+    details = Details(None, wants_ids=True)
+    frames = Fold(head(CHAT), 0, gathering(), Show(details, prompt_ids=(1, 2)))
+    details.show([7, 8])
+    answer = orjson.loads(frames.close(FinishReason.STOP, 2))
+    assert (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) == ([1, 2], [7, 8])
+
+
+def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt() -> None:
+    details = Details(None, wants_ids=True, prompt_ids=(1, 2))
+    frames = DetailedStream(head(TEXT_COMPLETION), 0, gathering(), Show(details), include_usage=False)
+    details.show([7])
+    first, last = choices_of(events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 1)))
+    assert (first["prompt_token_ids"], first["token_ids"]) == ([1, 2], [7])
+    assert "prompt_token_ids" not in last
+
+
+def test_usage_so_far_is_in_every_chunk_where_it_is_wanted() -> None:
+    used = iter([Usage(3, 0), Usage(3, 1), Usage(3, 2)])
+    show = Show(Details(None), count=lambda: next(used))
+    frames = DetailedStream(head(CHAT), 0, gathering(), show, include_usage=True)
+    streamed = events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 2))
+    counts = [event["usage"]["completion_tokens"] for event in streamed if isinstance(event, dict)]
+    assert counts == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+def test_an_echoed_prompt_comes_before_the_text(stream: bool) -> None:
+    show = Show(Details(None), echo="Once upon")
+    frames: Frames
+    if stream:
+        frames = DetailedStream(head(TEXT_COMPLETION), 0, gathering(), show, include_usage=False)
+    else:
+        frames = Fold(head(TEXT_COMPLETION), 0, gathering(), show)
+    raw = run(frames, [" a", " time"])
+    found = events(raw) if stream else [orjson.loads(raw)]
+    assert "".join(choice["text"] for choice in choices_of(found)) == "Once upon a time"

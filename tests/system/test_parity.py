@@ -23,7 +23,7 @@ from engines.reference.sampling import SamplingParams as ReferenceParams
 from engines.reference.training.world import Conversation, conversation
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
-from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend
+from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
@@ -42,6 +42,9 @@ class Recorder:
 
     def tokens(self, token_ids: Sequence[int]) -> None:
         self.ids.extend(token_ids)
+
+    def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        raise AssertionError("nobody asked for log-probabilities")
 
     def finish(self, reason: FinishReason) -> None:
         self.ended.set_result(reason)
