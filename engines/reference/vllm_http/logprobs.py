@@ -10,6 +10,7 @@ from engines.reference.scores import Score
 from engines.reference.vllm_http.served import ServedModel
 
 Json = dict[str, Any]  # any JSON object
+Row = tuple[str, float | None, dict[str, float] | None]  # a token's text, its log-probability, and those beside it
 FLOOR = -9999.0  # in place of minus infinity, which JSON has not
 CONTEXT = 4  # tokens; no character takes more bytes
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -50,10 +51,12 @@ class Spelling:
         self._before = [*self._before, score.token_id][-CONTEXT:]
         return texts
 
+    def name(self, token_id: int) -> str:
+        """Its text on its own."""
+        return f"token_id:{token_id}" if self._names_ids else self._model.decode([token_id])
+
     def _text(self, token_id: int) -> str:
-        if self._names_ids:
-            return f"token_id:{token_id}"
-        text = self._model.decode([token_id])
+        text = self.name(token_id)
         return self._finished(token_id) if text.endswith(UNFINISHED) else text
 
     def _finished(self, token_id: int) -> str:
@@ -70,22 +73,33 @@ class Spelling:
 
 
 class CompletionLogprobs:
-    """For the completions endpoint, piece by piece."""
+    """For the completions endpoint, piece by piece: each token's text with up to `count` others beside it."""
 
-    def __init__(self, model: ServedModel, *, names_ids: bool) -> None:
-        self._spelling = Spelling(model, names_ids=names_ids)
+    def __init__(self, model: ServedModel, count: int, *, names_ids: bool) -> None:
+        self._count = count
+        self._prompt, self._answer = (Spelling(model, names_ids=names_ids) for _ in range(2))
         self._offset = 0
 
+    def echo(self, first: int, scores: Sequence[Score | None]) -> Json:
+        """Of the prompt; its `first` token has no score."""
+        rows: list[Row] = [(self._prompt.name(first), None, None)]
+        return self._columns(rows + [self._row(self._prompt, score) for score in scores if score is not None])
+
     def feed(self, scores: Sequence[Score]) -> Json:
-        told: Json = {"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []}
-        for score in scores:
-            texts, entries = self._spelling.spell(score), candidates(score)
-            told["text_offset"].append(self._offset)
-            told["token_logprobs"].append(entries[score.token_id][0])
-            told["tokens"].append(texts[score.token_id])
-            told["top_logprobs"].append({texts[token_id]: logprob for token_id, (logprob, _) in entries.items()})
-            self._offset += len(texts[score.token_id])
-        return told
+        return self._columns([self._row(self._answer, score) for score in scores])
+
+    def _row(self, spelling: Spelling, score: Score) -> Row:
+        texts, told = spelling.spell(score), candidates(score)
+        top = {texts[token_id]: logprob for token_id, (logprob, _) in [*told.items()][: self._count + 1]}
+        return texts[score.token_id], told[score.token_id][0], top
+
+    def _columns(self, rows: Sequence[Row]) -> Json:
+        offsets = []
+        for text, _, _ in rows:
+            offsets.append(self._offset)
+            self._offset += len(text)
+        tokens, logprobs, tops = ([row[column] for row in rows] for column in range(3))
+        return {"text_offset": offsets, "token_logprobs": logprobs, "tokens": tokens, "top_logprobs": tops}
 
 
 def of_prompt(scores: Sequence[Score | None] | None, spelling: Spelling | None) -> list[Json | None] | None:

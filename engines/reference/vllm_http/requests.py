@@ -4,7 +4,7 @@ In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; what 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -38,6 +38,7 @@ class CompletionBody(Sampling):
     return_tokens_as_token_ids: bool | None = None
     response_format: ResponseFormat | None = None
     priority: Priority = 0
+    echo: bool | None = False
     request_id: str | None = None
 
     @model_validator(mode="before")
@@ -90,6 +91,7 @@ class GenerateCall:
     """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently.
 
     `names_ids`: return_tokens_as_token_ids. `spells_prompt`: whether the prompt's logprobs hold the texts of tokens.
+    `echoes_prompt`: echo; with max_tokens 0 the prompt is all that is told, although vLLM generates and counts a token.
     `structured` becomes the guide of `params` where it is admitted; `refusal`: why a stream is not.
     """
 
@@ -101,6 +103,8 @@ class GenerateCall:
     echoes_ids: bool
     names_ids: bool = False
     spells_prompt: bool = True
+    echoes_prompt: bool = False
+    is_prompt_only: bool = False
     structured: StructuredOutputs | None = None
     refusal: WireError | None = None
 
@@ -111,14 +115,22 @@ def parse_completion(data: object, model: ServedModel, request_id: str | None) -
     prompt = _encode(body.prompt, model)
     max_tokens = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     _check_completion_length(len(prompt), max_tokens, model.max_model_len)
+    is_prompt_only = bool(body.echo) and max_tokens == 0
+    params = body.to_params(
+        model.eos_token_ids, min(1 if is_prompt_only else max_tokens, model.max_model_len - len(prompt))
+    )
+    if body.echo and params.prompt_logprobs is None:
+        params = replace(params, prompt_logprobs=params.logprobs)
     return GenerateCall(
         request_id=f"cmpl-{request_id or body.request_id or model.new_id()}",
         prompt=tuple(prompt),
-        params=body.to_params(model.eos_token_ids, min(max_tokens, model.max_model_len - len(prompt))),
+        params=params,
         is_streaming=bool(body.stream),
         usage=body.stream_options or StreamOptions(),
         echoes_ids=bool(body.return_token_ids),
         names_ids=bool(body.return_tokens_as_token_ids),
+        echoes_prompt=bool(body.echo),
+        is_prompt_only=is_prompt_only,
         structured=body.structure(),
     )
 

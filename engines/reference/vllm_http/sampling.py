@@ -46,7 +46,6 @@ class Sampling(BaseModel):
         "truncate_prompt_tokens": None,
         "use_beam_search": False,
         "suffix": None,
-        "echo": False,
     }
 
     @model_validator(mode="before")

@@ -63,14 +63,15 @@ class CompletionShape:
         self._call = call
         self._model = model
         self._decoder = model.decoder(call.prompt)
-        self._logprobs = CompletionLogprobs(model, names_ids=call.names_ids)
+        self._logprobs = CompletionLogprobs(model, call.params.logprobs or 0, names_ids=call.names_ids)
+        self._owes_prompt = call.echoes_prompt
         self._head: Json = {
             "id": call.request_id,
             "object": "text_completion",
             "created": int(time.time()),
             "model": model.name,
         }
-        self._prompt_ids = list(call.prompt) if call.echoes_ids else None
+        self._prompt_ids = list(call.prompt) if call.echoes_ids or call.echoes_prompt else None
 
     def chunk(self, piece: Piece) -> Json:
         choice = self._choice(piece) | {"prompt_token_ids": self._prompt_ids, "token_ids": self._ids(piece)}
@@ -91,7 +92,7 @@ class CompletionShape:
         choice = self._choice(piece) | {
             "token_ids": self._ids(piece),
             "prompt_logprobs": prompt_logprobs(self._call, self._model, piece),
-            "prompt_token_ids": self._prompt_ids,
+            "prompt_token_ids": self._prompt_ids if self._call.echoes_ids else None,
             "routed_experts": None,
         }
         return self._head | {
@@ -105,13 +106,28 @@ class CompletionShape:
         }
 
     def _choice(self, piece: Piece) -> Json:
-        return {
+        choice = {
             "index": 0,
-            "text": self._decoder.feed(piece.token_ids),
-            "logprobs": None if self._call.params.logprobs is None else self._logprobs.feed(piece.scores),
+            "text": self._text(piece),
+            "logprobs": None if self._call.params.logprobs is None else self._told(piece),
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
+        self._owes_prompt = False
+        return choice
+
+    def _text(self, piece: Piece) -> str:
+        """With ids to return, the text of the prompt is left out of it, not its log-probabilities."""
+        echoed = self._model.decode(self._call.prompt) if self._owes_prompt and not self._call.echoes_ids else ""
+        return echoed if self._call.is_prompt_only else echoed + self._decoder.feed(piece.token_ids)
+
+    def _told(self, piece: Piece) -> Json:
+        parts = []
+        if self._owes_prompt:
+            parts.append(self._logprobs.echo(self._call.prompt[0], piece.prompt_scores or ()))
+        if not self._call.is_prompt_only:
+            parts.append(self._logprobs.feed(piece.scores))
+        return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
     def _ids(self, piece: Piece) -> list[int] | None:
         return piece.token_ids if self._call.echoes_ids else None

@@ -54,17 +54,22 @@ def complete(outputs: Callable[..., list[TokenOutput]]) -> Complete:
 
 
 @pytest.fixture(scope="session")
-def scored(outputs: Callable[..., list[TokenOutput]]) -> Callable[..., list[Score | None]]:
-    """The scores of its answer, or those of the prompt."""
+def scored(outputs: Callable[..., list[TokenOutput]]) -> Callable[..., list[Score]]:
+    """The scores of its answer."""
 
-    def run(
-        prompt: list[int],
-        max_tokens: int,
-        *,
-        of_prompt: bool = False,
-        **params: Any,  # SamplingParams' fields
-    ) -> list[Score | None]:
-        answer = outputs(prompt, max_tokens, **params)
-        return list(answer[0].prompt_scores or ()) if of_prompt else [output.score for output in answer]
+    def run(prompt: list[int], max_tokens: int, **params: Any) -> list[Score]:  # SamplingParams' fields
+        return [output.score for output in outputs(prompt, max_tokens, **params) if output.score is not None]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def scored_prompt(outputs: Callable[..., list[TokenOutput]]) -> Callable[..., list[Score]]:
+    """The scores of the prompt's tokens but the first, which has none, with `count` of the likeliest in their place."""
+
+    def run(prompt: list[int], count: int) -> list[Score]:
+        first, *others = outputs(prompt, 1, prompt_logprobs=count)[0].prompt_scores or ()
+        assert first is None
+        return [score for score in others if score is not None]
 
     return run

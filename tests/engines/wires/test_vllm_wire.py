@@ -337,15 +337,14 @@ async def test_pieces_of_a_character_have_their_text_with_the_last_of_them(
     assert body["choices"][0]["logprobs"]["text_offset"] == [0, 0, 1]
 
 
-async def test_logprobs_of_the_prompt(http: aiohttp.ClientSession, scored: Scored, tokenizer: Tokenizer) -> None:
-    expected = scored(PROMPT, 1, prompt_logprobs=2, of_prompt=True)
+async def test_logprobs_of_the_prompt(http: aiohttp.ClientSession, scored_prompt: Scored, tokenizer: Tokenizer) -> None:
+    expected = scored_prompt(PROMPT, 2)
     status, body = await post(http, GENERATE, generate(1, prompt_logprobs=2))
     _, completed = await post(http, COMPLETIONS, completion(1, prompt_logprobs=2))
     assert status == 200
     for told in (body["prompt_logprobs"], completed["choices"][0]["prompt_logprobs"]):
         assert told[0] is None
-        for token_id, entry, score in zip(PROMPT[1:], told[1:], expected[1:], strict=True):
-            assert score is not None
+        for token_id, entry, score in zip(PROMPT[1:], told[1:], expected, strict=True):
             assert next(iter(entry)) == str(token_id)
             assert set(entry) == {str(token_id), *(str(likely) for likely, _ in score.top)}
             itself = entry[str(token_id)]
@@ -357,6 +356,50 @@ async def test_logprobs_of_the_prompt(http: aiohttp.ClientSession, scored: Score
         entry[str(token_id)]["decoded_token"]
         for token_id, entry in zip(PROMPT[1:], body["prompt_logprobs"][1:], strict=True)
     ] == [None] * 9
+
+
+async def test_echo_puts_the_prompt_before_the_answer(
+    http: aiohttp.ClientSession, scored_prompt: Scored, tokenizer: Tokenizer
+) -> None:
+    prompt = tokenizer.encode("Zoë is<|im_end|>").ids
+    text = tokenizer.decode(prompt, skip_special_tokens=False)
+    _, plain = await post(http, COMPLETIONS, completion(4, prompt, logprobs=2))
+    _, echoed = await post(http, COMPLETIONS, completion(4, prompt, logprobs=2, echo=True))
+    (answered,), (choice,) = plain["choices"], echoed["choices"]
+    assert choice["text"] == text + answered["text"]
+    told, first = choice["logprobs"], len(prompt)
+    assert "".join(told["tokens"][:first]) == text
+    assert told["tokens"][first:] == answered["logprobs"]["tokens"]
+    assert told["text_offset"] == [sum(map(len, told["tokens"][:index])) for index in range(first + 4)]
+    expected = [score.logprob for score in scored_prompt(prompt, 0)]
+    assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
+    assert told["token_logprobs"][1:first] == pytest.approx(expected, abs=1e-3)
+    assert echoed["usage"] == plain["usage"]
+
+
+async def test_a_streamed_echo_tells_the_prompts_logprobs_with_the_first_token_and_leaves_its_text_to_its_ids(
+    http: aiohttp.ClientSession,
+) -> None:
+    body = completion(6, echo=True, logprobs=1, return_token_ids=True, return_tokens_as_token_ids=True)
+    _, whole = await post(http, COMPLETIONS, body)
+    choices = [chunk["choices"][0] for chunk in await events(http, COMPLETIONS, body)]
+    ids = whole["choices"][0]["token_ids"]
+    named = [f"token_id:{token_id}" for token_id in (*PROMPT, *ids)]
+    assert choices[0]["logprobs"]["tokens"] == named[: len(PROMPT) + len(choices[0]["token_ids"])]
+    for name in ("tokens", "text_offset"):
+        streamed = [value for choice in choices for value in choice["logprobs"][name]]
+        assert streamed == whole["choices"][0]["logprobs"][name]
+    assert "".join(choice["text"] for choice in choices) == whole["choices"][0]["text"]
+    assert [choice["prompt_token_ids"] for choice in choices] == [PROMPT] + [None] * (len(choices) - 1)
+
+
+async def test_echo_without_an_answer_is_the_prompt_alone_and_one_token_counted(
+    http: aiohttp.ClientSession, tokenizer: Tokenizer
+) -> None:
+    _, body = await post(http, COMPLETIONS, completion(0, echo=True, logprobs=0))
+    assert body["choices"][0]["text"] == tokenizer.decode(PROMPT)
+    assert len(body["choices"][0]["logprobs"]["tokens"]) == len(PROMPT)
+    assert body["usage"]["completion_tokens"] == 1
 
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
