@@ -69,7 +69,10 @@ class Grammars:
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        tokenizer = Tokenizer.from_file(str(self._directory / "tokenizer.json"))
+        path = self._directory / "tokenizer.json"
+        if not path.exists():
+            raise ValueError(f"no guide can be followed without {path}")
+        tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_padding()
         tokenizer.no_truncation()
         return LLTokenizer(tokenizer.to_str(), n_vocab=self._vocab_size, eos_token=self._end_id(tokenizer))

@@ -150,6 +150,11 @@ def test_what_is_no_grammar_is_refused_in_vllms_words(grammars: Grammars, guide:
         grammars.walk(guide)
 
 
+def test_without_a_tokenizer_every_guide_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no guide can be followed without .*tokenizer\.json"):
+        Grammars(tmp_path, VOCABULARY).walk(Guide("json"))
+
+
 def test_an_added_token_object_may_name_the_end(tmp_path: Path) -> None:
     """transformers 4 wrote tokenizer_config.json's end token as an object."""
     (tmp_path / "tokenizer.json").write_bytes((WEIGHTS / "tokenizer.json").read_bytes())

@@ -6,10 +6,10 @@ In: parsed JSON. Out: a Guide, or a WireError. Knows no grammar: whether a guide
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from engines.reference.guide import Guide
-from engines.reference.vllm_http.errors import Invalid
+from engines.reference.vllm_http.errors import Invalid, invalid_body
 
 MAX_NESTING = 64
 
@@ -94,7 +94,10 @@ class ResponseFormat(BaseModel):
         else:
             asked = {"json": self.json_schema.schema_}
         present = {} if structured is None else structured.model_dump(by_alias=True)
-        return StructuredOutputs.model_validate(present | asked)
+        try:
+            return StructuredOutputs.model_validate(present | asked)
+        except ValidationError as exc:
+            raise invalid_body(exc) from exc
 
 
 def is_blank(text: object) -> bool:

@@ -663,6 +663,32 @@ async def test_what_is_no_grammar_is_refused_at_once(http: aiohttp.ClientSession
         assert await events(http, path, body) == [got]
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"structured_outputs": {}}, "You must use one kind of structured outputs constraint but none are specified: "),
+        (
+            {"structured_outputs": {"regex": "a", "json_object": True}},
+            "You can only use one kind of structured outputs constraint but multiple are specified: ",
+        ),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "You can only use one kind of structured outputs constraint but multiple are specified: ",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "it"}}},
+            "You must use one kind of structured outputs constraint but none are specified: ",
+        ),
+    ],
+)
+async def test_none_and_two_kinds_of_structure_are_refused(
+    http: aiohttp.ClientSession, fields: Json, message: str
+) -> None:
+    status, got = await post(http, COMPLETIONS, completion(**fields))
+    assert (status, got["error"]["type"]) == (400, "BadRequestError")
+    assert got["error"]["message"].startswith(message)
+
+
 async def test_what_the_front_end_refuses_of_a_stream_is_a_status(http: aiohttp.ClientSession) -> None:
     for case in ("model, generate", "context", "min over max", "min_p", "bias key", "no schema"):
         status, body = await post(http, ERRORS[case].path, ERRORS[case].body | {"stream": True})
