@@ -13,6 +13,7 @@ from engines.reference.vllm_http.errors import Invalid
 from engines.reference.vllm_http.structured import StructuredOutputs
 
 MAX_BIAS = 100.0
+MIN_TEMPERATURE = 0.01  # vLLM raises what lies between it and 0, which alone is greedy
 
 
 class Sampling(BaseModel):
@@ -62,11 +63,11 @@ class Sampling(BaseModel):
         return SamplingParams(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
-            temperature=temperature,
+            temperature=max(temperature, MIN_TEMPERATURE) if temperature else 0.0,
             top_p=1.0 if self.top_p is None else self.top_p,
             top_k=self.top_k or 0,
             min_p=self.min_p or 0.0,
-            seed=self.seed,
+            seed=None if self.seed == -1 else self.seed,
             repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
