@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
 from gateway.api.dialects import Dialect
 from gateway.api.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, json_type, refusal
@@ -70,10 +70,14 @@ class StreamOptions(WireModel):
 
 
 class Generation(WireModel):
-    """A body that asks for one generation, or several of the same kind."""
+    """A body that asks for one generation, or several of the same kind.
+
+    `relay_field`: what makes it a body that goes on as it came; None: it has been read.
+    """
 
     dialect: ClassVar[Dialect]
     prompt_field: ClassVar[str]
+    relay_field: ClassVar[str | None] = None  # of a body, not of a class, but no field that a client may send
 
     model: NonEmpty
     stream: bool = False
@@ -119,8 +123,6 @@ class Generation(WireModel):
     truncate_prompt_tokens: Refused = None
     return_tokens_as_token_ids: Annotated[object, Only(False)] = None
 
-    _relay_field: str | None = PrivateAttr(None)
-
     @classmethod
     def find_relay_field(cls, document: dict[str, object]) -> str | None:
         """In a body that is not validated yet: the first field that only the relay lane can serve, as a path."""
@@ -130,13 +132,8 @@ class Generation(WireModel):
     def unread(cls, model: str, relay_field: str) -> Self:
         """A body that goes on as it came, of which nothing else is known."""
         body = cls.model_construct(model=model)
-        body._relay_field = relay_field  # noqa: SLF001 - its own class makes it
+        object.__setattr__(body, "relay_field", relay_field)  # pydantic would take it for a field
         return body
-
-    @property
-    def relay_field(self) -> str | None:
-        """What makes this a body that goes on as it came; None: it has been read."""
-        return self._relay_field
 
     @model_validator(mode="after")
     def _have_one_guide(self) -> Self:
@@ -217,16 +214,22 @@ class Generation(WireModel):
 
     def needs(self) -> Needs:
         """What only some backends can do, with the field that asks for it; a value that asks for nothing is no need."""
-        asked = {
-            Need.RELAY: self._relay_field,
-            Need.LOGPROBS: None if self.logprob_count is None else "logprobs",
-            Need.PROMPT_LOGPROBS: None if self.prompt_logprob_count is None else "echo",
-            Need.LOGIT_BIAS: "logit_bias" if self.bias else None,
-            Need.MIN_P: "min_p" if self.min_p else None,
-            Need.GUIDE: None if self.guide is None else self.guide_field,
-            Need.PRIORITY: "priority" if self.priority else None,
-        }
-        return {need: field for need, field in asked.items() if field is not None} or NO_NEEDS
+        if self.relay_field is not None:
+            return {Need.RELAY: self.relay_field}
+        asked: dict[Need, str] = {}
+        if self.logprob_count is not None:
+            asked[Need.LOGPROBS] = "logprobs"
+        if self.prompt_logprob_count is not None:
+            asked[Need.PROMPT_LOGPROBS] = "echo"
+        if self.bias:
+            asked[Need.LOGIT_BIAS] = "logit_bias"
+        if self.min_p:
+            asked[Need.MIN_P] = "min_p"
+        if self.guide is not None:
+            asked[Need.GUIDE] = self.guide_field
+        if self.priority:
+            asked[Need.PRIORITY] = "priority"
+        return asked or NO_NEEDS
 
     @abstractmethod
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
