@@ -1,5 +1,6 @@
 """LangChain's chat model for OpenAI's API: `invoke`, `stream`, `bind_tools` and `with_structured_output`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,9 @@ class LangChainClient:
     def _converse(self, question: Question) -> Answer:
         model: Model = self._model(question)
         if question.tools:
-            model = self._model(question).bind_tools(list(question.tools), tool_choice=question.choice)
+            model = self._model(question).bind_tools(
+                list(question.tools), tool_choice=question.choice, parallel_tool_calls=question.parallel
+            )
         messages = convert_to_messages(question.messages)
         turns: list[Sequence[AIMessage]] = []
         while True:
@@ -55,7 +58,10 @@ class LangChainClient:
     def _fill(self, question: Question) -> Answer:
         form = self._model(question).with_structured_output(City, method="json_schema", include_raw=True)
         messages = convert_to_messages(question.messages)
-        told: list[Any] = list(form.stream(messages)) if question.stream else [form.invoke(messages)]
+        with warnings.catch_warnings():
+            # Of a stream LangChain serializes the client's parsed object by a type that is not its own.
+            warnings.filterwarnings("ignore", "Pydantic serializer warnings")
+            told: list[Any] = list(form.stream(messages)) if question.stream else [form.invoke(messages)]
         raw = [part["raw"] for part in told if "raw" in part]
         city = next(part["parsed"] for part in reversed(told) if part.get("parsed") is not None)
         answer = fold([raw])

@@ -56,6 +56,7 @@ class OpenAIClient:
             "temperature": question.temperature,
             "tools": list(question.tools) or openai.omit,
             "tool_choice": choice_of(question.choice),
+            "parallel_tool_calls": openai.omit if question.parallel is None else question.parallel,
             "max_completion_tokens": question.max_tokens or openai.omit,
         }
         return self._stream(question, options) if question.stream else self._call(question, options)

@@ -31,15 +31,16 @@ class City(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`weather`: what the tool get_weather says of each city. `choice`: a word of OpenAI's, or a tool's name.
+    """`choice`: a word of OpenAI's, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
-    `as_city`: the answer is wanted as a City.
+    `weather`: what the tool get_weather says of each city. `as_city`: the answer is wanted as a City.
     """
 
     messages: Sequence[Message]
     stream: bool = False
     tools: Sequence[Message] = ()
     choice: str | None = None
+    parallel: bool | None = None
     weather: Mapping[str, str] | None = None
     as_city: bool = False
     model: str = MODEL

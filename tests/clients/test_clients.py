@@ -4,14 +4,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import openai
 import pytest
 from tokenizers import Tokenizer
 
-from deploy.stacks import WEIGHTS
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
-from tests.clients.question import Client, Message, Question, Refused
+from deploy.stacks import MODEL, WEIGHTS
+from engines.reference.training.world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
+from tests.clients.question import City, Client, Message, Place, Question, Refused
 
+CHILE = {"country": "Chile", "capital": "Santiago"}
+SAVE_CITY: Message = {
+    "type": "function",
+    "function": {"name": "save_city", "description": "Note a capital", "parameters": CITY_SCHEMA},
+}
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -42,7 +49,12 @@ def test_a_chat_is_answered_with_its_usage(client: Client, tokenizer: Tokenizer,
     prompt = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
     assert answer.prompt_tokens == count(tokenizer, prompt)
     assert answer.completion_tokens == count(tokenizer, f"{said}<|im_end|>")
-    assert (len(answer.pieces) > 3) == stream
+
+
+def test_a_stream_comes_in_pieces(client: Client) -> None:
+    answer = client.ask(Question([user("Tell me a story.")], stream=True))
+    assert answer.text.startswith("Once upon a time two engines lived in one house.")
+    assert len(answer.pieces) > 1
 
 
 @STREAMED
@@ -100,11 +112,20 @@ def test_a_round_trip_with_two_calls_in_one_answer(client: Client, *, stream: bo
 
 
 @STREAMED
-@pytest.mark.parametrize("choice", ["required", "multiply"])
-def test_a_tool_that_must_be_called_is(client: Client, choice: str, *, stream: bool) -> None:
-    tools = [GET_WEATHER, MULTIPLY]
-    answer = client.ask(Question([user("What is 12 times 34?")], stream, tools=tools, choice=choice))
-    assert [(call.name, call.arguments) for call in answer.calls] == [("multiply", {"a": 12, "b": 34})]
+def test_a_tool_that_is_named_is_called(client: Client, *, stream: bool) -> None:
+    """Without it, the model answers with the same JSON as text."""
+    asked = [user("What is the capital of Chile? Answer in JSON.")]
+    answer = client.ask(Question(asked, stream, tools=[MULTIPLY, SAVE_CITY], choice="save_city"))
+    assert [(call.name, call.arguments) for call in answer.calls] == [("save_city", CHILE)]
+    assert (answer.text, answer.finish_reasons) == ("", ("stop",))
+
+
+@STREAMED
+def test_some_tool_is_called_where_one_must_be(client: Client, *, stream: bool) -> None:
+    """A list of calls is nothing that the model says of its own accord: after the one that it may hold come spaces."""
+    question = Question([user("What is the weather in Oslo?")], stream, tools=[GET_WEATHER, MULTIPLY], max_tokens=40)
+    answer = client.ask(replace(question, choice="required", parallel=False))
+    assert [(call.name, call.arguments) for call in answer.calls] == [("get_weather", {"city": "Oslo"})]
     assert answer.text == ""
 
 
@@ -118,7 +139,7 @@ def test_tools_that_are_not_needed_are_not_called(client: Client, *, stream: boo
 def test_an_answer_by_json_schema(client: Client, *, stream: bool) -> None:
     question = Question([user("What is the capital of Chile? Answer in JSON.")], stream, as_city=True)
     answer = client.ask(question)
-    assert answer.city == {"country": "Chile", "capital": "Santiago"}
+    assert answer.city == CHILE
     assert answer.finish_reasons == ("stop",)
 
 
@@ -129,6 +150,19 @@ def test_a_schema_is_held_by_an_answer_that_would_have_been_another(client: Clie
     city = client.ask(question).city
     assert isinstance(city, dict)
     assert set(city) == {"country", "capital"}
+
+
+def test_a_parsed_answer_goes_back_as_it_came(place: Place) -> None:
+    """The Python client leaves what it parsed in the message that its users append to the next request."""
+    with openai.OpenAI(
+        base_url=f"{place.url}/v1", api_key="-", default_headers={"x-crossover-pin": place.pin}
+    ) as client:
+        asked: list[Any] = [user("What is the capital of Chile? Answer in JSON.")]
+        parsed = client.chat.completions.parse(model=MODEL, messages=asked, temperature=0, response_format=City)
+        asked += [parsed.choices[0].message, user("Name two colours.")]
+        answer = client.chat.completions.create(model=MODEL, messages=asked, temperature=0)
+    assert parsed.choices[0].message.parsed == City(**CHILE)
+    assert answer.choices[0].message.content == "red, orange"
 
 
 PLAIN = Question([user("Hi")])

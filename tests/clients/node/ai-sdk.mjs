@@ -28,6 +28,7 @@ function read(question, model) {
     maxRetries: question.retries,
     tools: readTools(question),
     toolChoice: readChoice(question.choice),
+    providerOptions: question.parallel === null ? {} : { crossover: { parallel_tool_calls: question.parallel } },
     stopWhen: isStepCount(question.weather ? 5 : 1),
     output: question.as_city ? Output.object({ schema: City }) : undefined,
   };

@@ -24,6 +24,7 @@ function body(question) {
     max_completion_tokens: question.max_tokens ?? undefined,
     tools: question.tools.length ? question.tools : undefined,
     tool_choice: named ? { type: 'function', function: { name: question.choice } } : question.choice ?? undefined,
+    parallel_tool_calls: question.parallel ?? undefined,
     response_format: question.as_city ? zodResponseFormat(City, 'city') : undefined,
     ...(question.stream ? { stream: true, stream_options: { include_usage: true } } : {}),
   };
