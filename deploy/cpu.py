@@ -58,6 +58,8 @@ def vllm(environment: Path, port: int) -> Process:
         *("--host", LOCALHOST, "--port", str(port), "--served-model-name", MODEL),
         *("--dtype", "float32", "--generation-config", "vllm", "--max-model-len", "1024", "--max-num-seqs", "128"),
         "--enable-scale-out",  # opens /inference/v1/generate, the token lane
+        *("--structured-outputs-config.backend", "guidance"),  # the reference engine's library: the same spaces in JSON
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),  # for those who ask vLLM itself
         "--enforce-eager",  # without it torch.compile takes minutes on a CPU
         "--disable-uvicorn-access-log",
     )

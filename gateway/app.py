@@ -110,18 +110,20 @@ async def _open_lane(model: ModelSettings) -> Lane:
     )
     # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
     language = await asyncio.to_thread(load)
-    backends = {name: made for name, backend in model.backends.items() if (made := _send_tokens_to(backend))}
+    backends = {
+        name: _send_tokens_to(backend, language)
+        for name, backend in model.backends.items()
+        if not isinstance(backend, RelaySettings)
+    }
     return TokenLane(language, backends, relay, model.relay_paths)
 
 
-def _send_tokens_to(settings: BackendSettings) -> TokenBackend | None:
+def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLanguage) -> TokenBackend:
     match settings:
         case TritonSettings():
-            return TritonBackend(settings)
+            return TritonBackend(settings, vocab_size=language.vocab_size)
         case VLLMSettings():
             return VLLMBackend(settings)
-        case RelaySettings():
-            return None
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:

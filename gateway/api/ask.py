@@ -38,6 +38,7 @@ class Parsing:
     forced: Forced | None
     reasons: bool
     starts_in_reasoning: bool
+    is_one_call: bool
 
     @property
     def names_calls(self) -> bool:
@@ -117,6 +118,7 @@ class Ask:
         show = Show(
             details,
             parser=None if form.parsing is None else form.parsing.parser(),
+            is_one_call=form.parsing is not None and form.parsing.is_one_call,
             names_calls=form.parsing is None or form.parsing.names_calls,
             reasoning=form.reasoning,
             # As in vLLM with the special tokens, which its text may have spelt.
@@ -204,6 +206,7 @@ def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsi
         forced=None if plan is None else plan.forced,
         reasons=reasons,
         starts_in_reasoning=reasons and language.starts_in_reasoning(prompt),
+        is_one_call=plan is not None and not plan.parallel,
     )
 
 

@@ -99,13 +99,14 @@ class Stream:
 class Show:
     """What one choice shows beside plain text, made afresh for each attempt.
 
-    `parser`: tells calls and reasoning from its text. `names_calls`: an answer that called ends with `tool_calls`.
+    `parser`: tells calls and reasoning from its text. `is_one_call`: the first call is all. `names_calls`: an answer that called ends with `tool_calls`.
     `reasoning`: the field for it. `echo`: the prompt, in front of the text. `prompt_ids`: for the whole answer.
     `count`: what the choice has used so far, for every chunk.
     """
 
     details: Details
     parser: ReplyParser | None = None
+    is_one_call: bool = False
     names_calls: bool = True
     reasoning: bytes = b"reasoning"
     echo: str = ""
@@ -114,11 +115,17 @@ class Show:
 
     def feed(self, text: str) -> Sequence[Part]:
         if self.parser is not None:
-            return self.parser.feed(text)
+            return self._allow(self.parser.feed(text))
         return (Content(text),) if text else ()
 
     def flush(self) -> Sequence[Part]:
-        return () if self.parser is None else self.parser.flush()
+        return () if self.parser is None else self._allow(self.parser.flush())
+
+    def _allow(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Without the calls that were not to be made in parallel; a model that is free to call is not held to it."""
+        if not self.is_one_call:
+            return parts
+        return [part for part in parts if not isinstance(part, CallStart | CallArguments) or part.index == 0]
 
     def encode_reason(self, reason: FinishReason) -> bytes:
         """A model that ended by itself after calling tools waits for their results; one cut short does not."""

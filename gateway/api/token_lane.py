@@ -98,6 +98,7 @@ class _Attempt:
             for observation, call in self._running:
                 observation.end(outcome)
                 call.cancel()
+            self._running.clear()  # they know us: only the garbage collector would end that
 
     @contextmanager
     def kept_alive(self, desk: Desk) -> Iterator[None]:

@@ -145,7 +145,11 @@ class ModelLanguage:
         room = self.context_length - used
         limit = f"This model's maximum context length is {self.context_length} tokens. However,"
         if room < 1:
-            reason = f"{limit} your {prompt_param} resulted in {used} tokens, which leaves no room for an answer."
+            # The last sentence is OpenAI's newer wording: LangChain knows the error by it.
+            reason = (
+                f"{limit} your {prompt_param} resulted in {used} tokens, which leaves no room for an answer. "
+                f"Input tokens exceed the configured limit of {self.context_length} tokens."
+            )
             raise ContextLengthExceeded(reason, param=prompt_param)
         if max_tokens is not None and max_tokens > room:
             parts = f"{used} in the {prompt_param}, {max_tokens} in the completion"

@@ -191,6 +191,14 @@ def test_folded_calls_are_whole() -> None:
     }
 
 
+def test_only_the_first_call_is_told_where_one_is_allowed() -> None:
+    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), is_one_call=True))
+    frames.text("...")
+    message = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["message"]
+    assert [call["id"] for call in message["tool_calls"]] == ["call_a"]
+    assert message["content"] == "Let me see!"
+
+
 def test_an_answer_cut_short_says_length_whatever_it_called() -> None:
     frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND)))
     assert orjson.loads(frames.close(FinishReason.LENGTH, 5))["choices"][0]["finish_reason"] == "length"
