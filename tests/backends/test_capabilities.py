@@ -74,7 +74,7 @@ async def test_vllm_can_do_all_but_what_needs_a_flag() -> None:
     url = "http://127.0.0.1:1"
     vllm = VLLMBackend(VLLMSettings("vllm", url))
     told = VLLMBackend(VLLMSettings("vllm", url, capabilities={Need.PRIORITY: True, Need.GUIDE: False}))
-    assert vllm.capabilities == frozenset(Need) - {Need.PRIORITY, Need.RELAY}
+    assert vllm.capabilities == frozenset(Need) - {Need.PRIORITY}
     assert told.capabilities == vllm.capabilities - {Need.GUIDE} | {Need.PRIORITY}
 
 

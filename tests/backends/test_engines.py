@@ -195,13 +195,11 @@ async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, questio
 
 # What only some can do.
 
-SCORED = frozenset({Need.LOGPROBS, Need.PROMPT_LOGPROBS})
-
 
 async def test_what_each_engine_says_it_can_do(engine: Engine) -> None:
-    by_triton = {Need.LOGIT_BIAS, Need.GUIDE}
     is_triton = isinstance(engine.backend, TritonBackend)
-    assert engine.backend.capabilities == (by_triton if is_triton else by_triton | SCORED | {Need.MIN_P})
+    expected = {Need.LOGIT_BIAS, Need.GUIDE} if is_triton else set(Need) - {Need.PRIORITY}
+    assert engine.backend.capabilities == expected
 
 
 def skip_without(engine: Engine, need: Need) -> None:
