@@ -28,6 +28,7 @@ WHOLE: Mapping[str, type[shapes.Shape]] = {
     "/tokenize": shapes.Tokenized,
     "/detokenize": shapes.Detokenized,
     "/v1/models": shapes.Models,
+    "/v1/models/": shapes.Models,
 }
 CHUNKS: Mapping[str, type[shapes.ChatChunk | shapes.TextChunk]] = {
     "/v1/chat/completions": shapes.ChatChunk,
@@ -145,15 +146,17 @@ def _check_whole(sent: Sent, heard: Heard) -> None:
         _expect(not asked.get("stream"), "one object for a stream")
         _expect([choice.index for choice in answer.choices] == list(range(_count(asked))), "other choices than asked")
         _expect(answer.model == asked["model"], "another model")
-        for choice in answer.choices:
-            _check_told(asked, choice)
+        _check_told(asked, answer, *answer.choices)
 
 
-def _check_told(asked: Mapping[str, Any], choice: shapes.Choice) -> None:  # Any: JSON
-    scores = getattr(choice, "logprobs", None)
-    _expect(scores is None or asked.get("logprobs") not in (None, False), "log-probabilities nobody asked for")
-    ids = choice.token_ids or choice.prompt_token_ids
-    _expect(not ids or asked.get("return_token_ids"), "ids nobody asked for")
+def _check_told(asked: Mapping[str, Any], *told: shapes.Shape) -> None:  # Any: JSON
+    """That what only some ask for, those were told who asked."""
+    logprobs = asked.get("logprobs")
+    for one in told:
+        ids = one.model_fields_set & {"token_ids", "prompt_token_ids"}
+        _expect(not ids or asked.get("return_token_ids"), "ids nobody asked for")
+        wants_scores = logprobs is not None and logprobs is not False  # 0 asks for those of the tokens taken alone
+        _expect(getattr(one, "logprobs", None) is None or wants_scores, "log-probabilities nobody asked for")
 
 
 def _count(asked: Mapping[str, Any]) -> int:  # Any: JSON
@@ -178,6 +181,7 @@ def _check_stream(sent: Sent, heard: Heard) -> None:
         for choice in chunk.choices:
             by_choice[choice.index].append(choice)
     _expect(set(by_choice) == set(range(_count(asked))), f"choices {sorted(by_choice)}, not those asked for")
+    _check_told(asked, *chunks)
     for choices in by_choice.values():
         _check_choice(asked, choices)
 
@@ -207,8 +211,7 @@ def _check_choice(asked: Mapping[str, Any], choices: Sequence[Any]) -> None:  # 
     *others, last = choices
     _expect(last.finish_reason is not None, "a choice that does not finish")
     _expect(all(choice.finish_reason is None for choice in others), "a choice that goes on after its end")
-    for choice in choices:
-        _check_told(asked, choice)
+    _check_told(asked, *choices)
     if hasattr(last, "delta"):
         opens = [isinstance(choice.delta, shapes.Opening) for choice in choices]
         _expect(opens == [True] + [False] * len(others), "a role anywhere but in the first chunk")

@@ -12,6 +12,7 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 Created: TypeAlias = Annotated[int, Field(gt=1_700_000_000)]
 LogProb: TypeAlias = Annotated[float, Field(ge=-9999, le=1e-3, allow_inf_nan=False)]  # rounding may leave it above 0
 Byte: TypeAlias = Annotated[int, Field(ge=0, le=255)]
+PromptIds: TypeAlias = Annotated[list[Count], Field(min_length=1)]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 
 
@@ -88,11 +89,10 @@ class Message(Shape):
 
 
 class Choice(Shape):
-    """What choices have in common. Ids are told only to who asked; the prompt's once."""
+    """What choices have in common. Ids are told only to who asked, the prompt's once."""
 
     index: Count
     token_ids: list[Count] = []
-    prompt_token_ids: Annotated[list[Count], Field(min_length=1)] = []
 
 
 class ChatChoice(Choice):
@@ -112,6 +112,7 @@ class ChatCompletion(Answer):
     object: Literal["chat.completion"]
     choices: Annotated[list[ChatChoice], Field(min_length=1)]
     usage: Usage
+    prompt_token_ids: PromptIds = []  # of a chat, which has one prompt
 
 
 # A chat, streamed: a choice's chunk holds one thing.
@@ -168,6 +169,7 @@ class ChatChunk(Chunk):
     id: Annotated[str, Field(pattern=r"^chatcmpl-[0-9a-f]{32}$")]
     object: Literal["chat.completion.chunk"]
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
+    prompt_token_ids: PromptIds = []
 
 
 # A text completion.
@@ -177,12 +179,14 @@ class TextChoice(Choice):
     text: str
     logprobs: TextScores | None
     finish_reason: Literal["stop", "length"]
+    prompt_token_ids: PromptIds = []
 
 
 class TextChunkChoice(Choice):
     text: str
     logprobs: TextScores | None
     finish_reason: Literal["stop", "length"] | None
+    prompt_token_ids: PromptIds = []
 
 
 class TextCompletion(Answer):

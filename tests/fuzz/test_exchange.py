@@ -60,6 +60,8 @@ def refused(status: int = 400, headers: Mapping[str, str] = HEADERS, **changes: 
     return Heard(status, headers, orjson.dumps({"error": FAULT | changes}))
 
 
+SCORE: Json = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
+SCORES: Json = {"content": [SCORE], "refusal": None}
 STREAM = sent(stream=True)
 COUNTED = sent(stream=True, stream_options={"include_usage": True})
 NULL = {"usage": None}
@@ -74,7 +76,9 @@ NULL = {"usage": None}
         (STREAM, streamed(OPENING, TEXT, LAST)),
         (COUNTED, streamed(OPENING | NULL, LAST | NULL, chunk({}, choices=[], usage=USAGE))),
         (sent(n=2), whole(choices=[WHOLE["choices"][0], WHOLE["choices"][0] | {"index": 1}])),
-        (sent(return_token_ids=True), choice(token_ids=[1], prompt_token_ids=[1, 2])),
+        (sent(return_token_ids=True), choice(token_ids=[1])),
+        (sent(logprobs=True), choice(logprobs=SCORES)),
+        (sent(return_token_ids=True), whole(prompt_token_ids=[1, 2])),
     ],
 )
 def test_an_answer_as_it_should_be_passes(asked: Sent, answer: Heard) -> None:
@@ -96,6 +100,9 @@ def test_an_answer_as_it_should_be_passes(asked: Sent, answer: Heard) -> None:
         (sent(), choice(finish_reason="eos"), "finish_reason"),
         (sent(), choice(logprobs={"content": None, "refusal": None}), "logprobs"),
         (sent(), choice(token_ids=[1]), "ids nobody asked for"),
+        (sent(), whole(prompt_token_ids=[1]), "ids nobody asked for"),
+        (sent(), choice(logprobs=SCORES), "log-probabilities nobody asked for"),
+        (sent(logprobs=True), choice(logprobs=SCORES | {"content": [SCORE | {"bytes": [256]}]}), "bytes"),
         (sent(), choice(message={"role": "assistant", "content": "Hi"}), "refusal"),
         (sent(), Heard(200, HEADERS, orjson.dumps(WHOLE) + b"\n{}"), "no ChatCompletion"),
         (sent(), Heard(200, HEADERS, b'{"id": 1, "id": 2}'), "a key twice"),
