@@ -4,6 +4,7 @@ import json
 import random
 import re
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import TypeAlias
@@ -74,6 +75,7 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
     ('<tool_call>\n{"name": "a", "arguments": {"x": 1}}', [("call", "a", '{"x": 1}')]),
     ('<tool_call>\n{"name": "a", "arguments": {"x": 1', [("call", "a", '{"x": 1')]),
     ('<tool_call>\n{"name": "a", "arguments": {"x": "\\', [("call", "a", '{"x": "\\')]),
+    ('<tool_call>\n{"name": "a", "arguments": "x\\', [("call", "a", '"x\\')]),
     ('<tool_call>\n{"name": "a", "arg', [("content", '<tool_call>\n{"name": "a", "arg')]),
     ('<tool_call>\n{"name": "now"}\n</tool_call>', [("call", "now", "{}")]),
     (
@@ -81,6 +83,8 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
         [("call", "a", "null")],
     ),
     ('<tool_call>{"name": "a", "arguments": "x", "name": "b", "arguments": {}}</tool_call>', [("call", "a", '"x"')]),
+    ('<tool_call>{"arguments": {}, "name": "a", "name": "b"}</tool_call>', [("call", "a", "{}")]),
+    ('<tool_call>{"a\nb": "\\\n", "name": "a", "arguments": ["\\\n]"]}</tool_call>', [("call", "a", '["\\\n]"]')]),
     ('<tool_call>{"name": "a", "arguments": -1.5e3}</tool_call>', [("call", "a", "-1.5e3")]),
     (
         '<tool_call>{"na\\u006de": "gr\\u00fc\\u00dfe", "arguments": {"\\"": "\\\\"}}</tool_call>',
@@ -338,6 +342,17 @@ def test_arguments_before_the_name_are_told_when_it_is_known() -> None:
     start, arguments = parser.feed('"')
     assert isinstance(start, CallStart)
     assert arguments == CallArguments(0, '{"x": 1}')
+
+
+def test_told_arguments_are_not_kept() -> None:
+    parser = make_parser(HERMES)
+    parser.feed('<tool_call>{"name": "a", "arguments": "')
+    tracemalloc.start()
+    for n in range(2_000):
+        parser.feed(str(n) * 300)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
 
 
 def random_value(rng: random.Random, depth: int = 0) -> object:
