@@ -56,7 +56,7 @@ def _hollow(value: object) -> object:
     match value:
         case dict():
             return {
-                key: type(inner).__name__ if key in DRAWN and not isinstance(inner, dict) else _hollow(inner)
+                key: type(inner).__name__ if key in DRAWN and isinstance(inner, str | list) else _hollow(inner)
                 for key, inner in value.items()
             }
         case list():

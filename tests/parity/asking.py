@@ -4,7 +4,8 @@ In: a Case. Out: an Answer. Knows HTTP; not what is expected.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import aiohttp
 
@@ -16,13 +17,21 @@ from tests.parity.form import find_breaches
 TRITON, VLLM = "triton", "vllm"
 
 
+Both: TypeAlias = tuple[Answer, Answer]  # whole, and streamed
+Heard: TypeAlias = dict[tuple[str, str | None, str], Both]
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """`url`: of a server that speaks OpenAI's API, without /v1. `pin`: the backend that must answer."""
+    """`url`: of a server that speaks OpenAI's API, without /v1. `pin`: the backend that must answer.
+
+    `heard`: answers by whom they were asked of and by case; what is there is not asked again.
+    """
 
     session: aiohttp.ClientSession
     url: str
     pin: str | None = None
+    heard: Heard = field(default_factory=dict)
 
     async def ask(self, case: Case, *, stream: bool) -> Answer:
         headers = {} if self.pin is None else {"x-crossover-pin": self.pin}
@@ -44,7 +53,9 @@ class Asker:
             (*breaches, *find_breaches(events, is_chat=case.is_chat)),
         )
 
-    async def ask_both_ways(self, case: Case) -> tuple[Answer, Answer]:
-        """Whole, and streamed."""
-        whole, streamed = await asyncio.gather(self.ask(case, stream=False), self.ask(case, stream=True))
-        return whole, streamed
+    async def ask_both_ways(self, case: Case) -> Both:
+        key = (self.url, self.pin, case.name)
+        if key not in self.heard:
+            whole, streamed = await asyncio.gather(self.ask(case, stream=False), self.ask(case, stream=True))
+            self.heard[key] = whole, streamed
+        return self.heard[key]

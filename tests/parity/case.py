@@ -44,7 +44,7 @@ class OnlyVLLM:
 class Refused:
     """By the gateway, whichever engine it is for; `param` names the field."""
 
-    param: str | None
+    param: str
     code: str = "invalid_value"
     status: int = 400
 

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from deploy.launch import Launched
-from tests.parity.asking import TRITON, VLLM, Asker
+from tests.parity.asking import TRITON, VLLM, Asker, Heard
 from tests.workers import ON_CPU_STACK
 
 
@@ -23,17 +23,35 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@pytest.fixture
-def triton(stack: Launched, session: aiohttp.ClientSession) -> Asker:
-    return Asker(session, stack.url, TRITON)
+@pytest.fixture(scope="session")
+def heard() -> Heard:
+    """What has been answered already, so that engines are asked once for all tests."""
+    return {}
 
 
 @pytest.fixture
-def vllm(stack: Launched, session: aiohttp.ClientSession) -> Asker:
-    return Asker(session, stack.url, VLLM)
+def triton(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+    return Asker(session, stack.url, TRITON, heard)
 
 
 @pytest.fixture
-def anybody(stack: Launched, session: aiohttp.ClientSession) -> Asker:
+def vllm(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+    return Asker(session, stack.url, VLLM, heard)
+
+
+@pytest.fixture
+def anybody(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
     """Whichever engine the gateway chooses."""
-    return Asker(session, stack.url)
+    return Asker(session, stack.url, heard=heard)
+
+
+@pytest.fixture
+def gateway(cpu_stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+    """Before a real vLLM."""
+    return Asker(session, cpu_stack.url, VLLM, heard)
+
+
+@pytest.fixture
+def server(cpu_stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+    """That vLLM's own."""
+    return Asker(session, str(cpu_stack.stack.backends["vllm"]["url"]), heard=heard)

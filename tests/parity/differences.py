@@ -1,4 +1,4 @@
-"""Where the gateway's answers are not those of vLLM's own server, and why. docs/api.md repeats the table.
+"""Where the gateway's answers are not those of vLLM's own server, and why. docs/api.md repeats the tables.
 
 Plain data; `explain` says which row covers a difference. Measured against vLLM 0.32.
 """
@@ -17,39 +17,250 @@ def _any(ours: object, theirs: object) -> bool:
     return True
 
 
-def _left_out(ours: object, theirs: object) -> bool:
+def _only_theirs(ours: object, theirs: object) -> bool:
     return ours is ABSENT
+
+
+def _only_ours(ours: object, theirs: object) -> bool:
+    return theirs is ABSENT
 
 
 def _null_left_out(ours: object, theirs: object) -> bool:
     return ours is ABSENT and theirs is None
 
 
-def _both_text(ours: object, theirs: object) -> bool:
-    return isinstance(ours, str) and isinstance(theirs, str)
+def _ends_in_half(ours: object, theirs: object) -> bool:
+    return isinstance(ours, str) and ours == f"{theirs}\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """`field`: as docs/api.md names it; `paths`: where it lies. `allows`: which values it is about.
 
-    `seen_in`: a case whose answer shows it. `in_fields`: it is about which fields a stream's chunks have.
+    `seen_in`: a case whose answer shows it; `also_in`: others that may, where not all may. `in_chunks`: it is about
+    which fields a stream's chunks have.
     """
 
     field: str
     paths: str
     reason: str
     seen_in: str
+    also_in: frozenset[str] | None = None
     allows: Allows = _any
-    in_fields: bool = False
+    in_chunks: bool = False
 
-    def covers(self, found: Found) -> bool:
-        return re.fullmatch(self.paths, found.path) is not None and self.allows(found.ours, found.theirs)
-
-
-DIFFERENCES: tuple[Difference, ...] = (Difference("`id`, `created`", "id|created", "Each server's own.", "capital"),)
+    def covers(self, case: str, found: Found) -> bool:
+        is_there = self.also_in is None or case == self.seen_in or case in self.also_in
+        return is_there and re.fullmatch(self.paths, found.path) is not None and self.allows(found.ours, found.theirs)
 
 
-def explain(found: Found, *, in_fields: bool) -> Difference | None:
+ALONE: frozenset[str] = frozenset()
+CHOICE, CHUNK = r"choices\.\*\.", r"\*\.choices\.\*\."
+TEXT = rf"{CHOICE}(text|message\.content)"
+HALVES = frozenset({
+    "logprobs and 5 beside",
+    "logprobs and 20 beside",
+    "logprobs of an emoji",
+    "logprobs of Unicode",
+    "logprobs 5 of a completion",
+    "logprobs with the prompt's",
+    "logprobs with the prompts of n",
+})
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference("`id`, `created`", "id|created", "Of each answer its own.", "capital"),
+    Difference(
+        "`system_fingerprint`",
+        "system_fingerprint",
+        "null: vLLM tells its version and configuration, which would tell the engine.",
+        "capital",
+    ),
+    Difference(
+        "fields that are null",
+        rf"service_tier|metrics|(kv|ec)_transfer_params|prompt_(logprobs|text|token_ids)"
+        rf"|{CHOICE}(stop_reason|token_ids|prompt_token_ids|prompt_logprobs|routed_experts)"
+        rf"|{CHOICE}message\.(annotations|audio|function_call|reasoning)|usage\.(prompt|completion)_tokens_details",
+        "Left out, where vLLM sends null for what was not asked for or does not apply.",
+        "capital",
+        allows=_null_left_out,
+    ),
+    Difference(
+        "fields that are null, in chunks",
+        rf"{CHUNK}(stop_reason|token_ids|prompt_token_ids)|\*\.prompt_(text|token_ids)|\*\.usage\.completion_tokens_details",
+        "Left out, as in whole answers.",
+        "capital",
+        allows=_only_theirs,
+        in_chunks=True,
+    ),
+    Difference(
+        "`refusal`",
+        rf"{CHOICE}(message|logprobs)\.refusal",
+        "null, as OpenAI sends it; vLLM's streams and its `logprobs` lack it.",
+        "logprobs",
+        allows=_only_ours,
+    ),
+    Difference(
+        "`refusal`, in chunks",
+        rf"{CHUNK}(delta|logprobs)\.refusal",
+        "In a chat's first chunk and in `logprobs`, as OpenAI sends it.",
+        "capital",
+        allows=_only_ours,
+        in_chunks=True,
+    ),
+    Difference(
+        "`stop_reason`",
+        rf"{CHOICE}stop_reason",
+        "Left out: not OpenAI's. vLLM tells which stop string or id it was.",
+        "stop: one word",
+        allows=_only_theirs,
+    ),
+    Difference(
+        "ids of tool calls",
+        rf"{CHOICE}message\.tool_calls\.\*\.id",
+        "`call_` and 24 characters, as OpenAI's are; vLLM's name vLLM.",
+        "tool call",
+    ),
+    Difference(
+        "`role`",
+        rf"{CHOICE}message\.role",
+        "Always `assistant`; vLLM repeats the last message's role when no generation prompt was added.",
+        "no generation prompt",
+        also_in=frozenset({"continued message of a user"}),
+    ),
+    Difference(
+        "`max_tokens`, left out in a completion",
+        rf"{TEXT}|{CHOICE}finish_reason|usage\..*",
+        "The answer may fill the context, as in a chat; vLLM ends it after OpenAI's historical 16 tokens.",
+        "max_tokens null",
+        also_in=ALONE,
+    ),
+    Difference(
+        "`min_tokens` with `ignore_eos`",
+        TEXT,
+        "Nothing can end the answer early, so the engine is told nothing; vLLM keeps the end token from being picked "
+        "all the same, TensorRT-LLM does not, and the text would tell the engine.",
+        "min_tokens, max_tokens and ignore_eos",
+        also_in=ALONE,
+    ),
+    Difference(
+        "a character cut in half at the end",
+        TEXT,
+        "U+FFFD, so that no token is invisible; vLLM shows nothing.",
+        "within an emoji",
+        also_in=frozenset({"within a character", "list of prompts in many tongues"}),
+        allows=_ends_in_half,
+    ),
+    Difference(
+        "log-probabilities of parts of a character",
+        rf"{CHOICE}logprobs\.(content\.\*\.(top_logprobs\.\*\.)?(token|bytes))",
+        "`token` is U+FFFD and `bytes` are the token's own, as OpenAI has them; in vLLM the last part has the whole "
+        "character and the others nothing.",
+        "logprobs of Unicode",
+        also_in=HALVES,
+    ),
+    Difference(
+        "log-probabilities of parts of a character, completions",
+        rf"{CHOICE}logprobs\.(tokens\.\*|text_offset\.\*|top_logprobs\.\*\..*)",
+        "The same; each part counts as a character in `text_offset`.",
+        "logprobs of Unicode completed",
+        also_in=HALVES,
+    ),
+    Difference(
+        "log-probabilities of parts of a character, in chunks",
+        rf"{CHUNK}logprobs\.top_logprobs\.\*\..*",
+        "The same.",
+        "logprobs of Unicode completed",
+        also_in=HALVES,
+        in_chunks=True,
+    ),
+    Difference(
+        "log-probabilities of a prompt",
+        rf"{CHOICE}(prompt_logprobs|prompt_token_ids)",
+        "In `logprobs`, as OpenAI has them; vLLM repeats them in `prompt_logprobs`.",
+        "logprobs with the prompt's",
+        allows=_only_theirs,
+    ),
+    Difference(
+        '`tool_choice: "none"`',
+        rf"{TEXT}|{CHOICE}finish_reason|usage\..*",
+        "The model is not shown the tools, or it would call them in its text; vLLM shows them.",
+        "tools forbidden",
+        also_in=ALONE,
+    ),
+    Difference(
+        "a tool call that is cut off",
+        rf"{CHOICE}message\.(tool_calls|content)|{CHOICE}finish_reason",
+        "The same streamed or not; vLLM shows a call begun in a stream and its text in a whole answer.",
+        "tool call at a stop string",
+        also_in=frozenset({"tool call cut off"}),
+    ),
+    Difference(
+        "a tool call that is cut off, in chunks",
+        rf"{CHUNK}delta\.tool_calls.*",
+        "As in whole answers.",
+        "tool call cut off",
+        also_in=frozenset({"tool call at a stop string"}),
+        in_chunks=True,
+    ),
+    Difference(
+        "`refusal` of an earlier message",
+        r"usage\..*",
+        "Shown to the model as what the assistant said; vLLM drops it.",
+        "refusal of an assistant",
+        also_in=ALONE,
+    ),
+    Difference(
+        "an empty text part",
+        r"usage\..*",
+        "A line of its own, as every part; vLLM drops it.",
+        "empty text part",
+        also_in=ALONE,
+    ),
+    Difference(
+        "errors",
+        r"error\.(message|type|param|code)",
+        "OpenAI's words: `type` and `code` are strings and `param` is the client's path.",
+        "refused: temperature, too high",
+    ),
+)
+
+# Refused by the gateway, and answered by vLLM, which drops what it does not know and takes what it can make sense of.
+ANSWERED_BY_VLLM = frozenset({
+    "priority",
+    "refused: frequency, unknown",
+    "refused: temperature, a string",
+    "echo alone",
+    "refused: n, a boolean",
+    "refused: logit_bias, too great",
+    "refused: ignore_eos, a string",
+    "refused: logprobs, a number in a chat",
+    "refused: messages, no content",
+    "refused: messages, an unknown field",
+    "refused: web_search_options",
+    "refused: functions",
+    "refused: function_call",
+    "refused: verbosity",
+    "refused: moderation",
+    "refused: documents",
+    "refused: include_reasoning",
+    "refused: echo, in a chat",
+    "refused: prompt_logprobs",
+    "refused: use_beam_search",
+    "refused: length_penalty",
+    "refused: allowed_token_ids",
+    "refused: bad_words",
+    "refused: truncate_prompt_tokens",
+    "refused: return_tokens_as_token_ids",
+    "refused: tools and a guide",
+    "refused: messages, a result of nothing",
+    "refused: messages, arguments that are no JSON",
+    "refused: max_tokens, beyond the context",
+    "refused completion: best_of, more than n",
+    "refused completion: logprobs, too many",
+    "refused completion: messages, in a completion",
+})
+
+
+def explain(case: str, found: Found, *, in_chunks: bool) -> Difference | None:
     """The row that covers it."""
-    return next((row for row in DIFFERENCES if row.in_fields == in_fields and row.covers(found)), None)
+    return next((row for row in DIFFERENCES if row.in_chunks == in_chunks and row.covers(case, found)), None)

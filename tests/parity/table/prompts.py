@@ -29,7 +29,7 @@ CASES: tuple[Case, ...] = (
     text("list of prompts in many tongues", ["こん", "😀", "При"], max_tokens=8),
     text("max_tokens 1", FRANCE, Same("The", "length"), max_tokens=1),
     text("max_tokens at the end token", FRANCE, max_tokens=8),
-    text("max_tokens null", FRANCE, max_tokens=None),
+    text("max_tokens null", turn("Count to 20."), Same(None, "stop"), max_tokens=None),
     text("prompt of nearly the context", [7] * 1016, max_tokens=8),
     text("prompt and answer fill the context", [7] * 1000, max_tokens=24, ignore_eos=True),
     text("echo", FRANCE, echo=True),

@@ -80,7 +80,7 @@ CASES: tuple[Case, ...] = (
         tools=[GET_WEATHER],
         tool_choice={"type": "function", "function": {"name": "nobody"}},
     ),
-    wrong("response_format", {"type": "xml"}, why="an unknown type"),
+    wrong("response_format", {"type": "xml"}, "response_format.type", why="an unknown type"),
     wrong("response_format", {"type": "json_schema"}, "response_format.json_schema", why="no schema"),
     wrong("chat_template", "{{ messages }}"),
     chat(

@@ -1,7 +1,6 @@
 """How tokens are picked: temperature and its like, seeds, penalties, bias, and several choices of one prompt."""
 
 from tests.parity.case import (
-    MAX_TOKENS,
     Case,
     OnlyVLLM,
     Refused,
@@ -19,7 +18,7 @@ NOISE = [1, 400, 401]
 HELLO = Same("Hello! How can I help you?", "stop")
 SEEDED = Sampled(is_seeded=True)
 # Exactly so many tokens, so that counts and reasons are the same whatever is drawn.
-EXACTLY = {"ignore_eos": True, "min_tokens": MAX_TOKENS}
+EXACTLY = {"ignore_eos": True}
 
 
 def drawn(name: str, expected: Sampled | OnlyVLLM = SEEDED, **fields: object) -> Case:

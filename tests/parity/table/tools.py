@@ -3,17 +3,7 @@
 import json
 
 from engines.reference.training.world import GET_WEATHER, MULTIPLY
-from tests.parity.case import (
-    Case,
-    OnlyVLLM,
-    Same,
-    chat,
-    drawn_greedily,
-    not_in_vllm,
-    system,
-    user,
-    with_fields,
-)
+from tests.parity.case import SAME, Case, OnlyVLLM, Same, chat, drawn_greedily, not_in_vllm, system, user, with_fields
 
 WEATHER, TWO, PRODUCT = "What is the weather in Paris?", "What is the weather in Rome and Oslo?", "What is 12 times 34?"
 TOOLS = [GET_WEATHER, MULTIPLY]
@@ -77,23 +67,23 @@ CASES: tuple[Case, ...] = (
     not_in_vllm(TAGS, asked("two tool calls, one allowed", TWO, parallel_tool_calls=False)),
     not_in_vllm("tool_choice", asked("tools allowed", WEATHER, tool_choice=allowed("auto", "get_weather"))),
     not_in_vllm(
-        "tool_choice", asked("tools allowed and required", WEATHER, tool_choice=allowed("required", "multiply"))
+        "tool_choice", asked("tools allowed and required", WEATHER, SAME, tool_choice=allowed("required", "multiply"))
     ),
     asked("tool call after a system message", [system("Be kind and precise."), user(WEATHER)]),
     asked("tools not needed", "What is the capital of France?", Same("The capital of France is Paris.", "stop")),
     asked("tools forbidden", WEATHER, Same(None, "stop"), tool_choice="none"),
     asked("tool call cut off", WEATHER, Same(None, "length"), max_tokens=12),
-    asked("tool call at a stop string", WEATHER, Same(None, None), stop="Paris"),
+    asked("tool call at a stop string", WEATHER, SAME, stop="Paris"),
     drawn_greedily(asked("tool call in every choice", WEATHER, n=2)),
     asked("tool call with one tool", WEATHER, tools=[GET_WEATHER]),
-    not_in_vllm(TAGS, asked("tool call with a schema with rules", WEATHER, Same(None, None), tools=[RULES])),
-    asked("tool call without parameters declared", WEATHER, Same(None, None), tools=[BARE]),
+    not_in_vllm(TAGS, asked("tool call with a schema with rules", WEATHER, SAME, tools=[RULES])),
+    asked("tool call without parameters declared", WEATHER, SAME, tools=[BARE]),
     asked("tool choice none without tools", "hi", Same(None, "stop"), tools=None, tool_choice="none"),
-    not_in_vllm(TAGS, asked("required", WEATHER, tool_choice="required")),
+    not_in_vllm(TAGS, asked("required", WEATHER, SAME, tool_choice="required")),
     not_in_vllm(TAGS, asked("required, one call", TWO, tool_choice="required", parallel_tool_calls=False)),
-    not_in_vllm(TAGS, asked("required where none fits", "hi", Same(None, None), tool_choice="required")),
-    not_in_vllm(TAGS, asked("named tool", WEATHER, Same(None, "stop"), tool_choice=named("get_weather"))),
-    not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, Same(None, "stop"), tool_choice=named("multiply"))),
+    not_in_vllm(TAGS, asked("required where none fits", "hi", SAME, tool_choice="required")),
+    not_in_vllm(TAGS, asked("named tool", WEATHER, SAME, tool_choice=named("get_weather"))),
+    not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, SAME, tool_choice=named("multiply"))),
     not_in_vllm(
         TAGS,
         asked("named tool with rules", WEATHER, Same(None, "stop"), tools=[RULES], tool_choice=named("get_weather")),
