@@ -145,8 +145,10 @@ class DetailedStream(Stream):
         self._show = show
 
     def open(self) -> bytes:
-        self._count()
-        show, opening = self._show, super().open()
+        show = self._show
+        if show.count is not None:  # the first token is there already, but no chunk has shown it
+            self._count(Usage(show.count().prompt_tokens, 0))
+        opening = super().open()
         if opening and show.prompt_ids:
             opening = opening.removesuffix(b"}\n\n") + show.encode_prompt_ids() + b"}\n\n"
         return opening + (self._chunk(self._body(Content(show.echo))) if show.echo else b"")
@@ -160,13 +162,13 @@ class DetailedStream(Stream):
         return rest + last + self._end(completion_tokens)
 
     def _chunk(self, body: bytes, reason: bytes = NULL) -> bytes:
-        self._count()
         details = self._show.details
+        if self._show.count is not None:
+            self._count(self._show.count())
         return self._frame(body, details.take_logprobs(), reason, details.take_ids())
 
-    def _count(self) -> None:
-        if self._show.count is not None:
-            self._after = b'}],"usage":%b}\n\n' % self._show.count().encode()
+    def _count(self, usage: Usage) -> None:
+        self._after = b'}],"usage":%b}\n\n' % usage.encode()
 
     def _body(self, part: Part) -> bytes:
         match part:

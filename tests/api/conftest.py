@@ -25,12 +25,21 @@ from gateway.app import App, compose
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
-from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings
+from gateway.settings import (
+    LimitSettings,
+    ModelSettings,
+    ProbeSettings,
+    Settings,
+    StreamSettings,
+    ThresholdSettings,
+    TritonSettings,
+)
 from tests.fakes.backend import Script, ScriptedBackend, Step
 
 MODEL = "tiny"
 TOKENIZER = Path(__file__).parents[2] / "engines" / "reference" / "weights"
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
+SILENT = StreamSettings()
 LIMITS = LimitSettings(max_body_bytes=64 * 1024, client_write_timeout_s=1.0)
 
 
@@ -158,7 +167,12 @@ async def serving(app: ASGIApp, buffer_bytes: int | None = None) -> AsyncIterato
         server.break_off()
 
 
-def make_stack(language: ModelLanguage, limits: LimitSettings = LIMITS, operator_key: str | None = None) -> Stack:
+def make_stack(
+    language: ModelLanguage,
+    limits: LimitSettings = LIMITS,
+    operator_key: str | None = None,
+    streams: StreamSettings = SILENT,
+) -> Stack:
     low, high = ScriptedBackend("low"), ScriptedBackend("high")
     backends = {"low": low, "high": high}
     model = ModelSettings(
@@ -167,7 +181,7 @@ def make_stack(language: ModelLanguage, limits: LimitSettings = LIMITS, operator
         backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
         policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
     )
-    settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key)
+    settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key, streams=streams)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 

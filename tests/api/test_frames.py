@@ -312,7 +312,7 @@ def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt() -> None:
 
 
 def test_usage_so_far_is_in_every_chunk_where_it_is_wanted() -> None:
-    used = iter([Usage(3, 0), Usage(3, 1), Usage(3, 2)])
+    used = iter([Usage(3, 1), Usage(3, 1), Usage(3, 2)])
     show = Show(Details(None), count=lambda: next(used))
     frames = DetailedStream(head(CHAT), 0, gathering(), show, include_usage=True)
     streamed = events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 2))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gateway.core import FinishReason, GenerateRequest, Need, Sink
+from gateway.core import FinishReason, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import GatewayError
 
 
@@ -19,7 +19,14 @@ class Pause:
     seconds: float | None = None
 
 
-Step: TypeAlias = Sequence[int] | Pause | FinishReason | GatewayError
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Log-probabilities of the tokens in the next step, or of the prompt."""
+
+    entries: Sequence[TokenLogprob]
+
+
+Step: TypeAlias = Sequence[int] | Scores | Pause | FinishReason | GatewayError
 Script: TypeAlias = Sequence[Step]
 
 # A script plays to whatever is asked, but it takes no client's own body.
@@ -56,6 +63,9 @@ class ScriptedCall:
             case Pause(seconds):
                 if seconds is not None:
                     self.go_on(seconds)
+            case Scores(entries):
+                self.sink.scores(entries)
+                self.go_on()
             case FinishReason():
                 self.is_over = True
                 self.sink.finish(step)
