@@ -109,8 +109,7 @@ class ScoredCall(VLLMCall):
 
     def take(self, data: bytes) -> None:
         for entries in self._answer.scores(data):
-            if not self.is_over:  # a sink may cancel at any word
-                self._sink.scores(entries)
+            self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
         super().take(data)
 
     def _reader(self, peer: str, request: GenerateRequest) -> ScoredAnswer:

@@ -27,7 +27,7 @@ class ScoredAnswer(Answer):
     def __init__(self, peer: str, request: GenerateRequest, if_refused: GatewayError | None = None) -> None:
         super().__init__(peer, if_refused)
         params = request.params
-        self._moulds_left = 0  # numbers of any length change from event to event
+        self._moulds_left = 0  # an event equal to the one before tells a log-probability too
         self._top = params.logprobs
         self._prompt_top = params.prompt_logprobs
         self._prompt_left = 0 if params.prompt_logprobs is None else len(request.prompt)

@@ -104,6 +104,13 @@ def test_events_that_come_together_are_one_piece_of_news_however_they_are_cut() 
             assert [entry.token_id for group in groups for entry in group] == token_ids
 
 
+def test_a_token_said_again_is_told_again() -> None:
+    answer = ScoredAnswer("vllm", asking(logprobs=0))
+    same = event([5], told((5, 0.0, {5: 0.0})))
+    for _ in range(3):
+        assert read(answer, same) == ([[TokenLogprob(5, 0.0)]], [5], None)
+
+
 @pytest.mark.parametrize(
     "logprobs",
     [
