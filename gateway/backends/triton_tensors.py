@@ -317,7 +317,7 @@ INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
 
 
 # Of a request with a guide: how TensorRT-LLM, its grammar libraries and the reference engine say that it is to blame.
-GUIDE_WORDS = ("grammar", "ebnf", "schema", "regex", "json")
+GUIDE_WORDS = ("guided decoding error", "grammar", "ebnf", "schema", "regex", "json")
 
 
 def inband_error(peer: str, text: str, if_refused: GatewayError | None = None) -> GatewayError:

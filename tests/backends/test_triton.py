@@ -291,6 +291,7 @@ def test_inband_errors_end_the_answer_by_their_text(text: str, error: type[Gatew
     [
         ("Grammar error: unterminated character class", InvalidRequest),
         ("Executor failed process requestId 7 due to the following error: EBNF parser error at line 1", InvalidRequest),
+        ("Guided decoding error: unsupported type", InvalidRequest),
         ("Guided decoding is not enabled", BackendError),
         ("Encountered an error in forwardAsync function: CUDA runtime error", BackendError),
         ("Prompt length (9000) exceeds maximum input length (8192). Set log level", ContextLengthExceeded),
