@@ -26,7 +26,7 @@ from gateway.metrics import Metrics
 from gateway.node import Node
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
-from gateway.settings import BackendSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
+from gateway.settings import ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.api.dialects import CHAT, Dialect
+from gateway.api.content import Content
 from gateway.api.fields import JsonObject, Labels, Only, Refused, WireModel, refusal
 from gateway.api.generation import Generation
-from gateway.api.messages import Content, Messages, find_relayed_part
+from gateway.api.messages import Messages, find_relayed_part
 from gateway.api.tools import Definitions, ToolChoice, ToolPlan, plan_tools
 from gateway.core import Guide, Prompt
 from gateway.errors import InvalidRequest

@@ -4,6 +4,7 @@ In: scores and counted ids as they come. Out: the JSON of those not told yet. Kn
 """
 
 from abc import ABC, abstractmethod
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +22,26 @@ Spell: TypeAlias = Callable[[int], bytes]
 
 
 class Scores(ABC):
-    """Log-probabilities in one endpoint's form. `spell` gives a token's bytes."""
+    """Log-probabilities in one endpoint's form. `spell` gives a token's bytes.
+
+    A character of several tokens is shown by the last of them, so that the tokens' texts make up the text.
+    """
 
     def __init__(self, spell: Spell) -> None:
         self._spell = spell
+        self._reader = getincrementaldecoder("utf-8")("replace")
 
     @abstractmethod
     def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
         """The `logprobs` of a choice that shows these tokens, which follow those of the call before."""
+
+    def _read(self, token_id: int) -> str:
+        """What this token adds to the text."""
+        return self._reader.decode(self._spell(token_id))
+
+    def _show(self, token_id: int) -> str:
+        """A token on its own."""
+        return self._spell(token_id).decode(errors="replace")
 
 
 class ChatScores(Scores):
@@ -37,16 +50,17 @@ class ChatScores(Scores):
     def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
         content = [
             {
-                **self._describe(entry.token_id, entry.logprob),
-                "top_logprobs": [self._describe(token_id, logprob) for token_id, logprob in entry.top],
+                **self._describe(self._read(entry.token_id), entry.token_id, entry.logprob),
+                "top_logprobs": [
+                    self._describe(self._show(token_id), token_id, logprob) for token_id, logprob in entry.top
+                ],
             }
             for entry in entries
         ]
         return orjson.dumps({"content": content, "refusal": None})
 
-    def _describe(self, token_id: int, logprob: float | None) -> dict[str, object]:
-        spelt = self._spell(token_id)
-        return {"token": spelt.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(spelt)}
+    def _describe(self, token: str, token_id: int, logprob: float | None) -> dict[str, object]:
+        return {"token": token, "logprob": _finite(logprob), "bytes": list(self._spell(token_id))}
 
 
 class TextScores(Scores):
@@ -57,7 +71,7 @@ class TextScores(Scores):
         self._offset = 0
 
     def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
-        tokens = [self._show(entry.token_id) for entry in entries]
+        tokens = [self._read(entry.token_id) for entry in entries]
         offsets = []
         for token in tokens:
             offsets.append(self._offset)
@@ -66,18 +80,15 @@ class TextScores(Scores):
             "text_offset": offsets,
             "token_logprobs": [_finite(entry.logprob) for entry in entries],
             "tokens": tokens,
-            "top_logprobs": [self._show_top(entry) for entry in entries],
+            "top_logprobs": [self._show_top(*pair) for pair in zip(entries, tokens, strict=True)],
         })
 
-    def _show(self, token_id: int) -> str:
-        return self._spell(token_id).decode(errors="replace")
-
-    def _show_top(self, entry: TokenLogprob) -> dict[str, float | None] | None:
+    def _show_top(self, entry: TokenLogprob, token: str) -> dict[str, float | None] | None:
         if entry.logprob is None:
             return None
         # As in vLLM the token itself is among them, also when it is not one of the most probable.
-        shown = {self._show(token_id): _finite(logprob) for token_id, logprob in entry.top}
-        return {self._show(entry.token_id): _finite(entry.logprob)} | shown
+        others = [(token_id, logprob) for token_id, logprob in entry.top if token_id != entry.token_id]
+        return {token: _finite(entry.logprob)} | {self._show(other): _finite(logprob) for other, logprob in others}
 
 
 def _finite(logprob: float | None) -> float | None:

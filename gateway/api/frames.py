@@ -99,7 +99,8 @@ class Stream:
 class Show:
     """What one choice shows beside plain text, made afresh for each attempt.
 
-    `parser`: tells calls and reasoning from its text. `is_one_call`: the first call is all. `names_calls`: an answer that called ends with `tool_calls`.
+    `parser`: tells calls and reasoning from its text. `is_one_call`: the first call is all. `names_calls`: an answer
+    that called ends with `tool_calls`.
     `reasoning`: the field for it. `echo`: the prompt, in front of the text. `prompt_ids`: for the whole answer.
     `count`: what the choice has used so far, for every chunk.
     """

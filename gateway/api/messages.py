@@ -1,85 +1,17 @@
 """The messages of a chat, one model for each role, and what a chat template reads of them.
 
-Knows OpenAI's message objects, and which parts of one only an engine with eyes or ears can read; not templates.
+Knows OpenAI's message objects; not templates.
 """
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field
 
-from gateway.api.fields import (
-    ITEMS,
-    MOST_ITEMS,
-    TEXT,
-    JsonObject,
-    Labels,
-    NonEmpty,
-    Only,
-    Refused,
-    WireModel,
-    json_type,
-    refusal,
-    tag,
-)
-
-# OpenAI's, then vLLM's: what the token lane has no tokens for.
-RELAYED_PARTS = frozenset({
-    "image_url",
-    "input_audio",
-    "file",
-    "video_url",
-    "audio_url",
-    "image_embeds",
-    "audio_embeds",
-    "prompt_embeds",
-})
-
-
-def _check_part_type(kind: object) -> object:
-    if isinstance(kind, str) and (kind in RELAYED_PARTS or kind == "refusal"):
-        raise refusal(f"does not support {kind!r} here, only 'text'")
-    return kind
-
-
-class TextPart(WireModel):
-    type: Annotated[Literal["text"], BeforeValidator(_check_part_type)]
-    text: str
-    prompt_cache_breakpoint: Labels | None = None  # no effect by nature
-
-
-class RefusalPart(WireModel):
-    type: Literal["refusal"]
-    refusal: str
-
-    @property
-    def text(self) -> str:
-        return self.refusal
-
-
-TEXT_PART, REFUSAL_PART = tag("text part"), tag("refusal part")
-
-
-def _part_kind(part: object) -> str:
-    is_refusal = isinstance(part, dict) and part.get("type") == "refusal"
-    return (REFUSAL_PART if is_refusal else TEXT_PART).tag
-
-
-SpokenPart: TypeAlias = Annotated[
-    Annotated[TextPart, TEXT_PART] | Annotated[RefusalPart, REFUSAL_PART], Discriminator(_part_kind)
-]
-_BY_TYPE = Discriminator(
-    json_type, custom_error_type="refused", custom_error_message="must be a string or a list of text parts"
-)
-_SOME = Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)
-Content: TypeAlias = Annotated[Annotated[str, TEXT] | Annotated[list[TextPart], _SOME, ITEMS], _BY_TYPE]
-SpokenContent: TypeAlias = Annotated[Annotated[str, TEXT] | Annotated[list[SpokenPart], _SOME, ITEMS], _BY_TYPE]
-
-
-def _plain_content(content: str | Sequence[TextPart | RefusalPart]) -> object:
-    return content if isinstance(content, str) else [{"type": "text", "text": part.text} for part in content]
+from gateway.api.content import Content, SpokenContent, find_relayed, plain_content
+from gateway.api.fields import MOST_ITEMS, JsonObject, NonEmpty, Only, Refused, WireModel, refusal, tag
 
 
 def _named(name: str | None) -> Mapping[str, object]:
@@ -108,7 +40,7 @@ class PromptMessage(Message):
     name: NonEmpty | None = None
 
     def plain(self) -> Mapping[str, object]:
-        return {"role": self.role, "content": _plain_content(self.content), **_named(self.name)}
+        return {"role": self.role, "content": plain_content(self.content), **_named(self.name)}
 
 
 class ToolMessage(Message):
@@ -118,8 +50,12 @@ class ToolMessage(Message):
     name: NonEmpty | None = None
 
     def plain(self) -> Mapping[str, object]:
-        content = _plain_content(self.content)
+        content = plain_content(self.content)
         return {"role": "tool", "content": content, "tool_call_id": self.tool_call_id, **_named(self.name)}
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is Python's JSON alone")
 
 
 def _read_arguments(arguments: object) -> object:
@@ -128,7 +64,7 @@ def _read_arguments(arguments: object) -> object:
         raise refusal("must be a string of JSON")
     try:
         # Not orjson, which makes floats of long integers: a template is to write the arguments as the model did.
-        found = json.loads(arguments or "{}")
+        found = json.loads(arguments or "{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as exc:
         raise refusal("is not valid JSON") from exc
     if not isinstance(found, dict):
@@ -178,7 +114,7 @@ class AssistantMessage(Message):
         """A refusal is what the assistant said; templates have no other place for it."""
         if self.content is None:
             return self.refusal
-        return _plain_content(self.content)
+        return plain_content(self.content)
 
 
 _PROMPT, _ASSISTANT, _TOOL, _UNKNOWN = tag("prompt"), tag("assistant"), tag("tool"), tag("unknown")
@@ -216,17 +152,6 @@ def find_relayed_part(messages: object) -> str | None:
         if message.get("audio") is not None:
             return f"messages.{place}.audio"
         content = message.get("content")
-        if isinstance(content, list) and (part := _find_relayed(content)) is not None:
+        if isinstance(content, list) and (part := find_relayed(content)) is not None:
             return f"messages.{place}.content.{part}.type"
-    return None
-
-
-def _find_relayed(parts: Sequence[object]) -> int | None:
-    """No further than to the first part that validation will refuse."""
-    for place, part in enumerate(parts):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if not isinstance(kind, str):
-            return None
-        if kind in RELAYED_PARTS:
-            return place
     return None

@@ -18,12 +18,14 @@ from gateway.language import ModelLanguage
 class TokenizeText(WireModel):
     model: NonEmpty
     prompt: str
+    messages: Refused = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
 
 
 class TokenizeChat(Rendered):
     model: NonEmpty
+    prompt: Refused = None
     return_token_strs: bool = False
     chat_template: Refused = None
 

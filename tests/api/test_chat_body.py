@@ -14,8 +14,9 @@ from openai.types.shared_params import FunctionDefinition as OfficialFunction
 from openai.types.shared_params import response_format_json_schema
 
 from gateway.api.chat import ChatCompletionRequest
+from gateway.api.content import TextPart
 from gateway.api.fields import WireModel
-from gateway.api.messages import AssistantMessage, CalledFunction, PromptMessage, TextPart, ToolCall, ToolMessage
+from gateway.api.messages import AssistantMessage, CalledFunction, PromptMessage, ToolCall, ToolMessage
 from gateway.api.parse import parse_body
 from gateway.api.response_format import JsonSchema
 from gateway.api.tools import AllowedTools, FunctionDefinition, ToolDefinition
@@ -129,6 +130,7 @@ def test_a_template_reads_a_message_as(message: Mapping[str, object], plain: Map
         (assistant(tool_calls=[call(type="custom")]), "tool_calls.0.type", "'custom'"),
         (assistant(tool_calls=[call(index=0)]), "tool_calls.0.index", "Unrecognized"),
         (assistant(tool_calls=[call(), call("{")]), "tool_calls.1.function.arguments", "not valid JSON"),
+        (assistant(tool_calls=[call('{"a": NaN}')]), "tool_calls.0.function.arguments", "not valid JSON"),
         (assistant(tool_calls=[call("[1]")]), "tool_calls.0.function.arguments", "JSON of an object"),
         (assistant(tool_calls=[call({"city": "Rome"})]), "tool_calls.0.function.arguments", "string of JSON"),
         (assistant(tool_calls=[call("[" * 100_000)]), "tool_calls.0.function.arguments", "not valid JSON"),

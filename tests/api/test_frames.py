@@ -231,7 +231,7 @@ def test_the_last_choice_ends_the_answer_and_its_usage_counts_all(stream: bool) 
 
 
 def spell(token_id: int) -> bytes:
-    return {7: b"Pa", 8: "é".encode()[:1], 9: b"<|end|>"}[token_id]
+    return {7: b"Pa", 8: "é".encode()[:1], 6: "é".encode()[1:], 9: b"<|end|>"}[token_id]
 
 
 ENTRIES = [TokenLogprob(7, -0.5, ((7, -0.5), (9, -1.0))), TokenLogprob(8, -2.0, ((7, -0.25), (8, -2.0)))]
@@ -251,8 +251,8 @@ def test_log_probabilities_of_a_chat_show_every_token_and_its_bytes() -> None:
             {"token": "<|end|>", "logprob": -1.0, "bytes": list(b"<|end|>")},
         ],
     }
-    assert content[1]["token"] == "\ufffd"
-    assert content[1]["bytes"] == [0xC3]
+    assert (content[1]["token"], content[1]["bytes"]) == ("", [0xC3])  # the rest of its character is to come
+    assert content[1]["top_logprobs"][1]["token"] == "\ufffd"
     assert details.take_logprobs() == b"null"
 
 
@@ -264,9 +264,13 @@ def test_log_probabilities_of_a_completion_have_offsets_into_the_whole_text() ->
     assert orjson.loads(details.take_logprobs()) == {
         "text_offset": [0, 2, 4],
         "token_logprobs": [None, -0.5, -2.0],
-        "tokens": ["Pa", "Pa", "\ufffd"],
-        "top_logprobs": [None, {"Pa": -0.5, "<|end|>": -1.0}, {"\ufffd": -2.0, "Pa": -0.25}],
+        "tokens": ["Pa", "Pa", ""],
+        "top_logprobs": [None, {"Pa": -0.5, "<|end|>": -1.0}, {"": -2.0, "Pa": -0.25}],
     }
+    details.score([TokenLogprob(6, -0.125), TokenLogprob(7, -0.25)])
+    details.show([6, 7])
+    after = orjson.loads(details.take_logprobs())
+    assert (after["tokens"], after["text_offset"]) == (["é", "Pa"], [4, 5])
 
 
 def test_a_token_without_any_probability_has_a_number_that_json_knows() -> None:

@@ -51,6 +51,12 @@ def test_a_text_longer_than_the_context_is_counted(language: ModelLanguage) -> N
     assert count > 30_000
 
 
+def test_null_means_absent_here_too(language: ModelLanguage) -> None:
+    nulls = {"messages": None, "return_token_strs": None, "add_special_tokens": None}
+    assert ask(language, prompt="Hello", **nulls) == ask(language, prompt="Hello")
+    assert ask(language, messages=[USER], prompt=None, tools=None) == ask(language, messages=[USER])
+
+
 def test_an_empty_text_has_no_tokens(language: ModelLanguage) -> None:
     assert ask(language, prompt="")["tokens"] == []
 
@@ -87,6 +93,7 @@ def test_a_chats_special_tokens_may_be_added(sentencepiece: Model) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.0.type", "'file'"),
         ({"messages": [USER], "chat_template": "x"}, "chat_template", "not supported"),
         ({"messages": [USER], "tools": []}, "tools", "at least 1"),
+        ({"messages": [USER], "prompt": "x"}, "prompt", "not supported"),
     ],
 )
 def test_a_bad_body_is_named(language: ModelLanguage, fields: Mapping[str, object], param: str, words: str) -> None:
