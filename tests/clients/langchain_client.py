@@ -46,6 +46,8 @@ class LangChainClient:
             model = self._model(question).bind_tools(
                 list(question.tools), tool_choice=question.choice, parallel_tool_calls=question.parallel
             )
+        if question.as_json:
+            model = model.bind(response_format={"type": "json_object"})
         messages = convert_to_messages(question.messages)
         turns: list[Sequence[AIMessage]] = []
         while True:

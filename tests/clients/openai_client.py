@@ -58,23 +58,20 @@ class OpenAIClient:
             "tool_choice": choice_of(question.choice),
             "parallel_tool_calls": openai.omit if question.parallel is None else question.parallel,
             "max_completion_tokens": question.max_tokens or openai.omit,
+            "response_format": form_of(question),
         }
         return self._stream(question, options) if question.stream else self._call(question, options)
 
     def _call(self, question: Question, options: Mapping[str, Any]) -> Turn:  # Any: as above
-        chat = self._client.with_options(max_retries=question.retries).chat
-        if question.as_city:
-            completion: ChatCompletion = chat.completions.parse(**options, response_format=City)
-        else:
-            completion = chat.completions.create(**options)
+        completions = self._client.with_options(max_retries=question.retries).chat.completions
+        send = completions.parse if question.as_city else completions.create
+        completion: ChatCompletion = send(**options)
         text = completion.choices[0].message.content
         return Turn(completion, (text,) if text else ())
 
     def _stream(self, question: Question, options: Mapping[str, Any]) -> Turn:  # Any: as above
-        form: Any = City if question.as_city else openai.omit
-        usage: Any = {"include_usage": True}
-        chat = self._client.with_options(max_retries=question.retries).chat
-        with chat.completions.stream(**options, response_format=form, stream_options=usage) as stream:
+        completions = self._client.with_options(max_retries=question.retries).chat.completions
+        with completions.stream(**options, stream_options={"include_usage": True}) as stream:
             pieces = tuple(event.delta for event in stream if event.type == "content.delta" and event.delta)
             # The final completion, which is parsed, is an error where max_tokens cut the answer.
             completion = stream.get_final_completion() if question.as_city else stream.current_completion_snapshot
@@ -87,6 +84,12 @@ def choice_of(choice: str | None) -> object:
     if choice in ("auto", "required", "none"):
         return choice
     return {"type": "function", "function": {"name": choice}}
+
+
+def form_of(question: Question) -> object:
+    if question.as_city:
+        return City
+    return {"type": "json_object"} if question.as_json else openai.omit
 
 
 def read_calls(calls: Iterable[object]) -> Iterable[ToolCall]:

@@ -33,7 +33,8 @@ class City(BaseModel):
 class Question:
     """`choice`: a word of OpenAI's, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
-    `weather`: what the tool get_weather says of each city. `as_city`: the answer is wanted as a City.
+    `weather`: what the tool get_weather says of each city. `as_city`: the answer is wanted as a City, by its
+    schema; `as_json`: as any JSON object.
     """
 
     messages: Sequence[Message]
@@ -43,6 +44,7 @@ class Question:
     parallel: bool | None = None
     weather: Mapping[str, str] | None = None
     as_city: bool = False
+    as_json: bool = False
     model: str = MODEL
     temperature: float = 0.0
     max_tokens: int | None = None

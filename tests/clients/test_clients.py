@@ -144,6 +144,12 @@ def test_an_answer_by_json_schema(client: Client, *, stream: bool) -> None:
 
 
 @STREAMED
+def test_an_answer_that_is_some_json(client: Client, *, stream: bool) -> None:
+    answer = client.ask(Question([user("What is the capital of Chile? Answer in JSON.")], stream, as_json=True))
+    assert json.loads(answer.text) == CHILE
+
+
+@STREAMED
 def test_a_schema_is_held_by_an_answer_that_would_have_been_another(client: Client, *, stream: bool) -> None:
     """Asked for no JSON, the model says a sentence; only the engine's guide makes it an object."""
     question = Question([user("What is the capital of Chile?")], stream, as_city=True)

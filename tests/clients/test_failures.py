@@ -1,6 +1,6 @@
 """Failures of the engine behind a gateway, as the official clients show them: a stream cut short, and a second try."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +10,14 @@ from tokenizers import Tokenizer
 
 from deploy.stacks import WEIGHTS
 from gateway.core import FinishReason, GenerateRequest
-from gateway.errors import BackendLost, BackendUnavailable
+from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, Overloaded
 from gateway.language import ModelLanguage
 from tests.api.conftest import MODEL, Stack, Writer, make_stack, running
 from tests.clients.conftest import Connect
 from tests.clients.question import Client, Place, Question, Refused
 from tests.fakes.backend import Script
 
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 HELLO = Question([{"role": "user", "content": "Hello"}], model=MODEL)
 
 
@@ -66,7 +67,25 @@ async def test_a_folded_answer_that_breaks_off_is_an_error_with_a_status(
     assert (caught.value.code, caught.value.status) == ("backend_lost", 502), caught.value
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+REFUSALS = [
+    (Overloaded("too many"), ("RateLimitError", "OpenAIRateLimitError", "AI_APICallError")),
+    (BackendTimeout("too long"), ("InternalServerError", "OpenAIAPIError", "AI_APICallError")),
+]
+
+
+@STREAMED
+@pytest.mark.parametrize(("error", "names"), REFUSALS, ids=["shed", "timed out"])
+async def test_a_failure_before_the_answer_is_of_the_clients_own_class(
+    client: Client, scripted: Stack, error: GatewayError, names: Sequence[str], *, stream: bool
+) -> None:
+    scripted.low.script = [error]
+    with pytest.raises(Refused) as caught:
+        await to_thread.run_sync(client.ask, replace(HELLO, stream=stream))
+    assert (caught.value.code, caught.value.status) == (error.code, error.status)
+    assert caught.value.error in names
+
+
+@STREAMED
 async def test_an_engine_that_could_not_be_reached_is_asked_again(
     client: Client, scripted: Stack, writer: Writer, *, stream: bool
 ) -> None:

@@ -30,7 +30,7 @@ function read(question, model) {
     toolChoice: readChoice(question.choice),
     providerOptions: question.parallel === null ? {} : { crossover: { parallel_tool_calls: question.parallel } },
     stopWhen: isStepCount(question.weather ? 5 : 1),
-    output: question.as_city ? Output.object({ schema: City }) : undefined,
+    output: readForm(question),
   };
 }
 
@@ -45,6 +45,11 @@ function readTools({ tools, weather }) {
 function readChoice(choice) {
   if (choice === null) return undefined;
   return ['auto', 'required', 'none'].includes(choice) ? choice : { type: 'tool', toolName: choice };
+}
+
+function readForm({ as_city, as_json }) {
+  if (as_city) return Output.object({ schema: City });
+  return as_json ? Output.json() : undefined;
 }
 
 async function call(options) {
