@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.api.dialects import CHAT, Dialect
 from gateway.api.content import Content
+from gateway.api.dialects import CHAT, Dialect
 from gateway.api.fields import JsonObject, Labels, Only, Refused, WireModel, refusal
 from gateway.api.generation import Generation
 from gateway.api.messages import Messages, find_relayed_part

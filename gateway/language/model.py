@@ -5,7 +5,6 @@ a long prompt is best encoded off the event loop (1 MB of text takes about 0.6 s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -18,24 +17,11 @@ from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.decoder import TextDecoder
 from gateway.language.directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
 from gateway.language.encoder import CACHE_BYTES, Draft, Encoder
+from gateway.language.habits import AUTO, Habits, find_habits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
 from gateway.language.template import QUESTION, ChatTemplate, Message, Rendering
-from gateway.language.tool_formats import ToolFormat, find_reasoning, find_tool_format
 from gateway.language.vocabulary import NOTHING, Vocabulary
-
-AUTO, NONE = "auto", "none"  # the settings' words for how the parsers are found
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """How a model writes what is not plain content. `tool_format`: None where nobody knows how it calls tools.
-
-    `reasons`: its answers may begin with reasoning.
-    """
-
-    tool_format: ToolFormat | None = None
-    reasons: bool = False
 
 
 class ModelLanguage:
@@ -78,15 +64,14 @@ class ModelLanguage:
     ) -> Self:
         """Raises `UnusableTokenizer`; a missing chat template is no error until a chat is rendered.
 
-        `tool_parser`: "auto" goes by the template, "none" knows no calls, anything else is a ToolFormat. For
-        `reasoning_parser` the third is "think".
+        `tool_parser`, `reasoning_parser`: as in the settings; AUTO goes by the template.
         """
         tokenizer = load_tokenizer(directory)
         try:
             template = ChatTemplate(tokenizer)
         except TemplateSyntaxError as exc:
             raise UnusableTokenizer(f"{directory}: the chat template does not compile: {exc}") from exc
-        habits = _find_habits(template.source, tool_parser, reasoning_parser)
+        habits = find_habits(template.source, tool_parser, reasoning_parser)
         return cls(tokenizer.backend_tokenizer, template, read_limits(directory, tokenizer), habits, cache_bytes)
 
     def render_chat(
@@ -219,11 +204,3 @@ class ModelLanguage:
             reason = f"{param}: {len(text)} characters cannot fit into a context of {self.context_length} tokens."
             raise ContextLengthExceeded(reason, param=param)
         return text
-
-
-def _find_habits(template: str, tool_parser: str, reasoning_parser: str) -> Habits:
-    if tool_parser == AUTO:
-        tool_format = find_tool_format(template)
-    else:
-        tool_format = None if tool_parser == NONE else ToolFormat(tool_parser)
-    return Habits(tool_format, find_reasoning(template) if reasoning_parser == AUTO else reasoning_parser != NONE)
