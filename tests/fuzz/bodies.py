@@ -14,8 +14,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from deploy.stacks import MODEL
-from engines.reference.training.world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
+from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.fuzz.from_schema import values
+from tests.fuzz.guides import any_schema, formats, names, structures
 from tests.fuzz.hostile import Strategy, anything, atoms, often, texts
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON, of whatever type
@@ -47,7 +48,6 @@ known: Strategy = st.sampled_from((
     "The capital of Japan as JSON.",
 ))
 questions: Strategy = often((4, known), (2, st.text(min_size=1, max_size=30)), (1, texts))
-names: Strategy = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 parts: Strategy = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": questions}), min_size=1, max_size=3)
 contents: Strategy = often((3, questions), (1, parts))
 calls: Strategy = st.lists(
@@ -80,39 +80,6 @@ prompts: Strategy = st.one_of(
     st.lists(questions, min_size=1, max_size=3),
     st.lists(token_ids, min_size=1, max_size=3),
 )
-schemas: Strategy = st.recursive(
-    st.sampled_from((
-        {"type": "string"},
-        {"type": "string", "pattern": "[a-z]+"},
-        {"type": "string", "maxLength": 5},
-        {"type": "integer"},
-        {"type": "integer", "minimum": 0, "maximum": 9},
-        {"type": "number"},
-        {"type": "boolean"},
-        {"type": "null"},
-        {"type": ["string", "null"]},
-        {"enum": ["a", 1, None]},
-        {"const": {"a": [1]}},
-        {},
-        CITY_SCHEMA,
-    )),
-    lambda inner: st.one_of(
-        st.builds(lambda items: {"type": "array", "items": items, "minItems": 1}, inner),
-        st.builds(lambda each: {"anyOf": each}, st.lists(inner, min_size=1, max_size=3)),
-        st.builds(
-            lambda properties: {
-                "type": "object",
-                "properties": properties,
-                "required": list(properties),
-                "additionalProperties": False,
-            },
-            st.dictionaries(names, inner, max_size=3),
-        ),
-        st.builds(lambda inside: {"$ref": "#/$defs/it", "$defs": {"it": inside}}, inner),
-    ),
-    max_leaves=5,
-)
-any_schema: Strategy = often((6, schemas), (1, st.dictionaries(texts, anything, max_size=3)))
 tools: Strategy = st.lists(
     st.one_of(
         st.sampled_from((GET_WEATHER, MULTIPLY)),
@@ -126,40 +93,6 @@ tools: Strategy = st.lists(
     ),
     min_size=1,
     max_size=3,
-)
-patterns: Strategy = st.one_of(
-    st.sampled_from((
-        r"[a-z]{2,5}",
-        r"\d+",
-        "(yes|no)",
-        ".*",
-        "[^x]",
-        "a{2}b?",
-        r"\w\s\p{L}",
-        "(?i)yes",
-        "[",
-        "(?=a)b",
-        "^a$",
-    )),
-    texts,
-)
-grammars: Strategy = st.one_of(
-    st.sampled_from(('root ::= "yes" | "no"', 'start: "yes" | "no"', "root ::= root", 'start: /[a-z]+/ "."')), texts
-)
-formats: Strategy = st.one_of(
-    st.sampled_from(({"type": "text"}, {"type": "json_object"})),
-    st.builds(
-        lambda name, schema: {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}},
-        names,
-        any_schema,
-    ),
-)
-structures: Strategy = st.one_of(
-    any_schema.map(lambda schema: {"json": schema}),
-    st.just({"json_object": True}),
-    patterns.map(lambda pattern: {"regex": pattern}),
-    st.lists(questions, min_size=1, max_size=4).map(lambda choices: {"choice": choices}),
-    grammars.map(lambda grammar: {"grammar": grammar}),
 )
 MEANT: Mapping[str, Strategy] = {
     "model": st.just(MODEL),

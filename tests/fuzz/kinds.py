@@ -49,7 +49,7 @@ completions = _post("/v1/completions", CompletionRequest)
 tokenizing = _post("/tokenize", TokenizeText, TokenizeChat)
 detokenizing = _post("/detokenize", Detokenize)
 
-models: Strategy = st.one_of(st.just(MODEL), texts).map(
+models: Strategy = often((2, st.just(MODEL)), (1, texts)).map(
     lambda name: Sent("GET", f"/v1/models/{quote(name.encode(errors='surrogatepass'), safe='')}")
 )
 paths: Strategy = st.one_of(
@@ -66,17 +66,15 @@ paths: Strategy = st.one_of(
 )
 queries: Strategy = st.sampled_from(("", "", "?", "?beta=true", "?x=%00&x=%ff", "?stream=true"))
 methods: Strategy = st.sampled_from(("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "PROPFIND"))
-elsewhere: Strategy = st.one_of(
-    models,
-    st.builds(
-        lambda method, path, query, body, headers: Sent(method, path + query, body, headers),
-        methods,
-        paths,
-        queries,
-        st.sampled_from((b"", b"{}", b"x" * 100)),
-        HEADERS,
-    ),
+anywhere: Strategy = st.builds(
+    lambda method, path, query, body, headers: Sent(method, path + query, body, headers),
+    methods,
+    paths,
+    queries,
+    st.sampled_from((b"", b"{}", b"x" * 100)),
+    HEADERS,
 )
+elsewhere: Strategy = often((1, models), (3, anywhere))
 broken: Strategy = st.one_of(
     st.builds(Sent, st.just("POST"), st.sampled_from(POSTS), st.one_of(st.sampled_from(BROKEN), st.binary()), HEADERS),
     st.builds(
