@@ -139,8 +139,8 @@ VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
     ("backends", "has_tokenizer", "is_relayed"),
     [
         ([TRITON, VLLM], True, False),
-        ([TRITON, RELAY], True, False),
-        ([VLLM, RELAY], True, False),
+        ([TRITON, VLLM, RELAY], True, False),
+        ([VLLM, VLLM, RELAY], False, True),
         ([VLLM, RELAY], False, True),
         ([RELAY, RELAY], True, True),
         ([RELAY, RELAY], False, True),
@@ -149,7 +149,7 @@ VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
 def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
     folder: Path, document: Document, backends: list[Document], has_tokenizer: bool, is_relayed: bool
 ) -> None:
-    model(document)["backends"] = dict(zip(("triton", "vllm"), backends, strict=True))
+    model(document)["backends"] = dict(zip(("triton", "vllm", "third"), backends, strict=False))
     if not has_tokenizer:
         del model(document)["tokenizer"]
     assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
@@ -233,6 +233,10 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "tokenizer is no directory": (
         lambda d: model(d).update(tokenizer="/no/such/place"),
         "models.0.tokenizer: /no/such/place is not a directory",
+    ),
+    "policy that would send tokens to a relay": (
+        lambda d: model(d)["backends"].update(vllm=RELAY),
+        "models.0.policy.high: vllm takes no token ids; it gets what no other backend of this model can do",
     ),
     "no tokenizer for Triton": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(vllm=RELAY)),
