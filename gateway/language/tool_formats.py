@@ -45,9 +45,9 @@ def find_tool_format(template_source: str) -> ToolFormat | None:
         return ToolFormat.MISTRAL
     if HERMES_START in template_source:
         return None if any(mark in template_source for mark in _OTHER_CALLS) else ToolFormat.HERMES
-    # The templates of the small Llama 3.2 models have no tag, which is for the built-in tools of the large ones.
-    is_llama = LLAMA_TAG in template_source or "<|start_header_id|>" in template_source
-    return ToolFormat.LLAMA3_JSON if is_llama and '"parameters"' in template_source else None
+    # Not by the tag: it is for the built-in tools of the large models, the templates of the small ones have none.
+    is_llama = "<|start_header_id|>" in template_source and '"parameters"' in template_source
+    return ToolFormat.LLAMA3_JSON if is_llama else None
 
 
 def find_reasoning(template_source: str) -> bool:

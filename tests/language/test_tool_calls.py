@@ -111,6 +111,7 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
         '<tool_call>{"name": "a", "arguments": {}}</tool_call>\n\nDone.',
         [("call", "a", "{}"), ("content", "\n\nDone.")],
     ),
+    ('\n<tool_call>{"name": "a"}</tool_call>Done.', [("call", "a", "{}"), ("content", "Done.")]),
     ('\n\n<tool_call>{"name": "a", "arguments": {}}</tool_call>', [("call", "a", "{}")]),
     # No calls.
     *unchanged(
