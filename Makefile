@@ -55,7 +55,7 @@ test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and
 	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
 
 fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
-	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz $(TESTS)
+	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz/test_generated_requests.py $(TESTS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend
 	$(BIN)/ruff check --fix
