@@ -49,7 +49,14 @@ class Refused:
     status: int = 400
 
 
-Expectation: TypeAlias = Same | Sampled | OnlyVLLM | Refused
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """vLLM's own server answers, whatever that is; Triton speaks no such API. `field` asks for it."""
+
+    field: str
+
+
+Expectation: TypeAlias = Same | Sampled | OnlyVLLM | Refused | Relayed
 SAME = Same()
 
 

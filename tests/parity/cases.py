@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.parity.case import Case
-from tests.parity.table import details, guides, messages, prompts, refusals, sampling, stops, tools
+from tests.parity.table import details, guides, messages, prompts, refusals, relayed, sampling, stops, tools
 
 CASES: tuple[Case, ...] = (
     *messages.CASES,
@@ -13,6 +13,7 @@ CASES: tuple[Case, ...] = (
     *tools.CASES,
     *guides.CASES,
     *details.CASES,
+    *relayed.CASES,
     *refusals.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}

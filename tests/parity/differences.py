@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tests.parity.cases import BY_NAME
 from tests.parity.compare import ABSENT, Found
 
 Allows: TypeAlias = Callable[[object, object], bool]
@@ -23,6 +24,10 @@ def _only_theirs(ours: object, theirs: object) -> bool:
 
 def _only_ours(ours: object, theirs: object) -> bool:
     return theirs is ABSENT
+
+
+def _ours_null(ours: object, theirs: object) -> bool:
+    return ours is None
 
 
 def _null_left_out(ours: object, theirs: object) -> bool:
@@ -57,6 +62,7 @@ class Difference:
 ALONE: frozenset[str] = frozenset()
 CHOICE, CHUNK = r"choices\.\*\.", r"\*\.choices\.\*\."
 TEXT = rf"{CHOICE}(text|message\.content)"
+ECHOES = frozenset(name for name, case in BY_NAME.items() if case.body.get("echo"))
 HALVES = frozenset({
     "logprobs and 5 beside",
     "logprobs and 20 beside",
@@ -74,6 +80,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "system_fingerprint",
         "null: vLLM tells its version and configuration, which would tell the engine.",
         "capital",
+        allows=_ours_null,
     ),
     Difference(
         "fields that are null",
@@ -175,9 +182,18 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "log-probabilities of a prompt",
-        rf"{CHOICE}(prompt_logprobs|prompt_token_ids)",
+        rf"{CHOICE}prompt_logprobs",
         "In `logprobs`, as OpenAI has them; vLLM repeats them in `prompt_logprobs`.",
         "logprobs with the prompt's",
+        also_in=ECHOES,
+        allows=_only_theirs,
+    ),
+    Difference(
+        "`prompt_token_ids` of an echo",
+        rf"{CHOICE}prompt_token_ids",
+        "Only with `return_token_ids`; vLLM's streams have them with every echo.",
+        "echo",
+        also_in=ECHOES,
         allows=_only_theirs,
     ),
     Difference(

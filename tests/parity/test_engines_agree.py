@@ -10,7 +10,7 @@ import pytest
 
 from tests.parity.answers import Answer
 from tests.parity.asking import TRITON, VLLM, Asker
-from tests.parity.case import Case, OnlyVLLM, Refused, Same, Sampled
+from tests.parity.case import Case, OnlyVLLM, Refused, Relayed, Same, Sampled
 from tests.parity.cases import CASES, TWICE
 
 by_name = attrgetter("name")
@@ -70,6 +70,13 @@ async def test_what_triton_lacks_is_refused_there_by_name_and_unpinned_goes_to_v
     first, *others = (*answers, *free)
     for other in others:
         assert other.lasting == first.lasting
+
+
+@of(Relayed)
+async def test_what_triton_cannot_be_told_is_refused_there_by_name(case: Case, triton: Asker) -> None:
+    assert isinstance(case.expected, Relayed)
+    for refusal in await triton.ask_both_ways(case):
+        check_refusal(refusal, Refused(case.expected.field))
 
 
 @of(Refused)

@@ -5,19 +5,21 @@ Where it is not, a row of differences.py says why, and each row is seen in a cas
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import attrgetter
 
 import pytest
 
 from tests.parity.answers import Answer
-from tests.parity.asking import Asker
-from tests.parity.case import Case, Refused, Sampled
+from tests.parity.asking import VLLM, Asker
+from tests.parity.case import Case, Refused, Relayed, Sampled
 from tests.parity.cases import BY_NAME, CASES
 from tests.parity.compare import ABSENT, Found, find_differences
 from tests.parity.differences import ANSWERED_BY_VLLM, DIFFERENCES, Difference, explain
 
 REFUSED = [case for case in CASES if isinstance(case.expected, Refused)]
-ANSWERED = [case for case in CASES if not isinstance(case.expected, Refused)]
+ANSWERED = [case for case in CASES if not isinstance(case.expected, Refused | Relayed)]
+RELAYED = [case for case in CASES if isinstance(case.expected, Relayed)]
 by_name = attrgetter("name")
 
 
@@ -46,6 +48,15 @@ async def test_what_the_gateway_refuses_vllms_own_server_refuses_too_but_for_the
     assert theirs.status == (200 if case.name in ANSWERED_BY_VLLM else ours.status)
     if theirs.status != 200:
         assert all(is_listed(case, found, False) for found in find_differences(ours.document, theirs.document))
+
+
+@pytest.mark.parametrize("case", RELAYED, ids=by_name)
+async def test_what_is_relayed_is_answered_by_vllms_own_server(case: Case, gateway: Asker, server: Asker) -> None:
+    unpinned = replace(gateway, pin=None)
+    ours, theirs = await asyncio.gather(unpinned.ask_both_ways(case), server.ask_both_ways(case))
+    for left, right in zip(ours, theirs, strict=True):
+        assert (left.backend, left.reason.partition(" ")[0]) == (VLLM, "needs=relay")
+        assert (left.status, left.lasting) == (right.status, right.lasting)
 
 
 @pytest.mark.parametrize("row", DIFFERENCES, ids=attrgetter("field"))

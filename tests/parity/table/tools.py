@@ -80,7 +80,7 @@ CASES: tuple[Case, ...] = (
     asked("tool call without parameters declared", WEATHER, SAME, tools=[BARE]),
     asked("tool choice none without tools", "hi", Same(None, "stop"), tools=None, tool_choice="none"),
     not_in_vllm(TAGS, asked("required", WEATHER, SAME, tool_choice="required")),
-    not_in_vllm(TAGS, asked("required, one call", TWO, tool_choice="required", parallel_tool_calls=False)),
+    not_in_vllm(TAGS, asked("required, one call", TWO, SAME, tool_choice="required", parallel_tool_calls=False)),
     not_in_vllm(TAGS, asked("required where none fits", "hi", SAME, tool_choice="required")),
     not_in_vllm(TAGS, asked("named tool", WEATHER, SAME, tool_choice=named("get_weather"))),
     not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, SAME, tool_choice=named("multiply"))),

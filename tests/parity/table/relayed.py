@@ -1,0 +1,14 @@
+"""What the token lane has no tokens for: it goes on as it came, to whoever speaks this API itself."""
+
+from tests.parity.case import Case, Relayed, chat, user
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+TEXT = {"type": "text", "text": "hi"}
+
+CASES: tuple[Case, ...] = (
+    chat("a picture", [user([TEXT, PICTURE])], Relayed("messages.0.content.1.type")),
+    chat("a sound", [user([SOUND])], Relayed("messages.0.content.0.type")),
+    chat("a spoken answer", "hi", Relayed("modalities"), modalities=["text", "audio"]),
+    chat("a voice", "hi", Relayed("audio"), audio={"voice": "alloy", "format": "mp3"}),
+)
