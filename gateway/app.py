@@ -115,7 +115,7 @@ async def _open_lane(model: ModelSettings) -> Lane:
         for name, backend in model.backends.items()
         if not isinstance(backend, RelaySettings)
     }
-    return TokenLane(language, backends, relay, model.relay_paths)
+    return TokenLane(language, backends, relay, model.relay_paths, model.reasoning_field)
 
 
 def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLanguage) -> TokenBackend:
@@ -127,8 +127,13 @@ def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLang
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:
-    """By the name they are routed by. One with both lanes is ready when it can generate, which its token lane asks."""
-    return lane.backends if isinstance(lane, RelayLane) else {**lane.relay.backends, **lane.backends}
+    """By the name they are routed by, those that are chosen from first.
+
+    One with both lanes is ready when it can generate, which its token lane asks.
+    """
+    if isinstance(lane, RelayLane):
+        return lane.backends
+    return {**lane.backends, **{name: lane.relay.backends[name] for name in lane.relayed_only}}
 
 
 def _connections(lane: Lane) -> Iterator[Backend]:

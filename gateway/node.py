@@ -79,7 +79,7 @@ class Node:
 
     def _begin(self, settings: Settings) -> None:
         for model in settings.models:
-            self.ledgers[model.id].begin(*first_policy(model.policy, model.backends))
+            self.ledgers[model.id].begin(*first_policy(model.policy, model.chosen_from))
 
 
 def _places(settings: Settings) -> tuple[Place, ...]:

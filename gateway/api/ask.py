@@ -145,14 +145,14 @@ class Ask:
         )
 
 
-def translate(body: Generation, language: ModelLanguage, envelope: Envelope) -> Ask:
+def translate(body: Generation, language: ModelLanguage, envelope: Envelope, reasoning_field: str = "reasoning") -> Ask:
     """Raises InvalidRequest and ContextLengthExceeded, naming the field."""
     _check(body, language)
     prompts = body.prompts(language)
     return Ask(
         requests=tuple(_requests(body, language, envelope, prompts)),
         language=language,
-        form=_form(body, language, envelope, prompts[0]),
+        form=_form(body, language, envelope, prompts[0], reasoning_field),
         prompt_tokens=sum(map(len, prompts)),
     )
 
@@ -179,7 +179,7 @@ def _requests(
             )
 
 
-def _form(body: Generation, language: ModelLanguage, envelope: Envelope, prompt: Prompt) -> Form:
+def _form(body: Generation, language: ModelLanguage, envelope: Envelope, prompt: Prompt, reasoning_field: str) -> Form:
     return Form(
         head=Head(body.dialect, envelope.request_id, envelope.created, body.model),
         stop=body.stop_strings,
@@ -191,6 +191,7 @@ def _form(body: Generation, language: ModelLanguage, envelope: Envelope, prompt:
         echo=body.echo,
         include_stop=body.include_stop,
         shows_special=body.shows_special,
+        reasoning=reasoning_field.encode(),
         parsing=_parsing(body, language, prompt),
     )
 

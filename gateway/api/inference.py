@@ -207,7 +207,8 @@ class Inference:
             return relayed()
         if body.relay_field is not None:
             return relayed(needs={Need.RELAY: body.relay_field})
-        return translate(body, lane.language, Envelope(reply.request_id, int(time.time()), pin, run))
+        envelope = Envelope(reply.request_id, int(time.time()), pin, run)
+        return translate(body, lane.language, envelope, lane.reasoning_field)
 
     def _relay_lane(self, work: RelayRequest) -> RelayLane:
         lane = self._lanes[work.model]

@@ -31,6 +31,7 @@ class TokenLane:
     backends: Mapping[str, TokenBackend]
     relay: RelayLane
     relay_paths: frozenset[str] = frozenset()
+    reasoning_field: str = "reasoning"
 
     @property
     def relayed_only(self) -> frozenset[str]:

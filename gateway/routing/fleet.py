@@ -42,8 +42,9 @@ class Fleet:
     ) -> None:
         self.model = settings.id
         self.backends = backends
+        self._chosen_from = settings.chosen_from
         self._clock = clock
-        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings.policy, backends, clock))
+        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings.policy, settings.chosen_from, clock))
         self.healths = {
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name))
             for name, backend in backends.items()
@@ -111,7 +112,7 @@ class Fleet:
         The side is kept if it still exists.
         """
         self._check_change(change)
-        policy = make_policy(change.policy, self.backends)
+        policy = make_policy(change.policy, self._chosen_from)
 
         def replace(state: State, text: bytes) -> tuple[State, bytes]:
             history = decode_history(text)
@@ -152,7 +153,7 @@ class Fleet:
         """Take up the policies that the node has now, whoever set them."""
         self._history = decode_history(text)
         self._version = self._history[-1].version
-        self._policy = make_policy(self._history[-1].policy, self.backends)
+        self._policy = make_policy(self._history[-1].policy, self._chosen_from)
 
     def _obey_pin(self, pin: str, loads: Mapping[str, Load]) -> Route:
         if pin not in loads:
@@ -168,7 +169,7 @@ class Fleet:
     def _check_change(self, change: PolicyChange) -> None:
         if self._history[-1].policy is None:
             raise InvalidRequest(f"model {self.model} has one backend, there is nothing to choose", param="model")
-        for key, problem in change.policy.problems(self.backends):
+        for key, problem in change.policy.problems(self._chosen_from):
             raise InvalidRequest(f"{key}: {problem}", param=key)
         for name in change.fingerprint or ():
             if name not in self.backends:

@@ -26,6 +26,7 @@ from gateway.settings.slices import (
     EvidenceSettings,
     LimitSettings,
     ProbeSettings,
+    ReasoningField,
     ReasoningParser,
     RelaySettings,
     StreamSettings,
@@ -172,6 +173,7 @@ class ModelSection(Section):
     policy: PolicySection | None = None
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
+    reasoning_field: ReasoningField = "reasoning"
     relay_paths: list[RelayPath] = Field(default_factory=lambda: ["/v1/embeddings"])
 
 

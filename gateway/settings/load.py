@@ -111,6 +111,7 @@ def _slice_model(model: ModelSection, folder: Path) -> ModelSettings:
         policy=model.policy.slice() if model.policy else None,
         tool_parser=model.tool_parser,
         reasoning_parser=model.reasoning_parser,
+        reasoning_field=model.reasoning_field,
         relay_paths=frozenset(model.relay_paths),
     )
 
@@ -127,22 +128,18 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
 def _find_model_contradictions(model: ModelSettings) -> Iterator[str]:
     yield from _find_lane_contradictions(model)
     if model.policy is None:
-        if len(model.backends) > 1:
-            yield f"policy: required to choose between {', '.join(model.backends)}"
-    elif len(model.backends) == 1:
-        yield "policy: a model with one backend has nothing to choose; remove it"
+        if len(model.chosen_from) > 1:
+            yield f"policy: required to choose between {', '.join(model.chosen_from)}"
+    elif len(model.chosen_from) == 1:
+        yield f"policy: there is nothing to choose, only {model.chosen_from[0]} takes what is routed; remove it"
     else:
-        yield from (f"policy.{key}: {problem}" for key, problem in model.policy.problems(model.backends))
+        yield from (f"policy.{key}: {problem}" for key, problem in model.policy.problems(model.chosen_from))
 
 
 def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
     if model.tokenizer is not None:
         if not model.tokenizer.is_dir():
             yield f"tokenizer: {model.tokenizer} is not a directory"
-        if not model.is_relayed and model.policy is not None:
-            for key, name in (("low", model.policy.low), ("high", model.policy.high)):
-                if isinstance(model.backends.get(name), RelaySettings):
-                    yield f"policy.{key}: {name} takes no token ids; it gets what no other backend of this model can do"
         return
     token_only = [name for name, backend in model.backends.items() if isinstance(backend, TritonSettings)]
     if token_only:

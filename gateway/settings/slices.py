@@ -16,6 +16,7 @@ MAX_WORKERS = 64  # each placing of a request sums a count per worker
 Capabilities: TypeAlias = Mapping[Need, bool]
 ToolParser: TypeAlias = Literal["auto", "none", "hermes", "llama3_json", "mistral"]
 ReasoningParser: TypeAlias = Literal["auto", "none", "think"]
+ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,20 @@ class ModelSettings:
     policy: ThresholdSettings | None = None
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
+    reasoning_field: ReasoningField = "reasoning"
     relay_paths: frozenset[str] = frozenset({"/v1/embeddings"})
 
     @property
     def is_relayed(self) -> bool:
         """On the relay lane as a whole: we cannot read its text, or none of its backends takes token ids."""
         return self.tokenizer is None or all(isinstance(backend, RelaySettings) for backend in self.backends.values())
+
+    @property
+    def chosen_from(self) -> tuple[str, ...]:
+        """What a policy chooses between: on the token lane what takes token ids; others get what these cannot do."""
+        return tuple(
+            name for name, backend in self.backends.items() if self.is_relayed or not isinstance(backend, RelaySettings)
+        )
 
 
 @dataclass(frozen=True, slots=True)

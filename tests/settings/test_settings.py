@@ -140,6 +140,7 @@ VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
     [
         ([TRITON, VLLM], True, False),
         ([TRITON, VLLM, RELAY], True, False),
+        ([VLLM, RELAY], True, False),
         ([VLLM, VLLM, RELAY], False, True),
         ([VLLM, RELAY], False, True),
         ([RELAY, RELAY], True, True),
@@ -152,10 +153,20 @@ def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
     model(document)["backends"] = dict(zip(("triton", "vllm", "third"), backends, strict=False))
     if not has_tokenizer:
         del model(document)["tokenizer"]
+    if has_tokenizer and backends == [VLLM, RELAY]:  # one that is chosen from
+        del model(document)["policy"]
     assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
 
 
 MISTAKES: dict[str, tuple[Edit, str]] = {
+    "a policy where one backend takes token ids": (
+        lambda d: model(d)["backends"].update(vllm=RELAY),
+        "models.0.policy: there is nothing to choose, only triton takes what is routed; remove it",
+    ),
+    "a policy that would choose a backend without token ids": (
+        lambda d: model(d)["backends"].update(vllm=RELAY, third=VLLM),
+        "models.0.policy.high: 'vllm' is not a backend of this model (it has triton, third)",
+    ),
     "misspelt backend key": (
         lambda d: triton(d).update(urll="grpc://h:1"),
         "models.0.backends.triton.urll: unknown key",
@@ -220,7 +231,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "one backend, a policy": (
         lambda d: model(d)["backends"].pop("vllm"),
-        "models.0.policy: a model with one backend has nothing to choose; remove it",
+        "models.0.policy: there is nothing to choose, only triton takes what is routed; remove it",
     ),
     "no backend": (
         lambda d: model(d).update(backends={}),
@@ -233,10 +244,6 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "tokenizer is no directory": (
         lambda d: model(d).update(tokenizer="/no/such/place"),
         "models.0.tokenizer: /no/such/place is not a directory",
-    ),
-    "policy that would send tokens to a relay": (
-        lambda d: model(d)["backends"].update(vllm=RELAY),
-        "models.0.policy.high: vllm takes no token ids; it gets what no other backend of this model can do",
     ),
     "no tokenizer for Triton": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(vllm=RELAY)),

@@ -14,8 +14,7 @@ POLICIES: Mapping[str, Callable[[ThresholdSettings], Policy]] = {"threshold": Th
 
 
 def make_policy(settings: ThresholdSettings | None, backends: Iterable[str]) -> Policy:
-    """The policy that the settings describe; without settings, the only backend there is."""
+    """The policy that the settings describe; without settings, the first of the backends, which is the only choice."""
     if settings is None:
-        (only,) = backends
-        return Single(only)
+        return Single(next(iter(backends)))
     return POLICIES[settings.kind](settings)

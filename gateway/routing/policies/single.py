@@ -1,4 +1,4 @@
-"""The policy of a model with one backend: there is nothing to choose."""
+"""The policy of a model with one backend to choose: others of it get what that one cannot do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,5 +14,6 @@ class Single:
         return State(side=self.backend, since=now, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        in_flight = loads[self.backend].in_flight + request.sequences
-        return Route(self.backend, f"single in_flight={in_flight}"), state
+        is_own = loads[self.backend].is_ready or len(loads) == 1
+        backend = self.backend if is_own else next(name for name, load in loads.items() if load.is_ready)
+        return Route(backend, f"single in_flight={loads[backend].in_flight + request.sequences}"), state
