@@ -32,6 +32,7 @@ class Vocabulary:
         self._shown = {token_id: token for token, token_id in vocabulary.items() if token_id not in self.special}
         self._spelling = _spelling_of(self._shown) if _is_byte_level(tokenizer) else None
         self._spellings: dict[frozenset[int], Spelling] = {}
+        self._continuing: dict[int, bytes] = {}
 
     def detokenizer(self, prompt: Sequence[int], also_shown: frozenset[int] = NOTHING) -> Detokenizer:
         """A fresh one for an answer to `prompt`, in which some special tokens may show."""
@@ -50,14 +51,15 @@ class Vocabulary:
             return special.encode()
         if self._spelling is not None:
             return self._spelling.spell(token_id)
-        token = self._shown.get(token_id, "")
-        byte = _BYTE_TOKEN.fullmatch(token)
-        return bytes([int(byte[1], 16)]) if byte else self._continue(token_id, token).encode()
+        spelt = self._continuing.get(token_id)
+        if spelt is None and (token := self._shown.get(token_id)) is not None:
+            byte = _BYTE_TOKEN.fullmatch(token)
+            spelt = bytes([int(byte[1], 16)]) if byte else self._continue(token_id).encode()
+            self._continuing[token_id] = spelt
+        return spelt or b""
 
-    def _continue(self, token_id: int, token: str) -> str:
+    def _continue(self, token_id: int) -> str:
         """The token's text after another one: at the start of a text some tokenizers drop its space."""
-        if not token:
-            return ""
         before: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
         both: str = self._tokenizer.decode([token_id, token_id], skip_special_tokens=False)
         return both[len(before) :] if both.startswith(before) else before
