@@ -111,7 +111,7 @@ class Generation(WireModel):
     metadata: Labels | None = None
     store: bool | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    spaces_between_special_tokens: bool | None = None  # the tokenizers that we load put none there
+    spaces_between_special_tokens: bool | None = None  # byte-level and SentencePiece decoders put none
 
     # Refused, but for the value that asks for nothing.
     echo: Annotated[bool, Only(False)] = False
