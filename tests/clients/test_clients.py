@@ -51,12 +51,6 @@ def test_a_chat_is_answered_with_its_usage(client: Client, tokenizer: Tokenizer,
     assert answer.completion_tokens == count(tokenizer, f"{said}<|im_end|>")
 
 
-def test_a_stream_comes_in_pieces(client: Client) -> None:
-    answer = client.ask(Question([user("Tell me a story.")], stream=True))
-    assert answer.text.startswith("Once upon a time two engines lived in one house.")
-    assert len(answer.pieces) > 1
-
-
 @STREAMED
 def test_an_earlier_conversation_and_a_system_message_are_understood(client: Client, *, stream: bool) -> None:
     messages: Sequence[Message] = (

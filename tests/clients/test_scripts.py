@@ -1,4 +1,4 @@
-"""Failures of the engine behind a gateway, as the official clients show them: a stream cut short, and a second try."""
+"""What an engine does once in a while, as the official clients show it: scripts are played behind the gateway."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -48,6 +48,14 @@ async def client(connect: Connect, scripted: Stack) -> AsyncIterator[Client]:
     client = connect(Place(scripted.url, "low"))
     yield client
     client.close()
+
+
+async def test_a_stream_comes_token_by_token(client: Client, scripted: Stack, writer: Writer) -> None:
+    said = "Once upon a time two engines lived in one house."
+    scripted.low.script = writer.says(said)
+    answer = await to_thread.run_sync(client.ask, replace(HELLO, stream=True))
+    assert answer.text == said
+    assert len(answer.pieces) == len(writer.ids(said))
 
 
 async def test_a_stream_that_breaks_off_is_an_error(client: Client, scripted: Stack, writer: Writer) -> None:
