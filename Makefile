@@ -74,7 +74,7 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 	$(BIN)/npm update --prefix $(NODE) --package-lock-only
 
 clean: ## remove .venv/, .stacks/, .bench/, node_modules/ and the caches
-	rm -rf .venv .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
