@@ -4,12 +4,13 @@ It keeps the adapters' contract (tests/backends): plain calls from the event loo
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gateway.core import FinishReason, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import GatewayError
+from gateway.settings import BackendSettings, TritonSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +110,8 @@ class ScriptedBackend:
     async def aclose(self) -> None:
         for call in self.live:
             call.cancel()
+
+
+def described(names: Iterable[str]) -> dict[str, BackendSettings]:
+    """What a configuration would say of scripted backends."""
+    return {name: TritonSettings(name, "grpc://unused:1") for name in names}

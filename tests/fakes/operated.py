@@ -17,7 +17,7 @@ from gateway.metrics import Metrics, Tally
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import ScriptedBackend, described
 
 POLICY = ThresholdSettings(low="triton", high="vllm", up=48, down=40)
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
@@ -38,7 +38,7 @@ class Operated:
             for model, policy in self.models.items()
         }
         self.router = Router(
-            Fleet(ModelSettings(model, Path(), {}, policy), self.backends[model], PROBE)
+            Fleet(ModelSettings(model, Path(), described(self.backends[model]), policy), self.backends[model], PROBE)
             for model, policy in self.models.items()
         )
 

@@ -12,7 +12,7 @@ from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayErr
 from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
 
 POLICY = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
@@ -31,7 +31,7 @@ class Scene:
 
     def __init__(self) -> None:
         backends = {name: ScriptedBackend(name) for name in ("triton", "vllm")}
-        self.fleet = Fleet(ModelSettings("llama", Path(), {}, POLICY), backends, ProbeSettings())
+        self.fleet = Fleet(ModelSettings("llama", Path(), described(backends), POLICY), backends, ProbeSettings())
         self.router = Router([self.fleet])
         self.clock = Clock()
         self.metrics = Metrics(self.router.state, Tally.alone({"llama": list(backends)}), clock=self.clock)

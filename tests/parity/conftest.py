@@ -7,12 +7,11 @@ import pytest
 
 from deploy.launch import Launched
 from tests.parity.asking import TRITON, VLLM, Asker, Heard
-from tests.workers import ON_CPU_STACK
 
 
-@pytest.fixture(params=["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])
+@pytest.fixture
 def stack(request: pytest.FixtureRequest) -> Launched:
-    """The reference engine behind both wires; a real Triton and a real vLLM."""
+    """By the name it is asked for."""
     running: Launched = request.getfixturevalue(f"{request.param}_stack")
     return running
 

@@ -273,6 +273,14 @@ ANSWERED_BY_VLLM = frozenset({
     "refused: max_tokens, beyond the context",
     "refused completion: best_of, more than n",
     "refused completion: logprobs, too many",
+    "refused completion: priority",
+    "refused completion: prompt_logprobs",
+    "refused completion: use_beam_search",
+    "refused completion: length_penalty",
+    "refused completion: allowed_token_ids",
+    "refused completion: bad_words",
+    "refused completion: truncate_prompt_tokens",
+    "refused completion: return_tokens_as_token_ids",
     "refused completion: messages, in a completion",
 })
 

@@ -1,28 +1,48 @@
 """The table, asked of either engine through the gateway: one answer, streamed or not, or a refusal by the field.
 
-Behind the gateway: the reference engine on both wires, and a real Triton beside a real vLLM with the same weights.
+Behind the gateway: a real Triton beside a real vLLM with the same weights; for some the reference engine on both wires.
 """
 
 import asyncio
-from operator import attrgetter
+import re
 
 import pytest
 
+from deploy.stacks import ROOT
 from tests.parity.answers import Answer
 from tests.parity.asking import TRITON, VLLM, Asker
-from tests.parity.case import Case, OnlyVLLM, Refused, Relayed, Same, Sampled
+from tests.parity.case import CHAT, TEXT, Case, OnlyVLLM, Refused, Relayed, Same, Sampled
 from tests.parity.cases import CASES, TWICE
+from tests.workers import ON_CPU_STACK
 
-by_name = attrgetter("name")
+PAGE = (ROOT / "docs/api.md").read_text()
+SAMPLE = 3  # of so many cases one for the embedded stack, whose two wires have one engine behind them
 
 
 def of(kind: type) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", [case for case in CASES if isinstance(case.expected, kind)], ids=by_name)
+    cases = [case for case in CASES if isinstance(case.expected, kind)]
+    return pytest.mark.parametrize(
+        ("case", "stack"),
+        [
+            *(pytest.param(case, "cpu", id=case.name, marks=ON_CPU_STACK) for case in cases),
+            *(pytest.param(case, "embedded", id=f"embedded {case.name}") for case in cases[::SAMPLE]),
+        ],
+        indirect=["stack"],
+    )
 
 
-def test_the_table_is_whole() -> None:
+def test_every_case_has_a_name_of_its_own() -> None:
     assert len(CASES) >= 150
     assert TWICE == []
+
+
+@pytest.mark.parametrize(("endpoint", "path"), [("chat", CHAT), ("completions", TEXT)])
+def test_every_documented_field_is_in_the_table(endpoint: str, path: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \|", PAGE, re.MULTILINE)
+    documented = {field for field, where in rows if where in {"both", endpoint}}
+    tabled = {field for case in CASES if case.path == path for field in case.request(stream=True)}
+    assert documented <= tabled
+    assert len(documented) > 40
 
 
 @of(Same)
@@ -92,7 +112,7 @@ async def test_what_no_engine_is_asked_is_refused_alike(case: Case, triton: Aske
 
 CONTEXT = "context_length_exceeded"
 # Whose message names the engine that was asked for.
-REFUSED_BY_ROUTING = frozenset({"priority"})
+REFUSED_BY_ROUTING = frozenset({"priority", "refused completion: priority"})
 
 
 def check_form(whole: Answer, streamed: Answer, backend: str) -> None:

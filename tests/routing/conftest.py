@@ -11,7 +11,7 @@ import pytest
 from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import ScriptedBackend, described
 
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
 RequestFactory: TypeAlias = Callable[..., GenerateRequest]
@@ -41,7 +41,7 @@ class Node:
         self.backends = {name: ScriptedBackend(name) for name in self.names}
         for name, needs in self.able.items():
             self.backends[name].capabilities = frozenset(needs)
-        settings = ModelSettings("llama", Path(), {}, self.policy)
+        settings = ModelSettings("llama", Path(), described(self.names), self.policy)
         self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
         self.router = Router([self.fleet])
         self.ready(*self.names)

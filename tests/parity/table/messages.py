@@ -93,5 +93,7 @@ CASES: tuple[Case, ...] = (
         service_tier="auto",
         safety_identifier="s",
         prompt_cache_key="k",
+        prompt_cache_options={"mode": "auto"},
+        prompt_cache_retention="24h",
     ),
 )

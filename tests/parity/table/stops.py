@@ -43,6 +43,18 @@ CASES: tuple[Case, ...] = (
     drawn_greedily(chat("stop: in every choice", FRANCE, Same("The capital of ", "stop"), stop="France", n=3)),
     text("stop: in every prompt", [turn(FRANCE), turn("Is Paris the capital of France?")], stop="Paris"),
     text("stop: past the end token", turn("hi"), stop="zzzz", ignore_eos=True),
+    text(
+        "stop: shown in a completion", turn(FRANCE), Same("The capital of F"), stop="F", include_stop_str_in_output=True
+    ),
+    text("stop_token_ids of a completion", turn(FRANCE), Same("The capital of", "stop"), stop_token_ids=[963]),
+    text("min_tokens of a completion", turn("hi"), min_tokens=12),
+    text(
+        "special tokens shown in a completion",
+        turn("hi"),
+        ignore_eos=True,
+        skip_special_tokens=False,
+        spaces_between_special_tokens=True,
+    ),
     chat("stop_token_ids: the first token", FRANCE, Same("", "stop"), stop_token_ids=[414]),
     chat("stop_token_ids: a later token", FRANCE, Same("The capital of", "stop"), stop_token_ids=[963]),
     chat("stop_token_ids: several", COUNT, Same("1, ", "stop"), stop_token_ids=[22, 21, 20]),
