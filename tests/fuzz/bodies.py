@@ -134,6 +134,8 @@ def fields(body_type: type[BaseModel]) -> tuple[Mapping[str, Strategy], frozense
     schema = body_type.model_json_schema(schema_generator=_Lenient)
     by_type = {name: values(inner, schema.get("$defs", {})) for name, inner in schema["properties"].items()}
     known = {name: MEANT.get(name, strategy) for name, strategy in by_type.items()}
+    if schema["properties"].get("prompt", {}).get("type") == "string":  # of /tokenize
+        known["prompt"] = questions
     # One that allows null alone is a refused one: null is absence, for any.
     strategies = {name: strategy for name, strategy in known.items() if strategy is not None}
     return strategies, frozenset(schema.get("required", ())) | {"model"}

@@ -99,10 +99,10 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "chat": Kind(chats, 0.4, answered=0.3),
-    "completions": Kind(completions, 0.3, answered=0.3),
+    "chat": Kind(chats, 0.4, answered=0.4),
+    "completions": Kind(completions, 0.3, answered=0.4),
     "tokenize": Kind(tokenizing, 0.08, answered=0.3),
     "detokenize": Kind(detokenizing, 0.04, answered=0.3),
-    "elsewhere": Kind(elsewhere, 0.08, answered=0.1),
+    "elsewhere": Kind(elsewhere, 0.08),
     "broken": Kind(broken, 0.1),
 }

@@ -59,10 +59,10 @@ def test_generated_requests_are_answered_in_a_declared_shape(kind: str, embedded
     finally:
         caller.close()
         print(f"seed {SEED}: {tell(caller)}")  # noqa: T201 - pytest shows it when the test fails, and with -rP
-    asked = caller.heard.total()
     answered = sum(number for (_, status), number in caller.heard.items() if status == 200)
-    assert asked >= count
-    assert answered >= KINDS[kind].answered * asked
+    least = KINDS[kind].answered * count
+    assert caller.heard.total() >= count
+    assert answered >= least
     assert what_failed(log, before) == ""
     assert in_flight(embedded_stack) == 0
 
