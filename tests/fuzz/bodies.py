@@ -133,11 +133,9 @@ def fields(body_type: type[BaseModel]) -> tuple[Mapping[str, Strategy], frozense
     """What each field of a body type may hold, those left out of which nothing is known; and which are required."""
     schema = body_type.model_json_schema(schema_generator=_Lenient)
     by_type = {name: values(inner, schema.get("$defs", {})) for name, inner in schema["properties"].items()}
-    known = {name: MEANT.get(name, strategy) for name, strategy in by_type.items()}
+    strategies = {name: MEANT.get(name, strategy) for name, strategy in by_type.items() if strategy is not None}
     if schema["properties"].get("prompt", {}).get("type") == "string":  # of /tokenize
-        known["prompt"] = questions
-    # One that allows null alone is a refused one: null is absence, for any.
-    strategies = {name: strategy for name, strategy in known.items() if strategy is not None}
+        strategies["prompt"] = questions
     return strategies, frozenset(schema.get("required", ())) | {"model"}
 
 
