@@ -5,9 +5,8 @@ Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from gateway.errors import GatewayError
@@ -66,7 +65,15 @@ class Need(StrEnum):
 
 # Which field of the request asks for each.
 Needs: TypeAlias = Mapping[Need, str]
-NO_NEEDS: Needs = MappingProxyType({})
+
+
+class _NoNeeds(dict[Need, str]):
+    """Never written to. By itself no mapping may be a dataclass's default, and a factory would cost every request."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # dict has None there
+
+
+NO_NEEDS: Needs = _NoNeeds()
 
 
 class TokenLogprob(NamedTuple):
@@ -134,7 +141,7 @@ class GenerateRequest:
     eos_token_ids: tuple[int, ...]
     pin: str | None = None
     run: str | None = None
-    needs: Needs = field(default_factory=lambda: NO_NEEDS)  # a mapping is no default for a dataclass
+    needs: Needs = NO_NEEDS
     sequences: int = 1
 
 
@@ -226,7 +233,7 @@ class RelayRequest:
     body: bytes
     pin: str | None = None
     run: str | None = None
-    needs: Needs = field(default_factory=lambda: NO_NEEDS)  # a mapping is no default for a dataclass
+    needs: Needs = NO_NEEDS
     sequences: int = 1
 
 

@@ -192,9 +192,9 @@ class Inference:
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
-        relayed = partial(RelayRequest, reply.request_id, model, request.target, request.lines, raw, pin, run)
         if isinstance(lane, RelayLane):
-            return relayed()
+            return RelayRequest(reply.request_id, model, request.target, request.lines, raw, pin, run)
+        relayed = partial(RelayRequest, reply.request_id, model, request.target, request.lines, raw, pin, run)
         path = request.path
         body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
