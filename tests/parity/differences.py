@@ -38,12 +38,15 @@ def _ends_in_half(ours: object, theirs: object) -> bool:
     return isinstance(ours, str) and ours == f"{theirs}\ufffd"
 
 
+NOWHERE = "(?!)"
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """`field`: as docs/api.md names it; `paths`: where it lies. `allows`: which values it is about.
 
-    `seen_in`: a case whose answer shows it; `also_in`: others that may, where not all may. `in_chunks`: it is about
-    which fields a stream's chunks have.
+    `chunks`: paths of fields that only one side's chunks have. `seen_in`: a case whose answer shows all of it;
+    `also_in`: others whose answer may, where not every one may.
     """
 
     field: str
@@ -52,11 +55,14 @@ class Difference:
     seen_in: str
     also_in: frozenset[str] | None = None
     allows: Allows = _any
-    in_chunks: bool = False
+    chunks: str = NOWHERE
 
-    def covers(self, case: str, found: Found) -> bool:
-        is_there = self.also_in is None or case == self.seen_in or case in self.also_in
-        return is_there and re.fullmatch(self.paths, found.path) is not None and self.allows(found.ours, found.theirs)
+    def covers(self, case: str, found: Found, *, in_chunks: bool) -> bool:
+        if not (self.also_in is None or case == self.seen_in or case in self.also_in):
+            return False
+        if in_chunks:
+            return re.fullmatch(self.chunks, found.path) is not None
+        return re.fullmatch(self.paths, found.path) is not None and self.allows(found.ours, found.theirs)
 
 
 ALONE: frozenset[str] = frozenset()
@@ -68,7 +74,6 @@ HALVES = frozenset({
     "logprobs and 20 beside",
     "logprobs of an emoji",
     "logprobs of Unicode",
-    "logprobs 5 of a completion",
     "logprobs with the prompt's",
     "logprobs with the prompts of n",
 })
@@ -90,14 +95,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "Left out, where vLLM sends null for what was not asked for or does not apply.",
         "capital",
         allows=_null_left_out,
-    ),
-    Difference(
-        "fields that are null, in chunks",
-        rf"{CHUNK}(stop_reason|token_ids|prompt_token_ids)|\*\.prompt_(text|token_ids)|\*\.usage\.completion_tokens_details",
-        "Left out, as in whole answers.",
-        "capital",
-        allows=_only_theirs,
-        in_chunks=True,
+        chunks=rf"{CHUNK}(stop_reason|token_ids|prompt_token_ids)|\*\.prompt_(text|token_ids)|\*\.usage\.\w+_details",
     ),
     Difference(
         "`refusal`",
@@ -105,14 +103,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "null, as OpenAI sends it; vLLM's streams and its `logprobs` lack it.",
         "logprobs",
         allows=_only_ours,
-    ),
-    Difference(
-        "`refusal`, in chunks",
-        rf"{CHUNK}(delta|logprobs)\.refusal",
-        "In a chat's first chunk and in `logprobs`, as OpenAI sends it.",
-        "capital",
-        allows=_only_ours,
-        in_chunks=True,
+        chunks=rf"{CHUNK}(delta|logprobs)\.refusal",
     ),
     Difference(
         "`stop_reason`",
@@ -159,26 +150,12 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "log-probabilities of parts of a character",
-        rf"{CHOICE}logprobs\.(content\.\*\.(top_logprobs\.\*\.)?(token|bytes))",
-        "`token` is U+FFFD and `bytes` are the token's own, as OpenAI has them; in vLLM the last part has the whole "
-        "character and the others nothing.",
-        "logprobs of Unicode",
+        rf"{CHOICE}logprobs\.(content\.\*\.(bytes|top_logprobs\.\*\.(token|bytes))|top_logprobs\.\*\..*)",
+        "The last part shows the whole character, as in vLLM. `bytes` are each token's own, and an alternative that is "
+        "such a part is U+FFFD; in vLLM both are what the part completes, or nothing.",
+        "logprobs 5 of a completion",
         also_in=HALVES,
-    ),
-    Difference(
-        "log-probabilities of parts of a character, completions",
-        rf"{CHOICE}logprobs\.(tokens\.\*|text_offset\.\*|top_logprobs\.\*\..*)",
-        "The same; each part counts as a character in `text_offset`.",
-        "logprobs of Unicode completed",
-        also_in=HALVES,
-    ),
-    Difference(
-        "log-probabilities of parts of a character, in chunks",
-        rf"{CHUNK}logprobs\.top_logprobs\.\*\..*",
-        "The same.",
-        "logprobs of Unicode completed",
-        also_in=HALVES,
-        in_chunks=True,
+        chunks=rf"{CHUNK}logprobs\.top_logprobs\.\*\..*",
     ),
     Difference(
         "log-probabilities of a prompt",
@@ -207,16 +184,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a tool call that is cut off",
         rf"{CHOICE}message\.(tool_calls|content)|{CHOICE}finish_reason",
         "The same streamed or not; vLLM shows a call begun in a stream and its text in a whole answer.",
-        "tool call at a stop string",
-        also_in=frozenset({"tool call cut off"}),
-    ),
-    Difference(
-        "a tool call that is cut off, in chunks",
-        rf"{CHUNK}delta\.tool_calls.*",
-        "As in whole answers.",
         "tool call cut off",
         also_in=frozenset({"tool call at a stop string"}),
-        in_chunks=True,
+        chunks=rf"{CHUNK}delta\.tool_calls.*",
     ),
     Difference(
         "`refusal` of an earlier message",
@@ -287,4 +257,4 @@ ANSWERED_BY_VLLM = frozenset({
 
 def explain(case: str, found: Found, *, in_chunks: bool) -> Difference | None:
     """The row that covers it."""
-    return next((row for row in DIFFERENCES if row.in_chunks == in_chunks and row.covers(case, found)), None)
+    return next((row for row in DIFFERENCES if row.covers(case, found, in_chunks=in_chunks)), None)

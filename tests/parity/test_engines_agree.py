@@ -13,6 +13,7 @@ from tests.parity.answers import Answer
 from tests.parity.asking import TRITON, VLLM, Asker
 from tests.parity.case import CHAT, TEXT, Case, OnlyVLLM, Refused, Relayed, Same, Sampled
 from tests.parity.cases import CASES, TWICE
+from tests.parity.compare import Found, find_differences
 from tests.workers import ON_CPU_STACK
 
 PAGE = (ROOT / "docs/api.md").read_text()
@@ -52,9 +53,9 @@ async def test_both_engines_give_the_same_answer_streamed_and_not(case: Case, tr
     )
     check_form(left, streamed_left, TRITON)
     check_form(right, streamed_right, VLLM)
-    assert left.lasting == right.lasting
-    assert streamed_left.lasting == left.lasting
-    assert streamed_right.lasting == right.lasting
+    assert differences(left, right) == []
+    assert differences(left, streamed_left) == []
+    assert differences(right, streamed_right) == []
     check_anchor(case, left)
 
 
@@ -67,7 +68,7 @@ async def test_both_engines_answer_alike_but_for_what_chance_decides(case: Case,
         check_form(whole, streamed, name)
         assert streamed.outline == whole.outline
         if case.expected.is_seeded:
-            assert streamed.lasting == whole.lasting
+            assert differences(whole, streamed) == []
         outlines.append(whole.outline)
     assert outlines[0] == outlines[1]
 
@@ -89,7 +90,7 @@ async def test_what_triton_lacks_is_refused_there_by_name_and_unpinned_goes_to_v
         assert answer.reason.partition(" ")[0] == f"needs={case.expected.need}"
     first, *others = (*answers, *free)
     for other in others:
-        assert other.lasting == first.lasting
+        assert differences(first, other) == []
 
 
 @of(Relayed)
@@ -113,6 +114,10 @@ async def test_what_no_engine_is_asked_is_refused_alike(case: Case, triton: Aske
 CONTEXT = "context_length_exceeded"
 # Whose message names the engine that was asked for.
 REFUSED_BY_ROUTING = frozenset({"priority", "refused completion: priority"})
+
+
+def differences(one: Answer, other: Answer) -> list[Found]:
+    return list(find_differences(one.lasting, other.lasting))
 
 
 def check_form(whole: Answer, streamed: Answer, backend: str) -> None:
