@@ -4,6 +4,7 @@ Only what may still become a stop string is held back. Linear in the text, whate
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 
 _depth = attrgetter("depth")
@@ -88,7 +89,10 @@ class _Search:
         return len(text) + 1
 
 
-def _borders(string: str) -> list[int]:
+# A request's choices are made one right after the other, up to 128 of them and with four strings each: worked out for
+# each of them anew, strings of 4,096 characters took a second. No more is kept than one request has.
+@lru_cache(maxsize=4)
+def _borders(string: str) -> Sequence[int]:
     """For each prefix, by length: the length of its longest proper prefix that is also its suffix."""
     borders = [0, 0]
     for length in range(1, len(string)):

@@ -151,3 +151,15 @@ def test_time_is_linear_in_the_text_for_stop_strings_that_almost_match(stop: lis
 
     short, long = (min(seconds(pieces) for _ in range(3)) for pieces in (1_000, 16_000))
     assert long < 16 * 5 * short
+
+
+def test_many_choices_cost_little_more_to_prepare_than_one() -> None:
+    def seconds(letter: str, choices: int) -> float:
+        stop = [letter * 4_000 + end for end in "wxyz"]
+        start = time.process_time()
+        for _ in range(choices):
+            StopMatcher(stop)
+        return time.process_time() - start
+
+    one, many = (min(seconds(letter, choices) for letter in letters) for choices, letters in ((1, "abc"), (128, "def")))
+    assert many < 10 * one
