@@ -22,22 +22,37 @@ Spell: TypeAlias = Callable[[int], bytes]
 
 
 class Scores(ABC):
-    """Log-probabilities in one endpoint's form. `spell` gives a token's bytes.
+    """Log-probabilities in one endpoint's form, each made JSON as it comes. `spell` gives a token's bytes.
 
-    A character of several tokens is shown by the last of them, so that the tokens' texts make up the text.
+    All at the answer's end would hold up every other one: with 20 alternatives a token costs 40 us. A character of
+    several tokens is shown by the last of them, so that the tokens' texts make up the text.
     """
 
     def __init__(self, spell: Spell) -> None:
         self._spell = spell
         self._reader = getincrementaldecoder("utf-8")("replace")
+        self._told: list[bytes] = []
+
+    @property
+    def has_told(self) -> bool:
+        """Since the last `take`."""
+        return bool(self._told)
+
+    def tell(self, entry: TokenLogprob) -> None:
+        """Of the token that follows those before."""
+        self._told.append(self._encode(entry, self._reader.decode(self._spell(entry.token_id))))
+
+    def take(self) -> bytes:
+        """The `logprobs` of a choice that shows the tokens told since the last time."""
+        told, self._told = self._told, []
+        return self._join(told)
 
     @abstractmethod
-    def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
-        """The `logprobs` of a choice that shows these tokens, which follow those of the call before."""
+    def _encode(self, entry: TokenLogprob, token: str) -> bytes:
+        """`token`: what it adds to the text."""
 
-    def _read(self, token_id: int) -> str:
-        """What this token adds to the text."""
-        return self._reader.decode(self._spell(token_id))
+    @abstractmethod
+    def _join(self, told: Sequence[bytes]) -> bytes: ...
 
     def _show(self, token_id: int) -> str:
         """A token on its own."""
@@ -47,17 +62,17 @@ class Scores(ABC):
 class ChatScores(Scores):
     """`{"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...]}`."""
 
-    def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
-        content = [
-            {
-                **self._describe(self._read(entry.token_id), entry.token_id, entry.logprob),
-                "top_logprobs": [
-                    self._describe(self._show(token_id), token_id, logprob) for token_id, logprob in entry.top
-                ],
-            }
-            for entry in entries
-        ]
-        return orjson.dumps({"content": content, "refusal": None})
+    def _encode(self, entry: TokenLogprob, token: str) -> bytes:
+        return orjson.dumps({
+            **self._describe(token, entry.token_id, entry.logprob),
+            "top_logprobs": [
+                self._describe(token if token_id == entry.token_id else self._show(token_id), token_id, logprob)
+                for token_id, logprob in entry.top
+            ],
+        })
+
+    def _join(self, told: Sequence[bytes]) -> bytes:
+        return b'{"content":[%b],"refusal":null}' % b",".join(told)
 
     def _describe(self, token: str, token_id: int, logprob: float | None) -> dict[str, object]:
         return {"token": token, "logprob": _finite(logprob), "bytes": list(self._spell(token_id))}
@@ -69,19 +84,22 @@ class TextScores(Scores):
     def __init__(self, spell: Spell) -> None:
         super().__init__(spell)
         self._offset = 0
+        self._offsets: list[int] = []
+        self._logprobs: list[float | None] = []
+        self._tokens: list[str] = []
 
-    def encode(self, entries: Sequence[TokenLogprob]) -> bytes:
-        tokens = [self._read(entry.token_id) for entry in entries]
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token)
-        return orjson.dumps({
-            "text_offset": offsets,
-            "token_logprobs": [_finite(entry.logprob) for entry in entries],
-            "tokens": tokens,
-            "top_logprobs": [self._show_top(*pair) for pair in zip(entries, tokens, strict=True)],
-        })
+    def _encode(self, entry: TokenLogprob, token: str) -> bytes:
+        self._offsets.append(self._offset)
+        self._logprobs.append(_finite(entry.logprob))
+        self._tokens.append(token)
+        self._offset += len(token)
+        return orjson.dumps(self._show_top(entry, token))
+
+    def _join(self, told: Sequence[bytes]) -> bytes:
+        columns = (self._offsets, self._logprobs, self._tokens)
+        self._offsets, self._logprobs, self._tokens = [], [], []
+        values = (*map(orjson.dumps, columns), b",".join(told))
+        return b'{"text_offset":%b,"token_logprobs":%b,"tokens":%b,"top_logprobs":[%b]}' % values
 
     def _show_top(self, entry: TokenLogprob, token: str) -> dict[str, float | None] | None:
         if entry.logprob is None:
@@ -108,13 +126,12 @@ class Details:
     prompt_ids: Sequence[int] | None = None
     shows_prompt: bool = False
     _entries: deque[TokenLogprob] = field(default_factory=deque)
-    _told: list[TokenLogprob] = field(default_factory=list)
     _ids: list[int] = field(default_factory=list)
 
     def score(self, entries: Sequence[TokenLogprob]) -> None:
         if self.shows_prompt:
             self.shows_prompt = False
-            self._told += entries
+            self._tell(entries)
         else:
             self._entries.extend(entries)
 
@@ -123,13 +140,10 @@ class Details:
         if self.wants_ids:
             self._ids += token_ids
         if self.scores is not None:
-            self._told += [self._entries.popleft() for _ in token_ids if self._entries]
+            self._tell([self._entries.popleft() for _ in token_ids if self._entries])
 
     def take_logprobs(self) -> bytes:
-        if self.scores is None or not self._told:
-            return NULL
-        told, self._told = self._told, []
-        return self.scores.encode(told)
+        return NULL if self.scores is None or not self.scores.has_told else self.scores.take()
 
     def take_ids(self) -> bytes:
         """More fields of the choice, with a comma before each."""
@@ -141,3 +155,8 @@ class Details:
             fields += b',"prompt_token_ids":' + orjson.dumps(list(self.prompt_ids))
             self.prompt_ids = None
         return fields
+
+    def _tell(self, entries: Sequence[TokenLogprob]) -> None:
+        if self.scores is not None:
+            for entry in entries:
+                self.scores.tell(entry)

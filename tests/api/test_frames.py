@@ -1,5 +1,6 @@
 """Text to bytes, as tables: no loop, no sockets."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -252,7 +253,7 @@ def test_log_probabilities_of_a_chat_show_every_token_and_its_bytes() -> None:
         ],
     }
     assert (content[1]["token"], content[1]["bytes"]) == ("", [0xC3])  # the rest of its character is to come
-    assert content[1]["top_logprobs"][1]["token"] == "\ufffd"
+    assert content[1]["top_logprobs"][1]["token"] == ""  # the same token, shown alike
     assert details.take_logprobs() == b"null"
 
 
@@ -271,6 +272,18 @@ def test_log_probabilities_of_a_completion_have_offsets_into_the_whole_text() ->
     details.show([6, 7])
     after = orjson.loads(details.take_logprobs())
     assert (after["tokens"], after["text_offset"]) == (["é", "Pa"], [4, 5])
+
+
+@pytest.mark.parametrize("form", [ChatScores, TextScores])
+def test_log_probabilities_of_a_long_answer_are_not_left_to_its_end(form: type[ChatScores | TextScores]) -> None:
+    details, top = Details(form(spell)), tuple((token_id, -1.0) for token_id in (6, 7, 8, 9) * 5)
+    start = time.process_time()
+    for _ in range(5_000):
+        details.score([TokenLogprob(7, -1.0, top)])
+        details.show([7])
+    middle = time.process_time()
+    details.take_logprobs()
+    assert time.process_time() - middle < (middle - start) / 5
 
 
 def test_a_token_without_any_probability_has_a_number_that_json_knows() -> None:
