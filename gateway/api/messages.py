@@ -75,6 +75,7 @@ def _read_arguments(arguments: object) -> object:
 class CalledFunction(WireModel):
     name: NonEmpty
     arguments: Annotated[JsonObject, BeforeValidator(_read_arguments)]
+    parsed_arguments: Annotated[object, Field(exclude=True)] = None  # the Python client's own reading
 
 
 def check_tool_type(kind: object) -> object:
@@ -87,6 +88,7 @@ class ToolCall(WireModel):
     id: NonEmpty
     type: Annotated[Literal["function"], BeforeValidator(check_tool_type)]
     function: CalledFunction
+    index: Annotated[int | None, Field(exclude=True)] = None  # of the stream it came in
 
 
 class AssistantMessage(Message):
@@ -97,6 +99,7 @@ class AssistantMessage(Message):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_ITEMS, default_factory=list, fail_fast=True)]
     reasoning: str | None = None
     reasoning_content: str | None = None
+    parsed: object = None  # the Python client's own reading of the content
     annotations: Annotated[object, Only([])] = None  # official clients send an answer back with all of its fields
     function_call: Refused = None
     audio: Refused = None
