@@ -22,6 +22,7 @@ from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import Generation
+from gateway.api.guide_checks import GuideChecks
 from gateway.api.models import ModelList, unknown_model
 from gateway.api.offload import Offload
 from gateway.api.parse import parse_body, parse_json, read_model
@@ -84,6 +85,7 @@ class Inference:
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
         self._offload = Offload()
+        self._guides = GuideChecks()
         self._replies: set[Reply] = set()
 
     def take(self, turn: Turn) -> None:
@@ -174,6 +176,8 @@ class Inference:
         if isinstance(work, RelayRequest):
             await self._relay_lane(work).answer(work, reply, self._desk)
         elif isinstance(work, Ask):
+            if work.request.params.guide is not None:
+                await self._guides.check(work.request)
             await self._token_lane(work).answer(work, reply, self._desk)
         else:
             reply.send_json(work.body)

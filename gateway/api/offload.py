@@ -36,7 +36,7 @@ class Offload:
         is finished for nobody, because a thread cannot be stopped, and counts until it is.
         """
         if self._free.locked() and self.waiting >= self._most_waiting:
-            raise Overloaded("Too many long requests are waiting to be read; try again in a moment.")
+            raise Overloaded("Too many requests are waiting to be read; try again in a moment.")
         self.waiting += 1
         try:
             await self._free.acquire()

@@ -1,0 +1,65 @@
+"""Whether a guide can be followed: its text in, what is wrong with it out, in the words of llguidance.
+
+Some texts end the process that compiles them, so this module is also a program for a process of its own, which
+gateway/api/guide_checks.py starts. It imports nothing of the gateway, to start fast; knows no request and no engine.
+"""
+
+import json
+import re
+import resource
+import signal
+import sys
+from contextlib import suppress
+
+from llguidance import LLMatcher, grammar_from
+from llguidance.gbnf_to_lark import is_lark_syntax
+
+MOST_BYTES = 512 << 20  # {"minItems": 10**9} would take all there are; honest guides take some MB
+MOST_CHARACTERS = 200
+# llguidance's converter wants a rule in one line, xgrammar does not.
+WITHIN_RULE = re.compile(r"\r?\n(?!\s*[\w-]+\s*::=)")
+
+
+def find_fault(kind: str, text: str) -> str:
+    """Empty where there is none. `kind` is a core.GuideKind that has a text."""
+    try:
+        fault = LLMatcher.validate_grammar(_grammar(kind, text))
+    except ValueError as exc:
+        fault = str(exc)
+    return _brief(fault)
+
+
+def _grammar(kind: str, text: str) -> str:
+    """As the library writes grammars. Raises ValueError."""
+    if kind == "json_schema":
+        # What is wrong, not what one library lacks: the engines' others ignore `not` and take `oneOf`.
+        return LLMatcher.grammar_from_json_schema(text, overrides={"lenient": True, "coerce_one_of": True})
+    if kind == "regex":
+        return grammar_from("regex", text)
+    return grammar_from("grammar", text if is_lark_syntax(text) else WITHIN_RULE.sub(" ", text))
+
+
+def _brief(fault: str) -> str:
+    """What it comes down to: the library shows the whole text again, and where in it."""
+    reason = fault.rpartition("error: ")[2].strip()
+    return reason.partition("\n")[0][:MOST_CHARACTERS]
+
+
+def main() -> None:
+    """A line in, a line out: kind and text, the fault; before that an empty one when ready. Until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the gateway's, which still has requests to end
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(ValueError):  # macOS has no such limit; a guide's time is bounded there all the same
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    _say("")
+    for line in sys.stdin.buffer:
+        _say(find_fault(*json.loads(line)))
+
+
+def _say(fault: str) -> None:
+    sys.stdout.write(json.dumps(fault) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
