@@ -19,6 +19,8 @@ from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, To
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
+# Engines compile a form while all their other requests wait: half a megabyte of it held the reference engine up for 5 s.
+MOST_GUIDE_CHARACTERS = 65_536
 INT64_END, UINT64_END = 2**63, 2**64
 
 
@@ -81,13 +83,15 @@ class Form:
 class Ask:
     """One request as a client asked for it: a generation for each choice, in the order of their index.
 
-    What an attempt needs is made afresh for each. `prompt_tokens`: of all prompts, each counted once.
+    What an attempt needs is made afresh for each. `prompt_tokens`: of all prompts, each counted once. `echoes`: what is
+    shown of each prompt, if anything is.
     """
 
     requests: tuple[GenerateRequest, ...]
     language: ModelLanguage
     form: Form
     prompt_tokens: int
+    echoes: tuple[str, ...] = ()
 
     @property
     def request(self) -> GenerateRequest:
@@ -121,8 +125,7 @@ class Ask:
             is_one_call=form.parsing is not None and form.parsing.is_one_call,
             names_calls=form.parsing is None or form.parsing.names_calls,
             reasoning=form.reasoning,
-            # As in vLLM with the special tokens, which its text may have spelt.
-            echo=self.language.decode(prompt.token_ids, shows_special=True) if form.echo else "",
+            echo=self.echoes[index * len(self.echoes) // len(self.requests)] if self.echoes else "",
             prompt_ids=prompt.token_ids if form.token_ids and form.head.dialect is CHAT else (),
             count=(lambda: Usage(len(prompt), decoder.completion_tokens)) if form.continuous_usage else None,
         )
@@ -154,6 +157,9 @@ def translate(body: Generation, language: ModelLanguage, envelope: Envelope, rea
         language=language,
         form=_form(body, language, envelope, prompts[0], reasoning_field),
         prompt_tokens=sum(map(len, prompts)),
+        # Here, where it is done once, and for long prompts off the event loop. As in vLLM with the special tokens, which
+        # their text may have spelt.
+        echoes=tuple(language.decode(prompt.token_ids, shows_special=True) for prompt in prompts) if body.echo else (),
     )
 
 
@@ -221,6 +227,9 @@ def _check(body: Generation, language: ModelLanguage) -> None:
     if max(body.stop_token_ids, default=0) >= language.vocab_size:
         reason = f"'stop_token_ids' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="stop_token_ids")
+    if body.guide is not None and len(body.guide.text) > MOST_GUIDE_CHARACTERS:
+        reason = f"'{body.guide_field}' makes a form of more than {MOST_GUIDE_CHARACTERS} characters."
+        raise InvalidRequest(reason, param=body.guide_field)
     if max((token_id for token_id, _ in body.bias), default=0) >= language.vocab_size:
         reason = f"'logit_bias' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="logit_bias")

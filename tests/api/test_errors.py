@@ -118,6 +118,7 @@ BAD_BODIES: list[tuple[bytes | dict[str, object], Refusal]] = [
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
         (400, "messages.0.content.0.type", "invalid_value"),
     ),
+    ({"structured_outputs": {"choice": ["." * 40_000]}}, (400, "structured_outputs", "invalid_value")),
     ({"temprature": 1}, (400, "temprature", "invalid_value")),
     ({"messages": [{"role": "user", "content": "x" * LIMITS.max_body_bytes}]}, (413, None, "request_too_large")),
 ]
