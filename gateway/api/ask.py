@@ -19,7 +19,7 @@ from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, To
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
-# Engines compile a form while all their other requests wait: half a megabyte of it held the reference engine up for 5 s.
+# Engines compile a form while their other requests wait: half a megabyte of it held the reference engine up for 5 s.
 MOST_GUIDE_CHARACTERS = 65_536
 INT64_END, UINT64_END = 2**63, 2**64
 
@@ -157,8 +157,8 @@ def translate(body: Generation, language: ModelLanguage, envelope: Envelope, rea
         language=language,
         form=_form(body, language, envelope, prompts[0], reasoning_field),
         prompt_tokens=sum(map(len, prompts)),
-        # Here, where it is done once, and for long prompts off the event loop. As in vLLM with the special tokens, which
-        # their text may have spelt.
+        # Here, where it is done once, and for long prompts off the event loop. As in vLLM with the special tokens,
+        # which their text may have spelt.
         echoes=tuple(language.decode(prompt.token_ids, shows_special=True) for prompt in prompts) if body.echo else (),
     )
 
