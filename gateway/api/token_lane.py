@@ -145,7 +145,8 @@ class _Attempt:
         return max(observation.last for observation, _ in self._running)
 
     def _say_alive(self) -> None:
-        if self._reply.has_begun or self._commits:
+        # An end that brings no token may come in the same turn of the loop; after it this would be the next answer's.
+        if self._left and (self._reply.has_begun or self._commits):
             self.begin(ALIVE)
 
     def _start(self, index: int, route: Route, metrics: Metrics) -> None:

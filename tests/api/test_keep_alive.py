@@ -1,5 +1,6 @@
 """Comments on silent streams, where the operator wants them."""
 
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -9,7 +10,7 @@ from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
 from gateway.settings import StreamSettings
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, make_stack, running
+from tests.api.conftest import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
 from tests.fakes.backend import Pause, Step
 
 ALIVE = ": keep-alive"
@@ -80,3 +81,19 @@ async def test_a_stream_that_speaks_gets_none(stack: Stack, writer: Writer) -> N
     step: list[Step] = [writer.ids(" a"), Pause(0.02)]
     stack.low.script = [*step * 12, FinishReason.LENGTH]
     assert ALIVE not in (await ask(stack)).text
+
+
+@pytest.mark.parametrize("stack", [False], indirect=True)
+async def test_no_comment_follows_an_end_that_comes_when_one_is_due(stack: Stack, writer: Writer) -> None:
+    stack.low.script = [writer.ids("Paris"), Pause()]
+    async with raw_client(stack) as client:
+        client.ask(stream=True)
+        await client.until(b'"content":"Paris"')
+        (call,) = stack.low.live
+        call.is_over = True
+        call.sink.finish(FinishReason.LENGTH)
+        time.sleep(0.1)  # noqa: ASYNC251 - the loop is busy; when it goes on, the next comment is due
+        await client.until(b"0\r\n\r\n")
+        stack.low.script = writer.says("Rome")
+        client.ask()
+        assert (await client.answer()).status == 200  # nothing stood between the two
