@@ -165,7 +165,9 @@ class ModelLanguage:
     def decode(self, token_ids: Sequence[int], *, shows_special: bool = False) -> str:
         """The text of ids on their own, without ids outside the vocabulary, and without special tokens unless asked."""
         known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
-        return self._tokenizer.decode(known, skip_special_tokens=not shows_special)
+        # Only the batch call lets other threads run while it works.
+        texts: list[str] = self._tokenizer.decode_batch([known], skip_special_tokens=not shows_special)
+        return texts[0]
 
     def spell(self, token_id: int) -> bytes:
         """What one token of an answer stands for, special ones included; b"" for an id outside the vocabulary."""

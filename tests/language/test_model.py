@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -193,6 +194,19 @@ def test_template_that_refuses_the_empty_chat_still_loads(changed: Changed) -> N
     assert len(language.render_chat([say("hello")])) > 0
     with pytest.raises(InvalidRequest, match="say more"):
         language.render_chat([say("")])
+
+
+def test_other_threads_go_on_while_a_long_answer_is_decoded(reference: Model) -> None:
+    token_ids = [number % 400 for number in range(500_000)]
+    longest_wait, started = 0.0, time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        decoding = pool.submit(reference.language.decode, token_ids)
+        woken = started
+        while not decoding.done():
+            time.sleep(0.001)
+            woken, before = time.perf_counter(), woken
+            longest_wait = max(longest_wait, woken - before)
+    assert longest_wait < (time.perf_counter() - started) / 2  # with the interpreter held it is all of it
 
 
 def test_threads_may_render_at_once(model: Model) -> None:
