@@ -1,5 +1,6 @@
 """What clients see beside text: log-probabilities, token ids, echoes, running counts; over a real socket."""
 
+import time
 from typing import Any
 
 import httpx
@@ -7,7 +8,11 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
+from gateway.api.ask import translate
+from gateway.api.completions import CompletionRequest
+from gateway.api.envelope import Envelope
 from gateway.core import FinishReason, Need, TokenLogprob
+from gateway.language import ModelLanguage
 from tests.api.conftest import HELLO, MODEL, Stack, Writer
 from tests.fakes.backend import Scores, Script
 
@@ -94,6 +99,29 @@ async def test_an_echo_begins_with_the_prompt_and_its_log_probabilities(
     assert offsets == sorted(offsets)
     assert offsets[len(prompt)] == len("Once upon")
     assert {Need.LOGPROBS, Need.PROMPT_LOGPROBS} == set(stack.requests[0].needs)
+
+
+async def test_every_choice_echoes_its_own_prompt(stack: Stack, writer: Writer) -> None:
+    stack.low.script = stack.high.script = writer.says("!")
+    (answer,) = await fetch(
+        stack, "/completions", {"prompt": ["One", "Two", "Six"], "n": 2, "echo": True, "stream": False}
+    )
+    assert [choice["text"] for choice in answer["choices"]] == ["One!", "One!", "Two!", "Two!", "Six!", "Six!"]
+
+
+def test_an_echo_costs_its_choices_nothing(language: ModelLanguage) -> None:
+    """They are made on the event loop, up to 128 of them."""
+
+    def seconds(*, echo: bool) -> float:
+        document = {"model": MODEL, "prompt": [*range(100, 1000)], "n": 128, "echo": echo}
+        ask = translate(CompletionRequest.model_validate(document), language, Envelope("id", 0))
+        gathering, start = ask.gathering(), time.process_time()
+        for index in range(128):
+            ask.choice(index, gathering)
+        return time.process_time() - start
+
+    with_echo, without = (min(seconds(echo=echo) for _ in range(3)) for echo in (True, False))
+    assert with_echo < 5 * without
 
 
 async def test_every_chunk_counts_what_was_used_so_far(stack: Stack, writer: Writer) -> None:
