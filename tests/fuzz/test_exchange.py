@@ -64,6 +64,8 @@ SCORE: Json = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs
 SCORES: Json = {"content": [SCORE], "refusal": None}
 STREAM = sent(stream=True)
 COUNTED = sent(stream=True, stream_options={"include_usage": True})
+IMAGE = sent(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}])
+ENGINES_OWN = Heard(404, HEADERS | {"x-crossover-backend": "vllm"}, b'{"detail":"Not Found"}')
 NULL = {"usage": None}
 
 
@@ -78,6 +80,7 @@ NULL = {"usage": None}
         (sent(n=2), whole(choices=[WHOLE["choices"][0], WHOLE["choices"][0] | {"index": 1}])),
         (sent(return_token_ids=True), choice(token_ids=[1])),
         (sent(logprobs=True), choice(logprobs=SCORES)),
+        (IMAGE, ENGINES_OWN),
         (sent(return_token_ids=True), whole(prompt_token_ids=[1, 2])),
     ],
 )
@@ -128,6 +131,8 @@ def test_an_answer_as_it_should_be_passes(asked: Sent, answer: Heard) -> None:
         (COUNTED, streamed(OPENING, LAST), "usage"),
         (COUNTED, streamed(OPENING, LAST, chunk({}, choices=[], usage=USAGE)), "usage"),
         (sent(stream=True, n=2), streamed(OPENING, LAST), "choices [0]"),
+        (sent(), ENGINES_OWN, "no Error"),
+        (IMAGE, Heard(404, HEADERS, ENGINES_OWN.body), "no Error"),
         (sent(), refused(500, code="internal_error"), "status of 500"),
         (sent(), refused(502, code="backend_error"), "status of 502"),
         (sent(), refused(503, code="backend_full"), "status of 503"),
