@@ -1,6 +1,7 @@
 """A JSON schema as pydantic writes it in, values that it allows out.
 
-hypothesis-jsonschema does more, and has had no release since February 2024.
+hypothesis-jsonschema does more, and has had no release since February 2024. Schemathesis is kept up, but asks for an
+OpenAPI document, which these routes have none of, and holds no event streams against one.
 """
 
 from collections.abc import Callable, Mapping
