@@ -21,7 +21,7 @@ from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
-from gateway.api.generation import Generation
+from gateway.api.generation import MOST_SEQUENCES, Generation
 from gateway.api.guide_checks import GuideChecks
 from gateway.api.models import ModelList, unknown_model
 from gateway.api.offload import Offload
@@ -32,7 +32,7 @@ from gateway.api.request import Request
 from gateway.api.token_lane import TokenLane
 from gateway.api.tokenize import detokenize, tokenize
 from gateway.api.turn import Turn
-from gateway.core import Need, RelayRequest
+from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import Settings
@@ -52,6 +52,8 @@ TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], dict[str, objec
 MODELS = "/v1/models"
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
+CONTENT_TYPE = b"content-type:"
+JSON_TYPE = b"content-type: application/json"  # whatever the client called it: engines insist on it
 OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
@@ -196,21 +198,21 @@ class Inference:
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
+        sequences = _count_sequences(document)
         if isinstance(lane, RelayLane):
-            return RelayRequest(reply.request_id, model, request.target, request.lines, raw, pin, run)
-        relayed = partial(RelayRequest, reply.request_id, model, request.target, request.lines, raw, pin, run)
+            lines = request.lines
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, sequences)
         path = request.path
         body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
             raise unknown_model(read_model(document))
         if path in TEXTS:
             return Said(orjson.dumps(TEXTS[path](document, lane.language)))
-        if body is None:
-            return relayed(needs={Need.RELAY: _allow(path, lane)})
-        if pin in lane.relayed_only:
-            return relayed()
-        if body.relay_field is not None:
-            return relayed(needs={Need.RELAY: body.relay_field})
+        needs = _find_relay_needs(path, body, lane, pin)
+        if body is None or needs is not None:
+            lines = (*(line for line in request.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
+            told = needs or NO_NEEDS
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, sequences)
         envelope = Envelope(reply.request_id, int(time.time()), pin, run)
         return translate(body, lane.language, envelope, lane.reasoning_field)
 
@@ -237,8 +239,18 @@ class Inference:
             reply.refuse(error)
 
 
-def _allow(path: str, lane: TokenLane) -> str:
-    """The field that asks for the relay lane where a whole path does. Raises InvalidRequest."""
-    if path not in lane.relay_paths:
-        raise InvalidRequest(f"This model is not served by {path}.", param="model")
-    return "model"
+def _count_sequences(document: dict[str, object]) -> int:
+    """What a body that goes on unread makes its engine generate side by side, as far as it says so plainly."""
+    n = document.get("n", 1)
+    return n if type(n) is int and 1 <= n <= MOST_SEQUENCES else 1
+
+
+def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:
+    """What a request needs that the token lane cannot serve; None if it can. Raises InvalidRequest."""
+    if body is None:
+        if path not in lane.relay_paths:
+            raise InvalidRequest(f"This model is not served by {path}.", param="model")
+        return {Need.RELAY: "model"}
+    if body.relay_field is not None:
+        return {Need.RELAY: body.relay_field}
+    return NO_NEEDS if pin in lane.relayed_only else None

@@ -139,6 +139,7 @@ class _Attempt:
         return reply.outlet.write
 
     def fail(self, error: GatewayError) -> None:
+        self._commits = False  # a comment in this same turn of the loop would forbid another try
         self._reply.settle(error)
 
     def _heard(self) -> float:

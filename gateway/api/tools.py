@@ -20,10 +20,17 @@ Name: TypeAlias = Annotated[NonEmpty, Field(max_length=256)]
 ToolType: TypeAlias = Annotated[Literal["function"], BeforeValidator(check_tool_type)]
 
 
+def _check_parameters(schema: object) -> object:
+    """A call's arguments are an object, also where a schema leaves that open."""
+    if isinstance(schema, dict) and schema.get("type", "object") != "object":
+        raise refusal("must describe an object")
+    return schema
+
+
 class FunctionDefinition(WireModel):
     name: Name
     description: str | None = None
-    parameters: JsonObject | None = None
+    parameters: Annotated[JsonObject, BeforeValidator(_check_parameters)] | None = None
     strict: bool | None = None
 
 

@@ -83,7 +83,8 @@ def _call_of(tool: Tool, place: str) -> Schema:
 
 
 def _parameters(tool: Tool) -> Schema:
-    return tool.parameters or _NO_PARAMETERS
+    """Of an object, also where the schema does not say so: arguments are nothing else."""
+    return {"type": "object", **tool.parameters} if tool.parameters else _NO_PARAMETERS
 
 
 def _move(schema: Schema, place: str) -> Schema:

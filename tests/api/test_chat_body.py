@@ -51,6 +51,9 @@ def call(arguments: object = '{"city": "Rome"}', **fields: object) -> dict[str, 
     return {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}, **fields}
 
 
+SENT_BACK = {"name": "weather", "arguments": '{"city": "Rome"}', "parsed_arguments": {"a": 1}}
+
+
 def assistant(**fields: object) -> dict[str, object]:
     return {"role": "assistant", **fields}
 
@@ -91,6 +94,12 @@ def text_of(language: ModelLanguage, body: ChatCompletionRequest) -> str:
         ),
         (assistant(content="Hi", tool_calls=[]), assistant(content="Hi")),
         (assistant(content=None, tool_calls=[call()]), assistant(content=None, tool_calls=[call({"city": "Rome"})])),
+        # What the Python client makes of an answer, and sends back with it.
+        (assistant(content="{}", parsed={"a": 1}, tool_calls=[]), assistant(content="{}")),
+        (
+            assistant(tool_calls=[{**call(index=0), "function": SENT_BACK}]),
+            assistant(content=None, tool_calls=[call({"city": "Rome"})]),
+        ),
         (
             assistant(tool_calls=[call("")]),
             assistant(content=None, tool_calls=[call({})]),
@@ -128,7 +137,7 @@ def test_a_template_reads_a_message_as(message: Mapping[str, object], plain: Map
         (assistant(tool_calls={}), "tool_calls", "valid list"),
         (assistant(tool_calls=[call(id="")]), "tool_calls.0.id", "empty"),
         (assistant(tool_calls=[call(type="custom")]), "tool_calls.0.type", "'custom'"),
-        (assistant(tool_calls=[call(index=0)]), "tool_calls.0.index", "Unrecognized"),
+        (assistant(tool_calls=[call(place=0)]), "tool_calls.0.place", "Unrecognized"),
         (assistant(tool_calls=[call(), call("{")]), "tool_calls.1.function.arguments", "not valid JSON"),
         (assistant(tool_calls=[call('{"a": NaN}')]), "tool_calls.0.function.arguments", "not valid JSON"),
         (assistant(tool_calls=[call("[1]")]), "tool_calls.0.function.arguments", "JSON of an object"),
@@ -260,6 +269,7 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
         ({"tools": [{"type": "function"}]}, "tools.0.function", "Missing"),
         ({"tools": [TIME, function("")]}, "tools.1.function.name", "empty"),
         ({"tools": [function("f", parameters=[])]}, "tools.0.function.parameters", "valid dictionary"),
+        ({"tools": [function("f", parameters={"type": "string"})]}, "tools.0.function.parameters", "an object"),
         ({"tools": [function("f", parameters={"a": [0] * 40_000})]}, "tools.0.function.parameters", "32768 values"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice", "'required'"),
         ({"tools": TOOLS, "tool_choice": 5}, "tool_choice", "'required'"),

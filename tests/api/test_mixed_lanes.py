@@ -1,5 +1,6 @@
 """One model on both lanes: what the token lane does not speak goes on as it came, all else never does."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from gateway.routing import Fleet
 from gateway.settings import ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings, TritonSettings
 from tests.api.conftest import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
 from tests.fakes.backend import ScriptedBackend
-from tests.fakes.openai import FakeOpenAI, saying, sized
+from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 SEEN = b'{"choices":[{"message":{"content":"a cat"}}]}'
@@ -80,6 +81,28 @@ async def test_a_picture_goes_on_as_it_came_and_the_reason_says_why(language: Mo
         assert answer.headers["x-crossover-reason"].startswith("needs=relay ")
         (exchange,) = stack.eyes.exchanges
         assert orjson.loads(exchange.body) == {"model": MODEL, "messages": messages, "vendor_field": 1}
+
+
+async def test_what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_choices(
+    language: ModelLanguage,
+) -> None:
+    async with mixed(language) as stack:
+        held = asyncio.Event()
+
+        async def hold(exchange: Exchange) -> None:
+            await held.wait()
+            await exchange.say(sized(SEEN))
+
+        stack.eyes.answer = hold
+        body = orjson.dumps({"model": MODEL, "messages": [{"role": "user", "content": [IMAGE]}], "n": 3})
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{stack.port}") as client, asyncio.TaskGroup() as tasks:
+            headers = {"content-type": "text/plain"}
+            asked = tasks.create_task(client.post("/v1/chat/completions", content=body, headers=headers))
+            await eventually(lambda: stack.in_flight == 3)
+            held.set()
+        assert asked.result().content == SEEN
+        (exchange,) = stack.eyes.exchanges
+        assert exchange.field(b"content-type") == [b"application/json"]
 
 
 async def test_a_picture_that_no_engine_can_see_is_refused_by_its_place(language: ModelLanguage) -> None:
