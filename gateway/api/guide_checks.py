@@ -38,24 +38,29 @@ class GuideChecks:
         self._line = Offload(threads=1, most_waiting=MOST_WAITING)
         self._known: dict[bytes, str] = {}
 
-    async def check(self, request: GenerateRequest) -> None:
-        """Raises InvalidRequest for a guide that no answer can be held to, Overloaded."""
+    async def check(self, request: GenerateRequest, has_left: Callable[[], bool]) -> None:
+        """Raises InvalidRequest for a guide that no answer can be held to, Overloaded.
+
+        `has_left`: whether the client has; asked on the thread when it is this guide's turn, which is then passed on.
+        """
         guide = request.params.guide
         if guide is None or guide.kind is GuideKind.JSON:
             return
         key = _digest(guide)
         fault = self._known.get(key)
         if fault is None:
-            fault = await self._line.run(self._find_fault, key, guide)
+            fault = await self._line.run(self._find_fault, key, guide, has_left)
         if fault:
             field = request.needs[Need.GUIDE]
             raise InvalidRequest(f"'{field}' asks for a form that no answer can be held to: {fault}.", param=field)
 
-    def _find_fault(self, key: bytes, guide: Guide) -> str:
+    def _find_fault(self, key: bytes, guide: Guide, has_left: Callable[[], bool]) -> str:
         """On the thread. Of requests that came with the same new guide at once, the first has it tried."""
         fault = self._known.get(key)
         if fault is not None:
             return fault
+        if has_left():
+            return ""
         fault = self._trial.find_fault(guide)
         if fault is None:
             return TOO_LARGE  # not kept: another time the machine may be less busy

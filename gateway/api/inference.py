@@ -179,7 +179,7 @@ class Inference:
             await self._relay_lane(work).answer(work, reply, self._desk)
         elif isinstance(work, Ask):
             if work.request.params.guide is not None:
-                await self._guides.check(work.request)
+                await self._guides.check(work.request, lambda: reply.outlet.has_left)
             await self._token_lane(work).answer(work, reply, self._desk)
         else:
             reply.send_json(work.body)

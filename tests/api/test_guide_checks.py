@@ -119,52 +119,64 @@ async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(s
     assert len(stack.requests) == 1
 
 
+def stays() -> bool:
+    return False
+
+
 def guided(text: str) -> GenerateRequest:
     params = SamplingParams(1, guide=Guide(GuideKind.REGEX, text))
     return GenerateRequest("r", "m", Prompt((1,)), params, (2,), needs={Need.GUIDE: "structured_outputs"})
 
 
+async def test_a_guide_whose_client_has_left_is_not_tried() -> None:
+    checks = GuideChecks()
+    await checks.check(guided("("), lambda: True)
+    assert checks._trial._process is None
+    with pytest.raises(InvalidRequest):
+        await checks.check(guided("("), stays)  # nothing was made of it
+
+
 async def test_a_known_guide_is_not_tried_again_and_few_enough_are_known() -> None:
     checks = GuideChecks()
-    await checks.check(guided("known"))
+    await checks.check(guided("known"), stays)
     process = checks._trial._process
     assert process is not None
     checks._known |= {bytes([place % 256, place // 256]): "" for place in range(MOST_KNOWN - 1)}
     checks._trial._process = None  # a trial would start another
-    await checks.check(guided("known"))
+    await checks.check(guided("known"), stays)
     assert checks._trial._process is None
     checks._trial._process = process
-    await checks.check(guided("new"))
+    await checks.check(guided("new"), stays)
     assert len(checks._known) == MOST_KNOWN
 
 
 async def test_a_process_that_does_not_answer_is_ended_in_time_and_not_held_against_the_guide() -> None:
     checks = GuideChecks()
-    await checks.check(guided("first"))
+    await checks.check(guided("first"), stays)
     process = checks._trial._process
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)
     asked = time.monotonic()
     with pytest.raises(InvalidRequest, match="too much time"):
-        await checks.check(guided("second"))
+        await checks.check(guided("second"), stays)
     assert TRY_S <= time.monotonic() - asked < TRY_S + 5
     assert process.returncode == -signal.SIGKILL
-    await checks.check(guided("second"))
+    await checks.check(guided("second"), stays)
 
 
 async def test_a_process_that_was_ended_from_outside_is_replaced_unnoticed() -> None:
     checks = GuideChecks()
-    await checks.check(guided("first"))
+    await checks.check(guided("first"), stays)
     process = checks._trial._process
     assert process is not None
     process.kill()
     process.wait()
-    await checks.check(guided("second"))
+    await checks.check(guided("second"), stays)
 
 
 async def test_the_process_ends_when_its_gateway_does() -> None:
     checks = GuideChecks()
-    await checks.check(guided("first"))
+    await checks.check(guided("first"), stays)
     process = checks._trial._process
     assert process is not None
     assert process.stdin is not None
@@ -174,7 +186,7 @@ async def test_the_process_ends_when_its_gateway_does() -> None:
 
 async def test_the_process_ends_with_who_started_it() -> None:
     checks = GuideChecks()
-    await checks.check(guided("first"))
+    await checks.check(guided("first"), stays)
     process = checks._trial._process
     assert process is not None
     del checks

@@ -14,12 +14,14 @@ from tests.api.conftest import HELLO, MODEL, Stack, Writer, make_stack, raw_clie
 from tests.fakes.backend import Pause, Step
 
 ALIVE = ": keep-alive"
+OFTEN_S = 0.05
 BODY = {"model": MODEL, "messages": HELLO, "stream": True}
 
 
 @pytest.fixture
 async def stack(language: ModelLanguage, request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
-    streams = StreamSettings(keep_alive_s=0.05, keep_alive_commits=request.param)
+    commits, seconds = request.param
+    streams = StreamSettings(keep_alive_s=seconds, keep_alive_commits=commits)
     async with running(make_stack(language, streams=streams)) as stack:
         yield stack
 
@@ -29,30 +31,30 @@ async def ask(stack: Stack, body: dict[str, object] = BODY) -> httpx.Response:
         return await client.post(f"{stack.url}/v1/chat/completions", json=body, timeout=10)
 
 
-@pytest.mark.parametrize("stack", [False], indirect=True)
+@pytest.mark.parametrize("stack", [(False, OFTEN_S)], indirect=True)
 async def test_a_stream_that_has_begun_gets_a_comment_for_each_silent_while(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [writer.ids("Paris"), Pause(0.3), writer.ids(" is"), FinishReason.LENGTH]
+    stack.low.script = [writer.ids("Paris"), Pause(0.6), writer.ids(" is"), FinishReason.LENGTH]
     answer = await ask(stack)
     blocks = answer.text.split("\n\n")
-    assert 2 <= blocks.count(ALIVE) <= 6
+    assert 2 <= blocks.count(ALIVE) <= 12
     assert next(block for block in blocks if block and block != ALIVE).startswith("data: ")
     assert blocks[-2] == "data: [DONE]"
 
 
-@pytest.mark.parametrize("stack", [False], indirect=True)
+@pytest.mark.parametrize("stack", [(False, OFTEN_S)], indirect=True)
 async def test_nothing_is_sent_before_the_first_token_so_that_errors_keep_their_status(
     stack: Stack, writer: Writer
 ) -> None:
-    stack.low.script = [Pause(0.2), BackendUnavailable("low is down")]
-    stack.high.script = [Pause(0.2), *writer.says("Rome")]
+    stack.low.script = [Pause(0.6), BackendUnavailable("low is down")]
+    stack.high.script = [Pause(0.6), *writer.says("Rome")]
     answer = await ask(stack)
     assert ALIVE not in answer.text
     assert answer.headers["x-crossover-backend"] == "high"
 
 
-@pytest.mark.parametrize("stack", [True], indirect=True)
+@pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
 async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack: Stack) -> None:
-    stack.low.script = [Pause(0.2), BackendUnavailable("low is down")]
+    stack.low.script = [Pause(0.6), BackendUnavailable("low is down")]
     answer = await ask(stack)
     assert answer.status_code == 200
     assert answer.text.startswith(ALIVE)
@@ -60,30 +62,30 @@ async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack:
     assert not stack.high.calls  # too late for another try
 
 
-@pytest.mark.parametrize("stack", [True], indirect=True)
+@pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
 async def test_an_answer_after_comments_is_whole(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [Pause(0.2), *writer.says("Rome")]
+    stack.low.script = [Pause(0.6), *writer.says("Rome")]
     blocks = (await ask(stack)).text.split("\n\n")
     data = [block for block in blocks if block.startswith("data: ")]
     assert '"role":"assistant"' in data[0]
     assert data[-1] == "data: [DONE]"
 
 
-@pytest.mark.parametrize("stack", [True], indirect=True)
+@pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
 async def test_an_answer_that_is_not_streamed_gets_none(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [Pause(0.2), *writer.says("Rome")]
+    stack.low.script = [Pause(0.6), *writer.says("Rome")]
     answer = await ask(stack, {**BODY, "stream": False})
     assert answer.json()["choices"][0]["message"]["content"] == "Rome"
 
 
-@pytest.mark.parametrize("stack", [True], indirect=True)
+@pytest.mark.parametrize("stack", [(True, 1.0)], indirect=True)
 async def test_a_stream_that_speaks_gets_none(stack: Stack, writer: Writer) -> None:
-    step: list[Step] = [writer.ids(" a"), Pause(0.02)]
-    stack.low.script = [*step * 12, FinishReason.LENGTH]
+    step: list[Step] = [writer.ids(" a"), Pause(0.1)]
+    stack.low.script = [*step * 15, FinishReason.LENGTH]
     assert ALIVE not in (await ask(stack)).text
 
 
-@pytest.mark.parametrize("stack", [False], indirect=True)
+@pytest.mark.parametrize("stack", [(False, OFTEN_S)], indirect=True)
 async def test_no_comment_follows_an_end_that_comes_when_one_is_due(stack: Stack, writer: Writer) -> None:
     stack.low.script = [writer.ids("Paris"), Pause()]
     async with raw_client(stack) as client:
