@@ -17,7 +17,11 @@ from tests.api.conftest import RawAnswer, Stack, Writer, raw_client
 
 CHAT = "/v1/chat/completions"
 STRIN = {"type": "strin"}
-FORCED = {"tools": [{"type": "function", "function": {"name": "f", "parameters": STRIN}}], "tool_choice": "required"}
+TAKES_STRIN = {"type": "object", "properties": {"a": STRIN}}
+FORCED = {
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": TAKES_STRIN}}],
+    "tool_choice": "required",
+}
 # Each ends the process that compiles it, by its memory or by its stack; llguidance 1.7.6.
 COUNTED = {"type": "array", "items": {"type": "integer"}, "minItems": 10**9}
 CHAINED = "start: r0\n" + "\n".join(f"r{number}: r{number + 1}" for number in range(3000)) + '\nr3000: "x"'
