@@ -5,78 +5,21 @@ The wire -> core translation: after it, every value is valid and fits the model'
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from gateway.api.answer import Decoder, NotingDecoder
-from gateway.api.details import ChatScores, Details, TextScores
-from gateway.api.dialects import CHAT, Head, Usage
+from gateway.api.dialects import CHAT, Head
 from gateway.api.envelope import Envelope
-from gateway.api.frames import DetailedStream, Fold, Frames, Gathering, Show, Stream
+from gateway.api.form import Choice, Form, Parsing, Place
+from gateway.api.frames import Gathering
 from gateway.api.generation import Generation
 from gateway.core import GenerateRequest, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
-from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, ToolFormat, make_parser
+from gateway.language import ModelLanguage
 
 GREEDY_BELOW = 1e-5
 LOWEST_TEMPERATURE = 0.01
 # Engines compile a form while their other requests wait: half a megabyte of it held the reference engine up for 5 s.
 MOST_GUIDE_CHARACTERS = 65_536
 INT64_END, UINT64_END = 2**63, 2**64
-
-
-class Choice(NamedTuple):
-    """What one attempt at one choice works with; details only where they are told."""
-
-    decoder: Decoder
-    frames: Frames
-    details: Details | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Parsing:
-    """What to look for in a chat's text: calls as this model writes them, those that a guide `forced`, reasoning."""
-
-    tool_format: ToolFormat | None
-    forced: Forced | None
-    reasons: bool
-    starts_in_reasoning: bool
-    is_one_call: bool
-
-    @property
-    def names_calls(self) -> bool:
-        """As OpenAI and vLLM: a call of the one function that was asked for ends its answer with `stop`."""
-        return self.forced is None or self.forced.name is None
-
-    def parser(self) -> ReplyParser:
-        return make_parser(
-            self.tool_format,
-            forced=self.forced,
-            reasoning=self.reasons,
-            starts_in_reasoning=self.starts_in_reasoning,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How the client wants to see an answer. `reasoning`: the field for what a model thinks before it answers."""
-
-    head: Head
-    stop: tuple[str, ...] = ()
-    stream: bool = False
-    include_usage: bool = False
-    continuous_usage: bool = False
-    logprobs: bool = False
-    token_ids: bool = False
-    echo: bool = False
-    include_stop: bool = False
-    shows_special: bool = False
-    reasoning: bytes = b"reasoning"
-    parsing: Parsing | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Nothing is wanted but text, as it is, and what it cost in all."""
-        return not (self.continuous_usage or self.logprobs or self.token_ids or self.echo or self.parsing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,50 +45,8 @@ class Ask:
         return Gathering(len(self.requests), self.prompt_tokens)
 
     def choice(self, index: int, gathering: Gathering) -> Choice:
-        request, form = self.requests[index], self.form
-        decoder = self.language.decoder(
-            request,
-            form.stop,
-            include_stop=form.include_stop,
-            shows_special=form.shows_special,
-            shows_markers=form.parsing is not None,
-        )
-        if not form.is_plain:
-            return self._detailed_choice(index, gathering, decoder)
-        if form.stream:
-            return Choice(decoder, Stream(form.head, index, gathering, include_usage=form.include_usage))
-        return Choice(decoder, Fold(form.head, index, gathering))
-
-    def _detailed_choice(self, index: int, gathering: Gathering, decoder: TextDecoder) -> Choice:
-        form, prompt = self.form, self.requests[index].prompt
-        details = self._details(prompt)
-        show = Show(
-            details,
-            parser=None if form.parsing is None else form.parsing.parser(),
-            is_one_call=form.parsing is not None and form.parsing.is_one_call,
-            names_calls=form.parsing is None or form.parsing.names_calls,
-            reasoning=form.reasoning,
-            echo=self.echoes[index * len(self.echoes) // len(self.requests)] if self.echoes else "",
-            prompt_ids=prompt.token_ids if form.token_ids and form.head.dialect is CHAT else (),
-            count=(lambda: Usage(len(prompt), decoder.completion_tokens)) if form.continuous_usage else None,
-        )
-        frames: Frames
-        if form.stream:
-            frames = DetailedStream(form.head, index, gathering, show, include_usage=form.include_usage)
-        else:
-            frames = Fold(form.head, index, gathering, show)
-        return Choice(NotingDecoder(decoder, details), frames, details)
-
-    def _details(self, prompt: Prompt) -> Details:
-        form, scores = self.form, None
-        if form.logprobs:
-            scores = (ChatScores if form.head.dialect is CHAT else TextScores)(self.language.spell)
-        return Details(
-            scores,
-            wants_ids=form.token_ids,
-            prompt_ids=prompt.token_ids if form.token_ids and form.head.dialect is not CHAT else None,
-            shows_prompt=form.echo and form.logprobs,
-        )
+        echo = self.echoes[index * len(self.echoes) // len(self.requests)] if self.echoes else ""
+        return self.form.choice(self.language, self.requests[index], Place(index, gathering, echo))
 
 
 def translate(body: Generation, language: ModelLanguage, envelope: Envelope, reasoning_field: str = "reasoning") -> Ask:
