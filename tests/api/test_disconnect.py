@@ -159,6 +159,7 @@ async def test_a_client_that_stops_reading_is_cut_off_in_time(narrow: Stack, wri
     assert f'crossover_requests_total{{backend="low",model="{MODEL}",outcome="cancelled"}} 1.0' in outcomes
 
 
+@pytest.mark.alone  # it must read on at its pace, however slow: who stands still for a second is cut off
 async def test_a_client_that_reads_slowly_gets_everything(narrow: Stack, writer: Writer) -> None:
     narrow.low.script = say_much(writer, FinishReason.LENGTH)
     async with raw_client(narrow, BUFFER) as client:
@@ -168,7 +169,8 @@ async def test_a_client_that_reads_slowly_gets_everything(narrow: Stack, writer:
             await asyncio.sleep(LIMITS.client_write_timeout_s / 20)
             body += await client.reader.read(BUFFER // 2)
         while not body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
-            body += await client.reader.read(1 << 18)
+            assert (piece := await client.reader.read(1 << 18)), "it was cut off"
+            body += piece
     assert body.count(LONG.encode()) == PIECES * TOKENS
 
 

@@ -263,6 +263,7 @@ def cut(data: bytes, draw: random.Random) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
+@pytest.mark.alone  # a quarter of a second must not become half of one
 async def test_a_connection_is_closed_when_it_has_been_idle_for_long_enough_and_not_before(relay: RelayStack) -> None:
     async with client_of(relay) as client:
         await eventually(lambda: len(relay.connections()) == 1)
