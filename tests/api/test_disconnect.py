@@ -169,7 +169,8 @@ async def test_a_client_that_reads_slowly_gets_everything(narrow: Stack, writer:
             await asyncio.sleep(LIMITS.client_write_timeout_s / 20)
             body += await client.reader.read(BUFFER // 2)
         while not body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
-            assert (piece := await client.reader.read(1 << 18)), "it was cut off"
+            piece = await client.reader.read(1 << 18)
+            assert piece, "it was cut off"
             body += piece
     assert body.count(LONG.encode()) == PIECES * TOKENS
 
