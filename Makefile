@@ -24,7 +24,7 @@ INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install stacks clients demo bench check test test-fast fuzz format lock clean
+.PHONY: help install stacks clients demo bench check test test-fast fuzz mutants format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -56,6 +56,9 @@ test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and
 
 fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
 	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz/test_generated_requests.py $(TESTS)
+
+mutants: $(BIN)/.dev ## each behaviour of docs/api.md taken away in turn: its tests must fail (ARGS="--only top_p")
+	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend
 	$(BIN)/ruff check --fix

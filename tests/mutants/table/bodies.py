@@ -1,0 +1,5 @@
+"""Messages, tools, guided decoding, templates, reasoning."""
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = []
