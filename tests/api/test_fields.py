@@ -337,7 +337,7 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
     assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
 
 
-BIAS = {"17": 2, "5": -100, "9": 0.0}
+BIAS = {"17": 2, "5": -50, "9": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_what_a_body_asks_to_see() -> None:
         ),
     )
     assert (seen.n, seen.logprob_count, seen.min_p, seen.priority) == (3, 4, 0.2, 7)
-    assert seen.bias == ((17, 2.0), (5, -100.0))
+    assert seen.bias == ((17, 2.0), (5, -50.0))
     asked = [(body.include_stop, body.shows_special, body.wants_token_ids, body.wants_usage) for body in (plain, seen)]
     assert asked == [(False,) * 4, (True,) * 4]
     assert (plain.wants_continuous_usage, seen.wants_continuous_usage) == (False, True)
@@ -515,7 +515,7 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
     assert ask.request.params == SamplingParams(
         **sampling,
         stop_token_ids=(9, 11),
-        logit_bias=((17, 2.0), (5, -100.0)),
+        logit_bias=((17, 2.0), (5, -50.0)),
         logprobs=3,
         guide=Guide(GuideKind.JSON),
     )

@@ -574,7 +574,9 @@ MUTANTS = [
     ),
     changed("min_tokens", TRITON, "(kept := self._until_stop(token_ids))", "(kept := 0)", TRITON_WATCHED),
     changed("min_tokens", TRITON, " and self._total + position >= self._min_tokens", "", TRITON_WATCHED),
-    changed("min_tokens", TRITON, "+ position >= self._min_tokens", "+ position > self._min_tokens", TRITON_WATCHED),
+    changed(
+        "min_tokens", TRITON, "+ position >= self._min_tokens", "+ position > self._min_tokens", TRITON_WATCHED_ALIKE
+    ),
     changed("min_tokens", TRITON, "self.is_cut = not is_final", "self.is_cut = False", TRITON_WATCHED),
     changed(
         "min_tokens",
@@ -758,7 +760,7 @@ MUTANTS = [
         "int",
         "ge=-INT32_END, lt=INT32_END",
         "lt=INT32_END",
-        "ge=0, lt=INT32_END",
+        "gt=-INT32_END, lt=INT32_END",
         "ge=-INT32_END",
         "ge=-INT32_END, lt=INT32_END - 1",
     ),
