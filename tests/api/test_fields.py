@@ -1,7 +1,7 @@
 """The wire -> core translation as tables: no loop, no sockets."""
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -239,6 +239,49 @@ def test_a_bad_completion_field_is_named(fields: Mapping[str, object], param: st
     assert (error.param, words in error.message) == (param, True), error.message
 
 
+RANGES: Mapping[str, tuple[Sequence[object], Sequence[object]]] = {  # what is just taken, and just not
+    "max_tokens": ([1], [0]),
+    "max_completion_tokens": ([1], [0]),
+    "n": ([1, 128], [0, 129]),
+    "temperature": ([0, 2], [-0.001, 2.001]),
+    "top_p": ([1e-9, 1], [0, 1.001]),
+    "seed": ([-(2**63), 2**63 - 1], [-(2**63) - 1, 2**63]),
+    "stop": (["x" * 4096, [*"abcd"]], ["", ["x" * 4097], [*"abcde"]]),
+    "presence_penalty": ([-2, 2], [-2.001, 2.001]),
+    "frequency_penalty": ([-2, 2], [-2.001, 2.001]),
+    "repetition_penalty": ([0.01, 2], [0.009, 2.001]),
+    "logit_bias": (
+        [{"5": -100, "7": 100}, dict.fromkeys(map(str, range(1024)), 1)],
+        [{"5": -100.1}, {"5": 100.1}, dict.fromkeys(map(str, range(1025)), 1)],
+    ),
+    "top_k": ([-1, 0, 2**31 - 1], [-2, 2**31]),
+    "min_p": ([0, 1], [-0.001, 1.001]),
+    "min_tokens": ([0], [-1]),
+    "stop_token_ids": ([[*range(128)]], [[*range(129)], [-1]]),
+    "priority": ([-(2**31), 2**31 - 1], [-(2**31) - 1, 2**31]),
+}
+
+
+@pytest.mark.parametrize(
+    ("body_type", "field"),
+    [
+        (body, field)
+        for body in (ChatCompletionRequest, CompletionRequest)
+        for field in RANGES
+        if field in body.model_fields
+    ],
+)
+def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: str) -> None:
+    required = CHAT if body_type is ChatCompletionRequest else TEXT
+    taken, refused = RANGES[field]
+    for value in taken:
+        assert getattr(parse_body(body_type, {**required, field: value}), field) == value
+    for value in refused:
+        with pytest.raises(InvalidRequest) as caught:
+            parse_body(body_type, {**required, field: value})
+        assert (caught.value.param or "").partition(".")[0] == field
+
+
 def fields_of(*sources: Any) -> set[str]:  # Any: TypedDicts are no common type
     return {name for source in sources for name in typing.get_type_hints(source)}
 
@@ -294,7 +337,7 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
     assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
 
 
-BIAS = {"17": 2, "5": -100, "9": 0.0}
+BIAS = {"17": 2, "5": -50, "9": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -337,7 +380,7 @@ def test_what_a_body_asks_to_see() -> None:
         ),
     )
     assert (seen.n, seen.logprob_count, seen.min_p, seen.priority) == (3, 4, 0.2, 7)
-    assert seen.bias == ((17, 2.0), (5, -100.0))
+    assert seen.bias == ((17, 2.0), (5, -50.0))
     asked = [(body.include_stop, body.shows_special, body.wants_token_ids, body.wants_usage) for body in (plain, seen)]
     assert asked == [(False,) * 4, (True,) * 4]
     assert (plain.wants_continuous_usage, seen.wants_continuous_usage) == (False, True)
@@ -472,7 +515,7 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
     assert ask.request.params == SamplingParams(
         **sampling,
         stop_token_ids=(9, 11),
-        logit_bias=((17, 2.0), (5, -100.0)),
+        logit_bias=((17, 2.0), (5, -50.0)),
         logprobs=3,
         guide=Guide(GuideKind.JSON),
     )
@@ -543,6 +586,44 @@ def test_what_does_not_fit_the_context_is_refused(
 def test_the_last_token_of_the_context_may_be_asked_for(language: ModelLanguage) -> None:
     room = language.context_length - len(ask_chat(language).request.prompt)
     assert ask_chat(language, max_tokens=room).request.params.max_tokens == room
+
+
+def test_limits_may_be_met_exactly(language: ModelLanguage) -> None:
+    last = language.vocab_size - 1
+    params = ask_chat(
+        language, max_tokens=5, min_tokens=5, stop_token_ids=[last], logit_bias={str(last): 1}
+    ).request.params
+    assert (params.min_tokens, params.stop_token_ids, params.logit_bias) == (5, (last,), ((last, 1.0),))
+    assert len(translate(text(prompt=["a"] * 64, n=2), language, ENVELOPE).requests) == 128
+
+
+def test_each_prompt_of_a_list_has_its_own_room_and_the_same_seed(language: ModelLanguage) -> None:
+    ask = translate(text(prompt=[[5, 6], [5, 6, 7, 8]], n=2, seed=7), language, ENVELOPE)
+    room = language.context_length
+    assert [request.params.max_tokens for request in ask.requests] == [room - 2, room - 2, room - 4, room - 4]
+    assert [request.params.seed for request in ask.requests] == [7, 8, 7, 8]
+
+
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "seen"),
+    [
+        ({}, "Hi you. Me"),
+        ({"stop": "."}, "Hi you"),
+        ({"stop": ["zzz", "."], "include_stop_str_in_output": True}, "Hi you."),
+        ({"stop": ".", "skip_special_tokens": False}, "Hi<|im_start|> you"),
+        ({"stop": ".", "skip_special_tokens": False, "tools": TOOLS}, "Hi<|im_start|> you"),
+        ({"skip_special_tokens": False, "include_stop_str_in_output": True}, "Hi<|im_start|> you. Me<|im_end|>"),
+    ],
+)
+def test_ends_and_special_tokens_are_seen_where_they_are_asked_for(
+    language: ModelLanguage, fields: Mapping[str, object], seen: str
+) -> None:
+    ask = ask_chat(language, **fields)
+    decoder = ask.choice(0, ask.gathering()).decoder
+    assert decoder.feed(language.encode_text("Hi<|im_start|> you. Me<|im_end|>").token_ids) + decoder.flush() == seen
 
 
 def test_text_parts_render_as_their_text(language: ModelLanguage) -> None:

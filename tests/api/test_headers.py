@@ -4,6 +4,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
 
+from gateway.core import Need
 from gateway.language import ModelLanguage
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
@@ -50,6 +51,21 @@ async def test_load_moves_requests_to_the_other_backend(client: AsyncOpenAI, sta
     for stream in streams:
         await stream.close()
     await stack.settle()
+
+
+@pytest.mark.parametrize(("field", "value"), [("logit_bias", {"5": 1}), ("min_p", 0.1), ("priority", -1)])
+async def test_what_one_engine_cannot_do_goes_to_the_other_and_is_refused_where_none_can(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, field: str, value: object
+) -> None:
+    stack.low.script = stack.high.script = writer.says("Paris")
+    stack.low.capabilities -= {Need(field)}
+    create = client.chat.completions.with_raw_response.create
+    raw = await create(model=MODEL, messages=HELLO, extra_body={field: value})
+    assert raw.headers["x-crossover-backend"] == "high"
+    stack.high.capabilities -= {Need(field)}
+    with pytest.raises(BadRequestError) as caught:
+        await create(model=MODEL, messages=HELLO, extra_body={field: value})
+    assert caught.value.param == field
 
 
 async def test_a_pin_is_obeyed(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:

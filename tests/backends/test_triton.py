@@ -109,6 +109,21 @@ def test_given_sampling_values_are_sent() -> None:
     }
 
 
+def test_penalties_may_reward() -> None:
+    sent = tensors(repetition_penalty=0.5, presence_penalty=-0.25, frequency_penalty=-0.75)
+    assert sent["repetition_penalty"] == ((1, 1), [0.5])
+    assert (sent["presence_penalty"], sent["frequency_penalty"]) == (((1, 1), [-0.25]), ((1, 1), [-0.75]))
+
+
+def test_what_the_engine_reads_from_no_tensor_is_not_sent() -> None:
+    assert tensors(seed=7, min_p=0.5, priority=-3) == tensors(seed=7)
+
+
+def test_where_nothing_can_end_the_answer_early_no_min_tokens_are_sent() -> None:
+    assert "min_tokens" not in tensors(min_tokens=4, ignore_eos=True)
+    assert tensors(min_tokens=4, ignore_eos=True, stop_token_ids=(9,))["min_tokens"] == ((1, 1), [4])
+
+
 def test_with_min_tokens_no_stop_word_is_sent_for_the_engine_would_obey_it_too_early() -> None:
     sent = tensors(min_tokens=4, stop_token_ids=(9,))
     assert sent["min_tokens"] == ((1, 1), [4])
@@ -121,6 +136,13 @@ def test_with_min_tokens_a_stop_token_ends_the_answer_once_they_are_out() -> Non
     assert answer.feed(tokens_response("call-1", [5, 9], is_final=False)) == ((5, 9), None)
     assert not answer.is_cut
     assert answer.feed(tokens_response("call-1", [6, 7, 9, 8], is_final=False)) == ((6, 7, 9), FinishReason.STOP)
+    assert answer.is_cut
+
+
+def test_with_min_tokens_a_stop_token_is_seen_in_a_response_like_those_before() -> None:
+    answer = Answer("triton", replace(REQUEST, params=replace(REQUEST.params, min_tokens=3, stop_token_ids=(9,))))
+    response = tokens_response("call-1", [9], is_final=False).SerializeToString()
+    assert [answer.read([response])[1] for _ in range(3)] == [None, None, FinishReason.STOP]
     assert answer.is_cut
 
 

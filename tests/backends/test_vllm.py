@@ -94,6 +94,15 @@ def test_given_values_are_sent_as_they_are() -> None:
         assert sent[name] == getattr(given, name)
 
 
+def test_greedy_is_a_temperature_of_zero() -> None:
+    assert sampling(temperature=0.0)["temperature"] == 0
+
+
+def test_where_nothing_can_end_the_answer_early_no_min_tokens_are_sent() -> None:
+    assert sampling(min_tokens=4, ignore_eos=True)["min_tokens"] == 0
+    assert sampling(min_tokens=4, ignore_eos=True, stop_token_ids=(9,))["min_tokens"] == 4
+
+
 def test_no_seed_is_no_field() -> None:
     assert "seed" not in sampling(seed=None)
     assert sampling(seed=0)["seed"] == 0

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -173,8 +174,9 @@ def test_stop_string_is_matched_only_in_tokens_after_min_tokens(
 ) -> None:
     """vLLM's rule: the text of the first min_tokens tokens cannot complete a match."""
     ids = byte_level.ids_of_bytes(b"x.x.x.")
-    for pieces in (one_by_one(ids), [ids]):
-        decoder = answer_decoder(byte_level, replace(UNLIMITED, min_tokens=min_tokens), stop=["."])
+    for pieces, ignores in product((one_by_one(ids), [ids]), (False, True)):
+        params = replace(UNLIMITED, min_tokens=min_tokens, ignore_eos=ignores)
+        decoder = answer_decoder(byte_level, params, stop=["."])
         assert (stream(decoder, pieces), decoder.completion_tokens) == (expected, tokens)
 
 
