@@ -60,6 +60,7 @@ async def test_each_prompt_of_a_list_has_its_own_choices(client: AsyncOpenAI, st
     assert [(choice.index, choice.text) for choice in answer.choices] == list(enumerate("abcd"))
     prompts = [request.prompt.token_ids for request in stack.requests]
     assert (8, 9) == prompts[0] == prompts[1] != prompts[2] == prompts[3] == (5, 6, 7)
+    assert len({request.request_id for request in stack.requests}) == 4
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == 2 + 3
 
