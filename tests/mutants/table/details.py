@@ -348,7 +348,13 @@ HONOURED = [
     Mutant(("logprobs",), COMPLETIONS, "Field(ge=0, le=5)]", "Field(ge=0, le=6)]", BAD_COMPLETION),
     Mutant(("logprobs",), COMPLETIONS, "Field(ge=0, le=5)]", "Field(ge=-1, le=5)]", BAD_COMPLETION),
     Mutant(("logprobs",), COMPLETIONS, "Field(ge=0, le=5)]", "Field(ge=0, le=4)]", AT_LIMITS),
-    Mutant(("logprobs",), COMPLETIONS, "Field(ge=0, le=5)]", "Field(ge=1, le=5)]", AT_LIMITS),
+    Mutant(
+        ("logprobs",),
+        COMPLETIONS,
+        "Field(ge=0, le=5)]",
+        "Field(ge=1, le=5)]",
+        (f"{IN_DETAILS}::test_an_echo_begins_with_the_prompt_and_its_log_probabilities",),
+    ),
     Mutant(
         ("logprobs",),
         ASK,
@@ -920,6 +926,21 @@ STREAMS = [
         (f"{IN_CHOICES}::test_streamed_choices_interleave_and_the_last_one_ends_the_stream",),
     ),
     Mutant(
+        ("streams.index",),
+        TOKEN_LANE,
+        "        self.begin = attempt.begin\n"
+        "        self.fail = attempt.fail\n\n"
+        "    def close(self, frames: bytes) -> None:\n"
+        "        self._attempt.close(self._index, frames)\n",
+        "        self._index = held = [index]\n"
+        "        self.begin = lambda frames: held.append(frames) or held.append\n"
+        "        self.fail = attempt.fail\n\n"
+        "    def close(self, frames):\n"
+        "        index, *before = self._index\n"
+        '        self._attempt.close(index, b"".join(before) + frames)\n',
+        (f"{IN_CHOICES}::test_streamed_choices_interleave_and_the_last_one_ends_the_stream",),
+    ),
+    Mutant(
         ("streams.details",),
         FRAMES,
         "self._frame(body, details.take_logprobs(), reason,",
@@ -1127,6 +1148,13 @@ TOKENS = [
         INFERENCE,
         "        if lane is None:\n            raise unknown",
         "        lane = lane or next(iter(self._lanes.values()))\n        if lane is None:\n            raise unknown",
+        (f"{IN_MIXED}::test_text_becomes_tokens_and_tokens_text_without_an_engine",),
+    ),
+    Mutant(
+        ("/tokenize", "/detokenize"),
+        INFERENCE,
+        "        if path in TEXTS:\n",
+        "        if False:\n",
         (f"{IN_MIXED}::test_text_becomes_tokens_and_tokens_text_without_an_engine",),
     ),
     Mutant(
@@ -1708,7 +1736,7 @@ FAILURES = [
         TURN,
         "        if untaken < self._untaken:\n",
         "        if untaken <= self._untaken:\n",
-        (f"{IN_DISCONNECT}::test_a_folded_answer_to_a_client_that_stops_reading_is_cut_off_in_time",),
+        (f"{IN_DISCONNECT}::test_a_client_that_stops_reading_is_cut_off_in_time",),
     ),
 ]
 
