@@ -1,6 +1,7 @@
 """POST /v1/chat/completions through the official client, over a real socket."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,8 @@ async def test_a_plain_answer(client: AsyncOpenAI, stack: Stack, writer: Writer,
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
+    assert answer.model == MODEL
+    assert answer.created == pytest.approx(time.time(), abs=60)
     assert (answer.choices[0].message.role, answer.choices[0].message.content) == ("assistant", TEXT)
     assert answer.choices[0].finish_reason == "stop"
     prompt, completion = len(language.render_chat([{"role": "user", "content": "Hello"}])), len(writer.ids(TEXT)) + 1

@@ -81,6 +81,18 @@ async def test_token_ids_of_prompt_and_answer(stack: Stack, writer: Writer, stre
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
+async def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt(
+    stack: Stack, writer: Writer, stream: bool
+) -> None:
+    stack.low.script = writer.says("!")
+    prompts = [[8, 9], [5, 6, 7]]
+    answers = await fetch(stack, "/completions", {"prompt": prompts, "return_token_ids": True, "stream": stream})
+    choices = [choice for answer in answers for choice in answer["choices"]]
+    told = [(choice["index"], choice["prompt_token_ids"]) for choice in choices if "prompt_token_ids" in choice]
+    assert sorted(told) == list(enumerate(prompts))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 async def test_an_echo_begins_with_the_prompt_and_its_log_probabilities(
     stack: Stack, writer: Writer, stream: bool
 ) -> None:
@@ -99,6 +111,8 @@ async def test_an_echo_begins_with_the_prompt_and_its_log_probabilities(
     assert offsets == sorted(offsets)
     assert offsets[len(prompt)] == len("Once upon")
     assert {Need.LOGPROBS, Need.PROMPT_LOGPROBS} == set(stack.requests[0].needs)
+    assert stack.requests[0].params.prompt_logprobs == 0
+    assert not any("prompt_token_ids" in part for part in (*answers, *choices))
 
 
 async def test_every_choice_echoes_its_own_prompt(stack: Stack, writer: Writer) -> None:
@@ -107,6 +121,32 @@ async def test_every_choice_echoes_its_own_prompt(stack: Stack, writer: Writer) 
         stack, "/completions", {"prompt": ["One", "Two", "Six"], "n": 2, "echo": True, "stream": False}
     )
     assert [choice["text"] for choice in answer["choices"]] == ["One!", "One!", "Two!", "Two!", "Six!", "Six!"]
+
+
+def test_an_echo_shows_special_tokens_as_well(language: ModelLanguage) -> None:
+    body = CompletionRequest.model_validate({"model": MODEL, "prompt": "<|im_start|>user\nHi", "echo": True})
+    assert translate(body, language, Envelope("id", 0)).echoes == (body.prompt,)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "need", "field"),
+    [
+        ("/chat/completions", {"messages": HELLO, "logprobs": True}, Need.LOGPROBS, "logprobs"),
+        ("/completions", {"prompt": "Once", "logprobs": 0, "echo": True}, Need.PROMPT_LOGPROBS, "echo"),
+    ],
+)
+async def test_what_not_every_engine_tells_is_asked_of_one_that_does_or_refused_by_name(
+    stack: Stack, writer: Writer, path: str, *, asked: dict[str, object], need: Need, field: str
+) -> None:
+    stack.high.script = writer.says("Paris")
+    async with httpx.AsyncClient(base_url=f"{stack.url}/v1") as client:
+        stack.low.capabilities -= {need}
+        answer = await client.post(path, json={"model": MODEL, **asked})
+        assert (answer.status_code, answer.headers["x-crossover-backend"]) == (200, "high")
+        stack.high.capabilities -= {need}
+        refusal = await client.post(path, json={"model": MODEL, **asked})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, field)
+    assert (len(stack.low.calls), len(stack.high.calls)) == (0, 1)
 
 
 def test_an_echo_costs_its_choices_nothing(language: ModelLanguage) -> None:

@@ -7,8 +7,30 @@ import pytest
 
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.completions import CompletionRequest
+from gateway.api.errors import (
+    BodyTooLarge,
+    InternalError,
+    MethodNotAllowed,
+    PathNotFound,
+    ShuttingDown,
+    error_headers,
+)
 from gateway.api.fields import Only
 from gateway.api.generation import Generation
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendLost,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    ContextLengthExceeded,
+    GatewayError,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    Unauthorized,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [
@@ -38,3 +60,36 @@ def test_every_field_is_in_the_documentation(body_type: type[Generation], endpoi
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
 def test_refused_fields_are_documented_as_such(body_type: type[Generation], endpoint: str) -> None:
     assert documented("Refused", endpoint) == refused(body_type)
+
+
+ERRORS: tuple[GatewayError, ...] = (
+    InvalidRequest("x"),
+    ContextLengthExceeded("x"),
+    Unauthorized("x"),
+    ModelNotFound("x"),
+    PathNotFound("x"),
+    MethodNotAllowed("GET", "x"),
+    BodyTooLarge("x"),
+    Overloaded("x"),
+    InternalError("x"),
+    BackendError("x"),
+    BackendLost("x"),
+    BackendProtocolError("x"),
+    BackendUnavailable("x"),
+    BackendFull("x"),
+    ShuttingDown("x"),
+    BackendTimeout("x"),
+)
+
+
+def test_the_table_of_errors_is_the_taxonomy() -> None:
+    """Statuses, codes, and which errors say when to come back."""
+    rows = re.findall(r"^\| (\d{3}) \| (.+?) \|(.*)\|$", PAGE.split("\n## Errors\n")[1], re.MULTILINE)
+    documented = [
+        (int(status), code, "`retry-after`" in when)
+        for status, codes, when in rows
+        for code in re.findall(r"\w+", codes)
+    ]
+    assert documented == [
+        (error.status, error.code, any(name == b"retry-after" for name, _ in error_headers(error))) for error in ERRORS
+    ]

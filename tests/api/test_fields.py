@@ -220,11 +220,13 @@ def test_what_is_not_supported_is_refused_by_name(field: str, value: object) -> 
         ({"prompt": [[1], [-1]]}, "prompt.1.0", "greater than or equal to 0"),
         ({"prompt": [-1]}, "prompt.0", "greater than or equal to 0"),
         ({"prompt": ["a"] * 129}, "prompt", "at most 128"),
+        ({"prompt": [[1]] * 129}, "prompt", "at most 128"),
         ({"prompt": ["a"] * 64, "n": 3}, "n", "192 choices"),
         ({"max_tokens": 0, "echo": True}, "max_tokens", "greater than or equal to 1"),
         ({"echo": 1}, "echo", "valid boolean"),
         ({"suffix": "x"}, "suffix", "not supported"),
         ({"logprobs": 6}, "logprobs", "less than or equal to 5"),
+        ({"logprobs": -1}, "logprobs", "greater than or equal to 0"),
         ({"logprobs": True}, "logprobs", "valid integer"),
         ({"best_of": 2}, "best_of", "equals 'n'"),
         ({"best_of": 1, "n": 2}, "best_of", "equals 'n'"),
@@ -280,6 +282,23 @@ def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: st
         with pytest.raises(InvalidRequest) as caught:
             parse_body(body_type, {**required, field: value})
         assert (caught.value.param or "").partition(".")[0] == field
+
+
+@pytest.mark.parametrize(
+    ("ask", "fields"),
+    [
+        (text, {"prompt": ["a"] * 128}),
+        (text, {"prompt": [[1]] * 128}),
+        (text, {"logprobs": 0}),
+        (text, {"logprobs": 5}),
+        (text, {"suffix": ""}),
+        (chat, {"logprobs": True, "top_logprobs": 0}),
+        (chat, {"logprobs": True, "top_logprobs": 20}),
+        (chat, {"stream": True, "stream_options": {"include_obfuscation": False}}),
+    ],
+)
+def test_the_last_value_that_is_allowed_is_taken(ask: Callable[..., Generation], fields: Mapping[str, object]) -> None:
+    assert fields.keys() <= ask(**fields).model_fields_set
 
 
 def fields_of(*sources: Any) -> set[str]:  # Any: TypedDicts are no common type
@@ -583,6 +602,12 @@ def test_what_does_not_fit_the_context_is_refused(
     assert caught.value.code == "context_length_exceeded"
 
 
+def test_a_completions_prompt_that_does_not_fit_is_refused_by_its_name(language: ModelLanguage) -> None:
+    with pytest.raises(ContextLengthExceeded) as caught:
+        translate(text(prompt=[1] * language.context_length), language, ENVELOPE)
+    assert caught.value.param == "prompt"
+
+
 def test_the_last_token_of_the_context_may_be_asked_for(language: ModelLanguage) -> None:
     room = language.context_length - len(ask_chat(language).request.prompt)
     assert ask_chat(language, max_tokens=room).request.params.max_tokens == room
@@ -655,6 +680,7 @@ def test_a_completions_special_tokens_may_be_left_out(tmp_path_factory: pytest.T
     language = build_sentencepiece(tmp_path_factory.mktemp("sentencepiece")).language
     framed, bare = (text(add_special_tokens=adds).prompts(language)[0].token_ids for adds in (True, False))
     assert framed == (1, *bare)
+    assert text().prompts(language)[0].token_ids == framed
 
 
 RELAYED: list[tuple[dict[str, object], str]] = [

@@ -242,7 +242,9 @@ def test_log_probabilities_of_a_chat_show_every_token_and_its_bytes() -> None:
     details = Details(ChatScores(spell))
     details.score(ENTRIES)
     details.show([7, 8])
-    content = orjson.loads(details.take_logprobs())["content"]
+    told = orjson.loads(details.take_logprobs())
+    content = told.pop("content")
+    assert told == {"refusal": None}
     assert content[0] == {
         "token": "Pa",
         "logprob": -0.5,
@@ -272,6 +274,14 @@ def test_log_probabilities_of_a_completion_have_offsets_into_the_whole_text() ->
     details.show([6, 7])
     after = orjson.loads(details.take_logprobs())
     assert (after["tokens"], after["text_offset"]) == (["é", "Pa"], [4, 5])
+
+
+def test_an_alternative_that_is_part_of_a_character_is_a_replacement() -> None:
+    details = Details(ChatScores(spell))
+    details.score([TokenLogprob(7, -0.5, ((7, -0.5), (8, -1.0)))])
+    details.show([7])
+    (entry,) = orjson.loads(details.take_logprobs())["content"]
+    assert [(top["token"], top["bytes"]) for top in entry["top_logprobs"]] == [("Pa", [80, 97]), ("\ufffd", [0xC3])]
 
 
 @pytest.mark.parametrize("form", [ChatScores, TextScores])

@@ -69,11 +69,12 @@ async def test_a_backend_lost_in_the_middle_is_marked_at_once(
     assert "is down" in caplog.text
 
 
-async def test_it_is_tried_once_only(client: AsyncOpenAI, stack: Stack) -> None:
-    stack.low.script = stack.high.script = [GONE]
+@pytest.mark.parametrize("error", [GONE, BackendFull("it is full")], ids=lambda error: error.code)
+async def test_it_is_tried_once_only(client: AsyncOpenAI, stack: Stack, error: BackendUnavailable) -> None:
+    stack.low.script = stack.high.script = [error]
     with pytest.raises(InternalServerError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO)
-    assert caught.value.status_code == 503
+    assert (caught.value.status_code, caught.value.code) == (503, error.code)
     assert caught.value.response.headers["x-crossover-backend"] == "high"
     assert caught.value.response.headers["retry-after"] == "1"
     assert (len(stack.low.calls), len(stack.high.calls)) == (1, 1)

@@ -1,6 +1,7 @@
 """/tokenize and /detokenize as functions of a body and a model's language: no loop, no sockets."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from gateway.api.parse import parse_body
 from gateway.api.tokenize import detokenize, tokenize
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from tests.language.small_models import Model, build_sentencepiece
+from tests.language.small_models import Model, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}
 TOOLS = [{"type": "function", "function": {"name": "time"}}]
@@ -30,10 +31,19 @@ def test_text_has_its_ids_and_their_count(language: ModelLanguage) -> None:
     assert ask(language, prompt="Hello there") == expected
 
 
+def test_a_text_is_tokenized_as_it_is(language: ModelLanguage) -> None:
+    told = ask(language, prompt=" a a a\n")
+    assert told["tokens"] == list(language.encode_text(" a a a\n").token_ids)
+    assert told["count"] == len(language.encode_text(" a a a\n"))
+
+
 def test_tokens_are_told_as_the_vocabulary_has_them(language: ModelLanguage) -> None:
     told = ask(language, prompt="Hi <|im_end|>", return_token_strs=True)["token_strs"]
     assert isinstance(told, list)
     assert "".join(told) == "Hi\u0120<|im_end|>"
+    chat = ask(language, messages=[USER], return_token_strs=True)["token_strs"]
+    assert isinstance(chat, list)
+    assert chat[0] == "<|im_start|>"
 
 
 @pytest.mark.parametrize(("fields", "first"), [({}, 1), ({"add_special_tokens": False}, None)])
@@ -46,9 +56,11 @@ def test_a_texts_special_tokens_may_be_left_out(
 
 
 def test_a_text_longer_than_the_context_is_counted(language: ModelLanguage) -> None:
-    count = ask(language, prompt="word " * 40_000)["count"]
-    assert isinstance(count, int)
-    assert count > 30_000
+    text = "word " * 40_000
+    for fields in ({"prompt": text}, {"messages": [{**USER, "content": text}]}):
+        count = ask(language, **fields)["count"]
+        assert isinstance(count, int)
+        assert count > 30_000
 
 
 def test_null_means_absent_here_too(language: ModelLanguage) -> None:
@@ -77,9 +89,17 @@ def test_a_chat_has_the_ids_that_its_completion_has(language: ModelLanguage, fie
     assert ask(language, **body)["tokens"] == list(prompt.token_ids)
 
 
+def test_a_chats_template_gets_its_variables(tmp_path: Path) -> None:
+    model = build_byte_level(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{{ x }}")
+    told = ask(ModelLanguage.load(model.directory), messages=[USER], chat_template_kwargs={"x": "plain words"})
+    assert told["tokens"] == model.encode("plain words")
+
+
 def test_a_chats_special_tokens_may_be_added(sentencepiece: Model) -> None:
     bare, framed = (ask(sentencepiece.language, messages=[USER], add_special_tokens=adds) for adds in (False, True))
     assert framed["tokens"] == [1, *bare["tokens"]]  # type: ignore[misc]  # a list, as the tests above show
+    assert ask(sentencepiece.language, messages=[USER]) == bare
 
 
 @pytest.mark.parametrize(

@@ -213,9 +213,9 @@ def test_scores_are_of_the_raw_distribution_and_only_where_wanted() -> None:
         state_of(),
         state_of(logprobs=0, temperature=0),
     ]
+    chances = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
     tokens = sample(logits, states)
     told = scores(logits, tokens, states)
-    chances = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
     assert told[1] is None
     for row, count in ((0, 2), (2, 0)):
         score = told[row]
