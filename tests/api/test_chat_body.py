@@ -239,6 +239,11 @@ def test_a_tool_choice_says_what_may_be_called_and_whether_it_must(
     assert [json.loads(json.dumps(shown))["function"]["name"] for shown in plan.definitions] == names
 
 
+def test_what_a_model_that_may_call_makes_of_its_arguments_is_its_own_however_strict() -> None:
+    strict = function("weather", parameters=PARAMETERS, strict=True)
+    assert chat(tools=[strict]).guide is None
+
+
 def test_tools_that_may_not_be_called_are_no_plan() -> None:
     assert chat(tools=TOOLS, tool_choice="none").tool_plan is None
     assert chat().tool_plan is None
@@ -351,6 +356,11 @@ def test_the_assistants_header_may_be_left_out(language: ModelLanguage) -> None:
     assert text_of(language, chat(add_generation_prompt=False)).endswith("Hello<|im_end|>\n")
 
 
+def test_an_empty_text_part_is_a_line_of_its_own(language: ModelLanguage) -> None:
+    parts = [{"type": "text", "text": text} for text in ("", "Hello", "")]
+    assert "<|im_start|>user\n\nHello\n<|im_end|>" in text_of(language, chat({"role": "user", "content": parts}))
+
+
 def test_special_tokens_may_be_added_to_a_chat(tmp_path: Path) -> None:
     language = build_sentencepiece(tmp_path).language
     (bare,), (framed,) = chat().prompts(language), chat(add_special_tokens=True).prompts(language)
@@ -364,6 +374,11 @@ def test_special_tokens_may_be_added_to_a_chat(tmp_path: Path) -> None:
         ({}, {"enable_thinking": False, "x": [{"a": None}]}, ' False [{"a": null}]'),
         ({"reasoning_effort": "high"}, {}, "high True 1"),
         ({"reasoning_effort": "none"}, {}, "none False 1"),
+        ({"reasoning_effort": "minimal"}, {}, "minimal True 1"),
+        ({"reasoning_effort": "low"}, {}, "low True 1"),
+        ({"reasoning_effort": "medium"}, {}, "medium True 1"),
+        ({"reasoning_effort": "xhigh"}, {}, "xhigh True 1"),
+        ({"reasoning_effort": "max"}, {}, "max True 1"),
         ({"reasoning_effort": "low"}, {"enable_thinking": False, "reasoning_effort": "max"}, "low False 1"),
     ],
 )
