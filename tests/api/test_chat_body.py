@@ -321,7 +321,9 @@ def deaf(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def test_tools_and_calls_are_in_the_prompt(language: ModelLanguage) -> None:
     answer = {"role": "tool", "content": "20 C", "tool_call_id": "call_1"}
     text = text_of(language, chat(USER, assistant(tool_calls=[call()]), answer, tools=TOOLS))
-    assert '"name": "weather"' in text.partition("</tools>")[0]
+    shown = text.partition("<tools>")[2].partition("</tools>")[0]
+    assert '"name": "weather", "description": "Of a city.", "parameters": {"type": "object"' in shown
+    assert '"name": "time"' in shown
     assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>' in text
     assert text.endswith("<|im_start|>tool\n20 C<|im_end|>\n<|im_start|>assistant\n")
 

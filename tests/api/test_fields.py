@@ -322,7 +322,6 @@ BIAS = {"17": 2, "5": -100, "9": 0.0}
         (chat(priority=-1), {Need.PRIORITY: "priority"}),
         (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
         (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
-        (chat(modalities=["text", "audio"]), {Need.RELAY: "modalities"}),
         (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
     ],
 )
