@@ -90,7 +90,7 @@ async def test_the_operator_says_how_a_model_writes_calls_and_reasoning(
             answer = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
     for call in answer.get("tool_calls", ()):
         assert call.pop("id")
-    assert answer == {"role": "assistant", "refusal": None} | message
+    assert answer == {"role": "assistant", "refusal": None, **message}
 
 
 async def test_the_lifespan_protocol_starts_and_stops_the_gateway() -> None:

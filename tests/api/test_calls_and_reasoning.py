@@ -118,7 +118,7 @@ def test_of_calls_beyond_the_one_that_was_allowed_none_is_told(thinker: Model) -
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS, "tool_choice": "none"}])
-def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, object]) -> None:
+def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, Any]) -> None:
     assert both(thinker, CALL, **fields) == ({"content": CALL}, "stop")
 
 
@@ -159,7 +159,7 @@ def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
     ],
 )
 def test_an_answer_that_is_held_to_a_form_has_no_reasoning(
-    thinker: Model, fields: Mapping[str, object], text: str, expected: object
+    thinker: Model, fields: Mapping[str, Any], text: str, expected: object
 ) -> None:
     assert both(thinker, text, reasoning_effort="high", **fields)[0] == expected
 
