@@ -449,6 +449,8 @@ def nested(levels: int) -> dict[str, object]:
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex", "empty"),
         ({"structured_outputs": {"regex": "a" * 70_000}}, "structured_outputs.regex", "65536"),
+        ({"structured_outputs": {"grammar": ""}}, "structured_outputs.grammar", "empty"),
+        ({"structured_outputs": {"grammar": "a" * 70_000}}, "structured_outputs.grammar", "65536"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice.0", "empty"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "not valid JSON"),
