@@ -777,6 +777,20 @@ TOLD_TO_ENGINES = [
     ),
     Mutant(
         ("structured_outputs", "response_format", "tool_choice"),
+        TRITON,
+        "if if_refused is not None and any(word in lowered for word in GUIDE_WORDS):",
+        "if False:",
+        ("tests/backends/test_triton.py::test_an_error_may_be_what_only_an_engine_can_judge",),
+    ),
+    Mutant(
+        ("structured_outputs", "response_format", "tool_choice"),
+        VLLM_JSON,
+        "if if_refused is not None and status in REFUSED:",
+        "if False:",
+        ("tests/backends/test_vllm.py::test_a_refusal_may_be_what_only_an_engine_can_judge",),
+    ),
+    Mutant(
+        ("structured_outputs", "response_format", "tool_choice"),
         TRITON_CONFIG,
         "if GUIDE in inputs and guide_backend and not guide_backend.startswith(PLACEHOLDER):",
         "if GUIDE in inputs:",
