@@ -358,6 +358,17 @@ def test_the_assistants_header_may_be_left_out(language: ModelLanguage) -> None:
     assert text_of(language, chat(add_generation_prompt=False)).endswith("Hello<|im_end|>\n")
 
 
+@pytest.mark.parametrize(
+    ("fields", "adds"),
+    [({}, True), ({"add_generation_prompt": False}, False), ({"continue_final_message": True}, False)],
+)
+def test_a_template_is_told_whether_the_assistants_header_follows(
+    tmp_path: Path, fields: Mapping[str, object], adds: bool
+) -> None:
+    model = build_byte_level(tmp_path, template="{{ add_generation_prompt }} {{ messages[-1].content }}")
+    assert text_of(model.language, chat(**fields)) == f"{adds} Hello"
+
+
 def test_an_empty_text_part_is_a_line_of_its_own(language: ModelLanguage) -> None:
     parts = [{"type": "text", "text": text} for text in ("", "Hello", "")]
     assert "<|im_start|>user\n\nHello\n<|im_end|>" in text_of(language, chat({"role": "user", "content": parts}))

@@ -901,7 +901,7 @@ RENDERING = [
         CHAT,
         "return not self.continue_final_message",
         "return True",
-        (CONTINUED,),
+        (f"{BODY}::test_a_template_is_told_whether_the_assistants_header_follows",),
     ),
     Mutant(
         ("add_generation_prompt", "continue_final_message"),
