@@ -1,16 +1,19 @@
 """The composition root and its lifespan, without a server: ASGI messages in, ASGI messages out."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpx
 import pytest
 
 from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
-from tests.api.conftest import MODEL, TOKENIZER, live_tasks
+from tests.api.conftest import HELLO, MODEL, TOKENIZER, Writer, live_tasks
+from tests.fakes.script import EndToken, Say
+from tests.fakes.vllm import FakeVLLM
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
 
@@ -55,6 +58,39 @@ async def test_a_gateway_starts_with_its_engines_down_and_leaves_nothing_behind(
         backends = app.router.model_state(MODEL).backends
         assert {name: backend.is_ready for name, backend in backends.items()} == {"triton": False, "vllm": False}
     assert live_tasks() == before
+
+
+CALL = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("parsers", "message"),
+    [
+        ({}, {"content": "<think>Hm.</think>[TOOL_CALLS]f[ARGS]{}"}),
+        ({"reasoning_parser": "think"}, {"content": "[TOOL_CALLS]f[ARGS]{}", "reasoning": "Hm."}),
+        (
+            {"reasoning_parser": "think", "tool_parser": "mistral", "reasoning_field": "reasoning_content"},
+            {"content": None, "reasoning_content": "Hm.", "tool_calls": [CALL]},
+        ),
+    ],
+)
+async def test_the_operator_says_how_a_model_writes_calls_and_reasoning(
+    writer: Writer, parsers: Mapping[str, Any], message: Mapping[str, object]
+) -> None:
+    ids = writer.ids("<think>Hm.</think>[TOOL_CALLS]f[ARGS]{}")
+    async with FakeVLLM().serving() as engine:
+        engine.play(Say(tuple(ids)), EndToken())
+        backends = {"vllm": VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}")}
+        model = replace(SETTINGS.models[0], backends=backends, policy=None, **parsers)
+        body = {"model": MODEL, "messages": HELLO, "tools": [{"type": "function", "function": {"name": "f"}}]}
+        async with (
+            open_app(replace(SETTINGS, models=(model,))) as app,
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+        ):
+            answer = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
+    for call in answer.get("tool_calls", ()):
+        assert call.pop("id")
+    assert answer == {"role": "assistant", "refusal": None, **message}
 
 
 async def test_the_lifespan_protocol_starts_and_stops_the_gateway() -> None:

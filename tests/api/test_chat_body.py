@@ -239,6 +239,11 @@ def test_a_tool_choice_says_what_may_be_called_and_whether_it_must(
     assert [json.loads(json.dumps(shown))["function"]["name"] for shown in plan.definitions] == names
 
 
+def test_what_a_model_that_may_call_makes_of_its_arguments_is_its_own_however_strict() -> None:
+    strict = function("weather", parameters=PARAMETERS, strict=True)
+    assert chat(tools=[strict]).guide is None
+
+
 def test_tools_that_may_not_be_called_are_no_plan() -> None:
     assert chat(tools=TOOLS, tool_choice="none").tool_plan is None
     assert chat().tool_plan is None
@@ -316,7 +321,9 @@ def deaf(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def test_tools_and_calls_are_in_the_prompt(language: ModelLanguage) -> None:
     answer = {"role": "tool", "content": "20 C", "tool_call_id": "call_1"}
     text = text_of(language, chat(USER, assistant(tool_calls=[call()]), answer, tools=TOOLS))
-    assert '"name": "weather"' in text.partition("</tools>")[0]
+    shown = text.partition("<tools>")[2].partition("</tools>")[0]
+    assert '"name": "weather", "description": "Of a city.", "parameters": {"type": "object"' in shown
+    assert '"name": "time"' in shown
     assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>' in text
     assert text.endswith("<|im_start|>tool\n20 C<|im_end|>\n<|im_start|>assistant\n")
 
@@ -351,6 +358,22 @@ def test_the_assistants_header_may_be_left_out(language: ModelLanguage) -> None:
     assert text_of(language, chat(add_generation_prompt=False)).endswith("Hello<|im_end|>\n")
 
 
+@pytest.mark.parametrize(
+    ("fields", "adds"),
+    [({}, True), ({"add_generation_prompt": False}, False), ({"continue_final_message": True}, False)],
+)
+def test_a_template_is_told_whether_the_assistants_header_follows(
+    tmp_path: Path, fields: Mapping[str, object], adds: bool
+) -> None:
+    model = build_byte_level(tmp_path, template="{{ add_generation_prompt }} {{ messages[-1].content }}")
+    assert text_of(model.language, chat(**fields)) == f"{adds} Hello"
+
+
+def test_an_empty_text_part_is_a_line_of_its_own(language: ModelLanguage) -> None:
+    parts = [{"type": "text", "text": text} for text in ("", "Hello", "")]
+    assert "<|im_start|>user\n\nHello\n<|im_end|>" in text_of(language, chat({"role": "user", "content": parts}))
+
+
 def test_special_tokens_may_be_added_to_a_chat(tmp_path: Path) -> None:
     language = build_sentencepiece(tmp_path).language
     (bare,), (framed,) = chat().prompts(language), chat(add_special_tokens=True).prompts(language)
@@ -364,6 +387,11 @@ def test_special_tokens_may_be_added_to_a_chat(tmp_path: Path) -> None:
         ({}, {"enable_thinking": False, "x": [{"a": None}]}, ' False [{"a": null}]'),
         ({"reasoning_effort": "high"}, {}, "high True 1"),
         ({"reasoning_effort": "none"}, {}, "none False 1"),
+        ({"reasoning_effort": "minimal"}, {}, "minimal True 1"),
+        ({"reasoning_effort": "low"}, {}, "low True 1"),
+        ({"reasoning_effort": "medium"}, {}, "medium True 1"),
+        ({"reasoning_effort": "xhigh"}, {}, "xhigh True 1"),
+        ({"reasoning_effort": "max"}, {}, "max True 1"),
         ({"reasoning_effort": "low"}, {"enable_thinking": False, "reasoning_effort": "max"}, "low False 1"),
     ],
 )

@@ -138,8 +138,19 @@ def message(**fields: object) -> dict[str, object]:
         ({"add_special_tokens": 1}, "add_special_tokens", "valid boolean"),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "'xhigh'"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt", "together"),
-        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "'chat_template'"),
-        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "'tools'"),
+        *(
+            ({"chat_template_kwargs": {name: None}}, "chat_template_kwargs", repr(name))
+            for name in (
+                "messages",
+                "conversation",
+                "tools",
+                "documents",
+                "chat_template",
+                "tokenize",
+                "add_generation_prompt",
+                "continue_final_message",
+            )
+        ),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs", "valid dictionary"),
         ({"prediction": {"type": "content"}}, "prediction.content", "Missing"),
         ({"stream_options": {"chunky": True}}, "stream_options.chunky", "Unrecognized"),
@@ -373,7 +384,6 @@ BIAS = {"17": 2, "5": -50, "9": 0.0}
         (chat(priority=-1), {Need.PRIORITY: "priority"}),
         (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
         (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
-        (chat(modalities=["text", "audio"]), {Need.RELAY: "modalities"}),
         (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
     ],
 )
@@ -435,6 +445,15 @@ SCHEMA_TEXT = '{"type":"object","properties":{"a":{"default":null}},"required":[
             },
             Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT),
         ),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "s", "schema": SCHEMA, "strict": False, "description": "It."},
+                }
+            },
+            Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT),
+        ),
         ({"structured_outputs": {"json": SCHEMA}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
         ({"structured_outputs": {"json": SCHEMA_TEXT}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
         ({"structured_outputs": {"json_object": True}}, Guide(GuideKind.JSON)),
@@ -492,11 +511,27 @@ def nested(levels: int) -> dict[str, object]:
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex", "empty"),
         ({"structured_outputs": {"regex": "a" * 70_000}}, "structured_outputs.regex", "65536"),
+        ({"structured_outputs": {"grammar": ""}}, "structured_outputs.grammar", "empty"),
+        ({"structured_outputs": {"grammar": "a" * 70_000}}, "structured_outputs.grammar", "65536"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
         ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice.0", "empty"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json", "not valid JSON"),
         ({"structured_outputs": {"json": "[]"}}, "structured_outputs.json", "valid dictionary"),
-        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs.structural_tag", "not supported"),
+        *(
+            ({"structured_outputs": {"regex": "a", key: value}}, f"structured_outputs.{key}", "not supported")
+            for key, value in (
+                ("structural_tag", "x"),
+                ("whitespace_pattern", "x"),
+                ("disable_any_whitespace", True),
+                ("disable_additional_properties", True),
+            )
+        ),
+        ({"structured_outputs": {"choice": ["a"] * 1025}}, "structured_outputs.choice", "at most 1024"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.name",
+            "Missing",
+        ),
         (
             {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
             "structured_outputs",
@@ -512,6 +547,76 @@ def test_a_bad_guide_is_named(fields: Mapping[str, object], param: str, words: s
 
 def test_a_schema_may_be_as_deep_as_it_says() -> None:
     assert chat(structured_outputs={"json": nested(63)}).guide is not None
+
+
+def holding(values: int) -> dict[str, object]:
+    """So many in all, itself and its list among them."""
+    return {"a": [0] * (values - 2)}
+
+
+def called_with(arguments: object) -> dict[str, object]:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": orjson.dumps(arguments).decode()}}
+    return {"messages": [{"role": "assistant", "tool_calls": [call]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields_with", "param"),
+    [
+        (
+            lambda made: {"tools": [{"type": "function", "function": {"name": "f", "parameters": made}}]},
+            "tools.0.function.parameters",
+        ),
+        (
+            lambda made: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": made}}},
+            "response_format.json_schema.schema",
+        ),
+        (lambda made: {"structured_outputs": {"json": made}}, "structured_outputs.json"),
+        (lambda made: {"chat_template_kwargs": made}, "chat_template_kwargs"),
+        (called_with, "messages.0.tool_calls.0.function.arguments"),
+    ],
+    ids=["parameters", "response_format", "structured_outputs", "chat_template_kwargs", "arguments"],
+)
+def test_json_of_a_clients_own_has_so_many_values_in_so_many_levels(
+    fields_with: Callable[[object], dict[str, object]], param: str
+) -> None:
+    for most in (holding(32_768), nested(63)):
+        chat(**fields_with(most))
+    for more, words in ((holding(32_769), "32768 values"), (nested(64), "64 levels")):
+        error = refuse(ChatCompletionRequest, {**CHAT, **fields_with(more)})
+        assert (error.param, words in error.message) == (param, True), error.message
+
+
+@pytest.mark.parametrize(
+    ("fields_with", "param"),
+    [
+        (lambda text: {"structured_outputs": {"json": {"const": text}}}, "structured_outputs"),
+        (lambda text: {"structured_outputs": {"choice": [text]}}, "structured_outputs"),
+        (
+            lambda text: {
+                "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"const": text}}}
+            },
+            "response_format",
+        ),
+    ],
+    ids=["json", "choice", "response_format"],
+)
+def test_a_guide_has_so_many_characters(
+    language: ModelLanguage, fields_with: Callable[[str], dict[str, object]], param: str
+) -> None:
+    guide = ask_chat(language, **fields_with("x")).request.params.guide
+    assert guide is not None
+    room = 65_536 - len(guide.text) + 1
+    assert ask_chat(language, **fields_with("x" * room)).request.params.guide is not None
+    with pytest.raises(InvalidRequest) as caught:
+        ask_chat(language, **fields_with("x" * (room + 1)))
+    assert (caught.value.param, "65536 characters" in caught.value.message) == (param, True)
+
+
+def test_the_guide_of_calls_has_no_more_characters_either(language: ModelLanguage) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"description": "x" * 66_000}}}
+    with pytest.raises(InvalidRequest, match="65536 characters") as caught:
+        ask_chat(language, tools=[tool], tool_choice="required")
+    assert caught.value.param == "tool_choice"
 
 
 def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> None:
@@ -690,6 +795,10 @@ RELAYED: list[tuple[dict[str, object], str]] = [
     ),
     (message(content=[{"type": "input_audio", "input_audio": {}}]), "messages.0.content.0.type"),
     ({"messages": [USER, {"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages.1.content.0.type"),
+    *(
+        (message(content=[{"type": kind}]), "messages.0.content.0.type")
+        for kind in ("video_url", "audio_url", "image_embeds", "audio_embeds", "prompt_embeds")
+    ),
     ({"messages": [{"role": "assistant", "audio": {"id": "a"}}, USER]}, "messages.0.audio"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x"}}, "audio"),

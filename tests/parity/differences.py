@@ -115,7 +115,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "ids of tool calls",
         rf"{CHOICE}message\.tool_calls\.\*\.id",
-        "`call_` and 24 characters, as OpenAI's are; vLLM's name vLLM.",
+        "`call_` and 24 characters, as OpenAI's are (nine of a Mistral model, as in vLLM); vLLM's name vLLM.",
         "tool call",
     ),
     Difference(

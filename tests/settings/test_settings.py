@@ -120,12 +120,15 @@ def test_the_operator_corrects_capabilities(folder: Path, document: Document) ->
 def test_a_models_parsers_and_paths_and_the_streams_are_read(folder: Path, document: Document) -> None:
     plain = parse_settings(document, folder, environ={})
     assert (plain.models[0].tool_parser, plain.models[0].reasoning_parser) == ("auto", "auto")
+    assert plain.models[0].reasoning_field == "reasoning"
     assert plain.models[0].relay_paths == {"/v1/embeddings"}
     assert plain.streams == StreamSettings(None)
     model(document).update(tool_parser="hermes", reasoning_parser="think", relay_paths=["/v1/audio/speech", "/v1/x"])
+    model(document)["reasoning_field"] = "reasoning_content"
     document["streams"] = {"keep_alive_s": 15.0, "keep_alive_commits": True}
     told = parse_settings(document, folder, environ={})
     assert (told.models[0].tool_parser, told.models[0].reasoning_parser) == ("hermes", "think")
+    assert told.models[0].reasoning_field == "reasoning_content"
     assert told.models[0].relay_paths == {"/v1/audio/speech", "/v1/x"}
     assert told.streams == StreamSettings(15.0, keep_alive_commits=True)
 
