@@ -34,8 +34,10 @@ async def test_an_error_before_the_first_token_is_a_status(
         await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
     assert (caught.value.status_code, caught.value.code, caught.value.type) == (error.status, error.code, error.type)
     assert error.message in caught.value.message
-    assert caught.value.response.headers["x-crossover-backend"] == "low"
-    assert caught.value.response.headers["content-type"] == "application/json"
+    headers = caught.value.response.headers
+    assert (headers["x-crossover-backend"], headers["content-type"]) == ("low", "application/json")
+    assert headers["x-crossover-reason"].startswith("threshold ")
+    assert headers["server-timing"].startswith("gateway;dur=")
     await stack.settle()
     assert not stack.high.calls
 

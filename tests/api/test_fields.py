@@ -18,7 +18,7 @@ from gateway.api.parse import parse_body, parse_json
 from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
-from tests.language.small_models import build_sentencepiece
+from tests.language.small_models import CHATML, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}
 CHAT: Mapping[str, object] = {"model": "tiny", "messages": [USER]}
@@ -141,6 +141,7 @@ def message(**fields: object) -> dict[str, object]:
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "'chat_template'"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs", "'tools'"),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs", "valid dictionary"),
+        ({"chat_template_kwargs": {"a": [0] * 40_000}}, "chat_template_kwargs", "32768 values"),
         ({"prediction": {"type": "content"}}, "prediction.content", "Missing"),
         ({"stream_options": {"chunky": True}}, "stream_options.chunky", "Unrecognized"),
         ({"top_k": -2}, "top_k", "greater than or equal to -1"),
@@ -194,7 +195,9 @@ def test_a_bad_chat_field_is_named_as_the_client_wrote_it(
         ("documents", []),
         ("prompt_logprobs", 1),
         ("use_beam_search", True),
+        ("use_beam_search", 0),
         ("length_penalty", 0.5),
+        ("length_penalty", True),
         ("allowed_token_ids", [1]),
         ("bad_words", ["x"]),
         ("truncate_prompt_tokens", 5),
@@ -262,7 +265,7 @@ def test_null_means_absent_for_every_optional_field(body_type: type[Generation])
 
 
 def test_values_that_ask_for_nothing_are_let_through() -> None:
-    neutral = {
+    neutral: dict[str, object] = {
         "n": 1,
         "logprobs": False,
         "top_logprobs": 0,
@@ -288,10 +291,41 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
         "user": "someone",
         "prediction": {"type": "content", "content": "Hello"},
         "spaces_between_special_tokens": False,
+        "stream_options": {"include_obfuscation": False},
     }
     body = chat(**neutral)
     assert body.needs() is NO_NEEDS
     assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
+
+
+NO_EFFECT: Mapping[str, object] = {
+    "user": "someone",
+    "metadata": {"team": "red"},
+    "store": True,
+    "service_tier": "priority",
+    "safety_identifier": "low",
+    "prompt_cache_key": "high",
+    "prompt_cache_options": {"mode": "explicit"},
+    "prompt_cache_retention": "24h",
+    "prediction": {"type": "content", "content": "Hello"},
+    "spaces_between_special_tokens": True,
+}
+
+
+@pytest.fixture(scope="module")
+def curious(tmp_path_factory: pytest.TempPathFactory) -> ModelLanguage:
+    """Its template shows all that it is given by these names."""
+    variables = " ".join(f"{{{{ {name} }}}}" for name in (*NO_EFFECT, "team", "mode"))
+    return build_byte_level(tmp_path_factory.mktemp("curious"), template=CHATML + variables).language
+
+
+@pytest.mark.parametrize("field", NO_EFFECT)
+def test_neither_engine_nor_template_hears_of_a_field_without_effect(curious: ModelLanguage, field: str) -> None:
+    given = {field: NO_EFFECT[field]}
+    assert ask_chat(curious, **given) == ask_chat(curious)
+    if field in CompletionRequest.model_fields:
+        plain, labelled = (translate(text(**fields), curious, ENVELOPE) for fields in ({}, given))
+        assert plain == labelled
 
 
 BIAS = {"17": 2, "5": -100, "9": 0.0}
@@ -448,8 +482,19 @@ def test_a_bad_guide_is_named(fields: Mapping[str, object], param: str, words: s
         assert (error.param, words in error.message) == (param, True), error.message
 
 
-def test_a_schema_may_be_as_deep_as_it_says() -> None:
+def test_a_schema_may_be_as_deep_as_it_says_and_as_large() -> None:
     assert chat(structured_outputs={"json": nested(63)}).guide is not None
+    assert chat(structured_outputs={"json": {"a": [0] * 32_766}}).guide is not None
+    for field, value in (("structured_outputs", {"json": {"a": [0] * 32_767}}), ("chat_template_kwargs", nested(64))):
+        assert refuse(ChatCompletionRequest, {**CHAT, field: value}).param is not None
+
+
+def test_a_guide_may_be_as_long_as_it_says(language: ModelLanguage) -> None:
+    longest = {"structured_outputs": {"choice": ["a" * 65_534]}}  # and its parentheses
+    assert ask_chat(language, **longest).request.params.guide is not None
+    with pytest.raises(InvalidRequest, match="65536") as caught:
+        ask_chat(language, structured_outputs={"choice": ["a" * 65_535]})
+    assert caught.value.param == "structured_outputs"
 
 
 def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> None:
@@ -583,6 +628,10 @@ RELAYED: list[tuple[dict[str, object], str]] = [
     ),
     (message(content=[{"type": "input_audio", "input_audio": {}}]), "messages.0.content.0.type"),
     ({"messages": [USER, {"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages.1.content.0.type"),
+    *(
+        (message(content=[{"type": kind}]), "messages.0.content.0.type")
+        for kind in ("video_url", "audio_url", "image_embeds", "audio_embeds", "prompt_embeds")
+    ),
     ({"messages": [{"role": "assistant", "audio": {"id": "a"}}, USER]}, "messages.0.audio"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x"}}, "audio"),

@@ -332,6 +332,25 @@ async def test_a_pinned_request_is_tried_nowhere_else(relay: RelayStack) -> None
     assert (len(relay.low.exchanges), len(relay.high.exchanges)) == (1, 1)
 
 
+async def test_a_run_is_counted_apart_from_users_here_too(relay: RelayStack) -> None:
+    async with client_of(relay) as client:
+        client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}), x_crossover_run="run-1")
+        assert (await client.answer()).status == 200
+    await relay.settle()
+    metrics = relay.app.metrics.render().decode()
+    assert f'crossover_run_requests_total{{backend="low",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+    assert "crossover_requests_total{" not in metrics
+
+
+async def test_the_choices_of_a_request_count_as_so_many(relay: RelayStack) -> None:
+    relay.low.answer = Exchange.left
+    async with client_of(relay) as client:
+        client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL, "n": 3}))
+        await eventually(lambda: relay.in_flight == {"low": 3, "high": 0})
+        client.leave()
+        await relay.settle()
+
+
 @EVERYWHERE
 @pytest.mark.parametrize("end", ["closed", "reset", "nonsense"])
 async def test_an_engine_that_goes_away_between_events_is_an_error_event(relay: RelayStack, end: str) -> None:
