@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpx
 import pytest
 
 from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
-from tests.api.conftest import MODEL, TOKENIZER, live_tasks
+from tests.api.conftest import MODEL, TOKENIZER, live_tasks, serving
+from tests.fakes.vllm import FakeVLLM
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
 
@@ -55,6 +57,18 @@ async def test_a_gateway_starts_with_its_engines_down_and_leaves_nothing_behind(
         backends = app.router.model_state(MODEL).backends
         assert {name: backend.is_ready for name, backend in backends.items()} == {"triton": False, "vllm": False}
     assert live_tasks() == before
+
+
+async def test_a_vllm_gets_a_clients_own_body_for_what_takes_no_tokens() -> None:
+    async with FakeVLLM().serving() as vllm:
+        settings = VLLMSettings("vllm", f"http://127.0.0.1:{vllm.port}")
+        model = replace(SETTINGS.models[0], backends={**SETTINGS.models[0].backends, "vllm": settings})
+        async with open_app(replace(SETTINGS, models=(model,))) as app, serving(app) as port:
+            body = {"model": MODEL, "input": "Hello"}
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                answer = await client.post("/v1/embeddings", json=body)
+    assert (answer.status_code, answer.headers["x-crossover-backend"]) == (404, "vllm")  # the fake has no such path
+    assert "/v1/embeddings" in vllm.paths
 
 
 async def test_the_lifespan_protocol_starts_and_stops_the_gateway() -> None:

@@ -147,6 +147,15 @@ async def test_bad_input_is_named_and_reaches_no_engine(
     assert f'crossover_refused_total{{code="{refusal[2]}"}} 1.0' in stack.app.metrics.render().decode()
 
 
+async def test_a_body_may_be_as_large_as_it_says(stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.says("Paris")
+    body = orjson.dumps({"model": MODEL, "messages": HELLO}).ljust(LIMITS.max_body_bytes)
+    async with raw_client(stack) as client:
+        for sent, status in ((body, 200), (body + b" ", 413)):
+            client.send("POST", CHAT, sent)
+            assert (await client.answer()).status == status
+
+
 async def test_a_body_that_grows_too_large_without_saying_so_is_refused(stack: Stack) -> None:
     async with raw_client(stack) as client:
         client.writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")

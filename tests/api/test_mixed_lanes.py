@@ -98,7 +98,8 @@ async def test_what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_
             await exchange.say(sized(SEEN))
 
         stack.eyes.answer = hold
-        body = orjson.dumps({"model": MODEL, "messages": [{"role": "user", "content": [IMAGE]}], "n": 3})
+        asked_for = {"model": MODEL, "messages": [{"role": "user", "content": [IMAGE]}], "n": 3}
+        body = orjson.dumps(asked_for, option=orjson.OPT_INDENT_2)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{stack.port}") as client, asyncio.TaskGroup() as tasks:
             headers = {"content-type": "text/plain"}
             asked = tasks.create_task(client.post("/v1/chat/completions", content=body, headers=headers))
@@ -106,7 +107,7 @@ async def test_what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_
             held.set()
         assert asked.result().content == SEEN
         (exchange,) = stack.eyes.exchanges
-        assert exchange.field(b"content-type") == [b"application/json"]
+        assert (exchange.body, exchange.field(b"content-type")) == (body, [b"application/json"])
 
 
 async def test_a_picture_that_no_engine_can_see_is_refused_by_its_place(language: ModelLanguage) -> None:

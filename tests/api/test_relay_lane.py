@@ -175,8 +175,9 @@ async def test_chunks_leave_as_they_came(direct: RelayStack) -> None:
 async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack) -> None:
     theirs = b"x-engine: 1\r\nset-cookie: a\r\nset-cookie: b\r\nserver: engine\r\nx-request-id: theirs\r\n"
     relay.low.answer = saying(sized(COMPLETION, fields=theirs))
+    body = b'{ "model" : "%b",\n"an_engines_own": 1.0 }' % MODEL.encode()
     async with client_of(relay) as client:
-        client.send("POST", "/v1/chat/completions?x=1&y=%2F", orjson.dumps({"model": MODEL}), x_custom="1")
+        client.send("POST", "/v1/chat/completions?x=1&y=%2F", body, x_custom="1")
         head = (await client.until(b"\r\n\r\n")).lower()
     for line in (
         b"content-type: application/json",
@@ -194,7 +195,7 @@ async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack)
     assert b"\r\nserver-timing: gateway;dur=" in head
     assert b"server: engine" not in head
     assert exchange.request_line == b"POST /v1/chat/completions?x=1&y=%2F HTTP/1.1"
-    assert exchange.field(b"x-custom") == [b"1"]
+    assert (exchange.body, exchange.field(b"x-custom")) == (body, [b"1"])
 
 
 @EVERYWHERE
