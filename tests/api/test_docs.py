@@ -1,7 +1,6 @@
 """docs/api.md says of every field what the code does with it."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -9,11 +8,10 @@ import pytest
 
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.completions import CompletionRequest
-from gateway.api.errors import MethodNotAllowed, error_headers
 from gateway.api.fields import Only
 from gateway.api.generation import Generation
 from gateway.api.parse import parse_body
-from gateway.errors import GatewayError, InvalidRequest, PolicyChanged
+from gateway.errors import InvalidRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [
@@ -62,26 +60,3 @@ def test_of_a_refused_field_one_value_is_let_through_if_any(body_type: type[Gene
         with pytest.raises(InvalidRequest, match="not supported") as caught:
             parse_body(body_type, {**required, field: "something"})
         assert caught.value.param == field
-
-
-def errors(error: type[GatewayError] = GatewayError) -> Iterator[type[GatewayError]]:
-    """Every one that these endpoints answer with."""
-    if error.__module__.startswith("gateway") and error is not PolicyChanged:
-        yield error
-    for kind in error.__subclasses__():
-        yield from errors(kind)
-
-
-def headers(error: type[GatewayError]) -> dict[bytes, bytes]:
-    made = MethodNotAllowed("POST", "x") if issubclass(error, MethodNotAllowed) else error("x")
-    return dict(error_headers(made))
-
-
-def test_every_error_is_documented_with_its_status_and_whether_to_come_back() -> None:
-    rows = re.findall(r"^\| (\d+) \| (`.+`) \|(.*)\|$", PAGE.split("\n## Errors\n")[1].split("\n## ")[0], re.MULTILINE)
-    said = {
-        (int(status), code, "`retry-after`" in when)
-        for status, codes, when in rows
-        for code in re.findall(r"`(\w+)`", codes)
-    }
-    assert said == {(error.status, error.code, b"retry-after" in headers(error)) for error in errors()}

@@ -147,12 +147,13 @@ async def test_bad_input_is_named_and_reaches_no_engine(
     assert f'crossover_refused_total{{code="{refusal[2]}"}} 1.0' in stack.app.metrics.render().decode()
 
 
-async def test_a_body_may_be_as_large_as_it_says(stack: Stack, writer: Writer) -> None:
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}?a=1"], ids=["read here", "parsed"])
+async def test_a_body_may_be_as_large_as_it_says(stack: Stack, writer: Writer, path: str) -> None:
     stack.low.script = writer.says("Paris")
     body = orjson.dumps({"model": MODEL, "messages": HELLO}).ljust(LIMITS.max_body_bytes)
     async with raw_client(stack) as client:
         for sent, status in ((body, 200), (body + b" ", 413)):
-            client.send("POST", CHAT, sent)
+            client.send("POST", path, sent)
             assert (await client.answer()).status == status
 
 
@@ -188,11 +189,8 @@ async def test_a_wrong_path_or_method_gets_openais_error_shape(
         client.send(method, path)
         answer = await client.answer()
     assert answer.status == status
-    error = orjson.loads(answer.body)["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert answer.headers.get("allow") == {405: "GET" if path.startswith("/v1/models") else "POST"}.get(status)
-    if path.startswith("/v1/"):
-        assert error["code"] == {404: "unknown_url", 405: "method_not_allowed"}[status]
+    assert set(orjson.loads(answer.body)["error"]) == {"message", "type", "param", "code"}
+    assert ("allow" in answer.headers) == (status == 405)
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/x-www-form-urlencoded", None])
