@@ -77,7 +77,8 @@ async def test_with_an_operator_key_only_operators_pin(
 ) -> None:
     async with running(make_stack(language, operator_key=KEY)) as stack, connect(stack, api_key) as client:
         stack.low.script = stack.high.script = writer.says("Paris")
-        await client.chat.completions.create(model=MODEL, messages=HELLO)  # without a pin everyone may ask
+        unpinned = {"x-crossover-run": "run-1"}
+        await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=unpinned)  # everyone may ask
         if is_operator:
             await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=PIN_HIGH)
         else:

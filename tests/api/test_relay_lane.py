@@ -327,9 +327,10 @@ async def test_a_full_engine_stays_in_use(relay: RelayStack) -> None:
 async def test_a_pinned_request_is_tried_nowhere_else(relay: RelayStack) -> None:
     relay.high.answer = saying(FULL)
     async with client_of(relay) as client:
-        for pin, status in (("low", 200), ("high", 503), ("other", 400)):
+        for pin, status, code in (("low", 200, None), ("high", 503, "backend_full"), ("other", 400, "invalid_value")):
             client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}), x_crossover_pin=pin)
-            assert (await client.answer()).status == status
+            answer = await client.answer()
+            assert (answer.status, orjson.loads(answer.body).get("error", {}).get("code")) == (status, code)
     assert (len(relay.low.exchanges), len(relay.high.exchanges)) == (1, 1)
 
 
