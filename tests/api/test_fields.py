@@ -296,6 +296,30 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
     assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
 
 
+BIAS = {"17": 2, "5": -100, "9": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "needs"),
+    [
+        (chat(), {}),
+        (chat(logprobs=True), {Need.LOGPROBS: "logprobs"}),
+        (text(logprobs=0), {Need.LOGPROBS: "logprobs"}),
+        (text(logprobs=2, echo=True), {Need.LOGPROBS: "logprobs", Need.PROMPT_LOGPROBS: "echo"}),
+        (text(echo=True), {}),
+        (chat(logit_bias=BIAS), {Need.LOGIT_BIAS: "logit_bias"}),
+        (chat(logit_bias={"9": 0}), {}),
+        (chat(min_p=0.1), {Need.MIN_P: "min_p"}),
+        (chat(priority=-1), {Need.PRIORITY: "priority"}),
+        (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
+        (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
+        (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
+    ],
+)
+def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Generation, needs: Mapping[Need, str]) -> None:
+    assert body.needs() == needs
+
+
 NO_EFFECT: Mapping[str, object] = {
     "user": "someone",
     "metadata": {"team": "red"},
@@ -324,30 +348,6 @@ def test_neither_engine_nor_template_hears_of_a_field_without_effect(curious: Mo
     if field in CompletionRequest.model_fields:
         plain, labelled = (translate(text(**fields), curious, ENVELOPE) for fields in ({}, given))
         assert plain == labelled
-
-
-BIAS = {"17": 2, "5": -100, "9": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("body", "needs"),
-    [
-        (chat(), {}),
-        (chat(logprobs=True), {Need.LOGPROBS: "logprobs"}),
-        (text(logprobs=0), {Need.LOGPROBS: "logprobs"}),
-        (text(logprobs=2, echo=True), {Need.LOGPROBS: "logprobs", Need.PROMPT_LOGPROBS: "echo"}),
-        (text(echo=True), {}),
-        (chat(logit_bias=BIAS), {Need.LOGIT_BIAS: "logit_bias"}),
-        (chat(logit_bias={"9": 0}), {}),
-        (chat(min_p=0.1), {Need.MIN_P: "min_p"}),
-        (chat(priority=-1), {Need.PRIORITY: "priority"}),
-        (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
-        (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
-        (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
-    ],
-)
-def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Generation, needs: Mapping[Need, str]) -> None:
-    assert body.needs() == needs
 
 
 def test_what_a_body_asks_to_see() -> None:
