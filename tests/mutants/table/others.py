@@ -140,21 +140,21 @@ def _never(field: str, where: str) -> list[Mutant]:
 
 def _only(field: str, where: str, value: str, test: str = REFUSED) -> list[Mutant]:
     """Dropped without a word, and refused whatever it asks for."""
-    declared = f"    {field}: Annotated[object, Only({value})] = None"
+    declared = f"    {field}: Annotated[object, Only({value})]"
     return [
-        Mutant((field,), where, declared, f"    {field}: object = None", (test,)),
-        Mutant((field,), where, declared, f"    {field}: Annotated[None, Only()] = None", (LET_THROUGH,)),
+        Mutant((field,), where, declared, f"    {field}: object", (test,)),
+        Mutant((field,), where, declared, f"    {field}: Annotated[None, Only()]", (LET_THROUGH,)),
     ]
 
 
 REFUSALS = [
     *_only("suffix", TEXT, '""', BAD_TEXT),
-    Mutant(("echo",), GENERATION, "echo: Annotated[bool, Only(False)] = False", "echo: bool = False", (REFUSED,)),
+    Mutant(("echo",), GENERATION, "echo: Annotated[bool, Only(False)]", "echo: bool", (REFUSED,)),
     Mutant(
         ("echo",), GENERATION, "echo: Annotated[bool, Only(False)]", "echo: Annotated[bool, Only()]", (LET_THROUGH,)
     ),
     *_only("modalities", CHAT, '["text"]'),
-    Mutant(("audio",), CHAT, 'if document.get("audio") is not None:', "if False:", (RELAYED,)),
+    Mutant(("audio",), CHAT, 'document.get("audio") is not None', "False", (RELAYED,)),
     *_only("function_call", CHAT, '"none"'),
     *_never("functions", CHAT),
     *_never("moderation", CHAT),
