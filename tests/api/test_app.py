@@ -13,6 +13,7 @@ from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
 from tests.api.conftest import HELLO, MODEL, TOKENIZER, Writer, live_tasks
 from tests.fakes.script import EndToken, Say
+from tests.api.conftest import MODEL, TOKENIZER, live_tasks, serving
 from tests.fakes.vllm import FakeVLLM
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
@@ -121,3 +122,15 @@ async def test_requests_before_the_start_are_the_servers_mistake() -> None:
 
     with pytest.raises(RuntimeError, match="before"):
         await build_app(SETTINGS)({"type": "http", "path": "/v1/models"}, receive, send)
+
+
+async def test_a_vllm_gets_a_clients_own_body_for_what_takes_no_tokens() -> None:
+    async with FakeVLLM().serving() as vllm:
+        settings = VLLMSettings("vllm", f"http://127.0.0.1:{vllm.port}")
+        model = replace(SETTINGS.models[0], backends={**SETTINGS.models[0].backends, "vllm": settings})
+        async with open_app(replace(SETTINGS, models=(model,))) as app, serving(app) as port:
+            body = {"model": MODEL, "input": "Hello"}
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                answer = await client.post("/v1/embeddings", json=body)
+    assert (answer.status_code, answer.headers["x-crossover-backend"]) == (404, "vllm")  # the fake has no such path
+    assert "/v1/embeddings" in vllm.paths

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import orjson
 import pytest
 
 from gateway.api.chat import ChatCompletionRequest
@@ -31,6 +32,8 @@ from gateway.errors import (
     Overloaded,
     Unauthorized,
 )
+from gateway.api.parse import parse_body
+from gateway.errors import InvalidRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [
@@ -55,6 +58,25 @@ def test_every_field_is_in_the_documentation(body_type: type[Generation], endpoi
     sections = [documented(section, endpoint) for section in ("Honoured", "No effect", "Refused")]
     assert set.union(*sections) == set(body_type.model_fields)
     assert sum(map(len, sections)) == len(body_type.model_fields)
+
+
+def let_through(endpoint: str) -> dict[str, object]:
+    """The refused fields' values that ask for nothing."""
+    text = PAGE.split("\n## Refused\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \| `(.+?)`", text, re.MULTILINE)
+    return {field: orjson.loads(value) for field, where, value in rows if where in {"both", endpoint}}
+
+
+@pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
+def test_of_a_refused_field_one_value_is_let_through_if_any(body_type: type[Generation], endpoint: str) -> None:
+    required = {"model": "tiny", "prompt": "Hello", "messages": [{"role": "user", "content": "Hello"}]}
+    required = {name: value for name, value in required.items() if name in body_type.model_fields}
+    values = let_through(endpoint)
+    assert parse_body(body_type, {**required, **values}).needs() == {}
+    for field in refused(body_type) - {"audio"}:  # which is relayed
+        with pytest.raises(InvalidRequest, match="not supported") as caught:
+            parse_body(body_type, {**required, field: "something"})
+        assert caught.value.param == field
 
 
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)

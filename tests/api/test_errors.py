@@ -34,8 +34,10 @@ async def test_an_error_before_the_first_token_is_a_status(
         await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
     assert (caught.value.status_code, caught.value.code, caught.value.type) == (error.status, error.code, error.type)
     assert error.message in caught.value.message
-    assert caught.value.response.headers["x-crossover-backend"] == "low"
-    assert caught.value.response.headers["content-type"] == "application/json"
+    headers = caught.value.response.headers
+    assert (headers["x-crossover-backend"], headers["content-type"]) == ("low", "application/json")
+    assert headers["x-crossover-reason"].startswith("threshold ")
+    assert headers["server-timing"].startswith("gateway;dur=")
     await stack.settle()
     assert not stack.high.calls
 
@@ -143,6 +145,16 @@ async def test_bad_input_is_named_and_reaches_no_engine(
     assert not stack.low.calls
     assert not stack.high.calls
     assert f'crossover_refused_total{{code="{refusal[2]}"}} 1.0' in stack.app.metrics.render().decode()
+
+
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}?a=1"], ids=["read here", "parsed"])
+async def test_a_body_may_be_as_large_as_it_says(stack: Stack, writer: Writer, path: str) -> None:
+    stack.low.script = writer.says("Paris")
+    body = orjson.dumps({"model": MODEL, "messages": HELLO}).ljust(LIMITS.max_body_bytes)
+    async with raw_client(stack) as client:
+        for sent, status in ((body, 200), (body + b" ", 413)):
+            client.send("POST", path, sent)
+            assert (await client.answer()).status == status
 
 
 async def test_a_body_that_grows_too_large_without_saying_so_is_refused(stack: Stack) -> None:

@@ -18,7 +18,7 @@ from gateway.api.parse import parse_body, parse_json
 from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
-from tests.language.small_models import build_sentencepiece
+from tests.language.small_models import CHATML, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}
 CHAT: Mapping[str, object] = {"model": "tiny", "messages": [USER]}
@@ -205,7 +205,9 @@ def test_a_bad_chat_field_is_named_as_the_client_wrote_it(
         ("documents", []),
         ("prompt_logprobs", 1),
         ("use_beam_search", True),
+        ("use_beam_search", 0),
         ("length_penalty", 0.5),
+        ("length_penalty", True),
         ("allowed_token_ids", [1]),
         ("bad_words", ["x"]),
         ("truncate_prompt_tokens", 5),
@@ -335,7 +337,7 @@ def test_null_means_absent_for_every_optional_field(body_type: type[Generation])
 
 
 def test_values_that_ask_for_nothing_are_let_through() -> None:
-    neutral = {
+    neutral: dict[str, object] = {
         "n": 1,
         "logprobs": False,
         "top_logprobs": 0,
@@ -389,6 +391,36 @@ BIAS = {"17": 2, "5": -50, "9": 0.0}
 )
 def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Generation, needs: Mapping[Need, str]) -> None:
     assert body.needs() == needs
+
+
+NO_EFFECT: Mapping[str, object] = {
+    "user": "someone",
+    "metadata": {"team": "red"},
+    "store": True,
+    "service_tier": "priority",
+    "safety_identifier": "low",
+    "prompt_cache_key": "high",
+    "prompt_cache_options": {"mode": "explicit"},
+    "prompt_cache_retention": "24h",
+    "prediction": {"type": "content", "content": "Hello"},
+    "spaces_between_special_tokens": True,
+}
+
+
+@pytest.fixture(scope="module")
+def curious(tmp_path_factory: pytest.TempPathFactory) -> ModelLanguage:
+    """Its template shows all that it is given by these names."""
+    variables = " ".join(f"{{{{ {name} }}}}" for name in (*NO_EFFECT, "team", "mode"))
+    return build_byte_level(tmp_path_factory.mktemp("curious"), template=CHATML + variables).language
+
+
+@pytest.mark.parametrize("field", NO_EFFECT)
+def test_neither_engine_nor_template_hears_of_a_field_without_effect(curious: ModelLanguage, field: str) -> None:
+    given = {field: NO_EFFECT[field]}
+    assert ask_chat(curious, **given) == ask_chat(curious)
+    if field in CompletionRequest.model_fields:
+        plain, labelled = (translate(text(**fields), curious, ENVELOPE) for fields in ({}, given))
+        assert plain == labelled
 
 
 def test_what_a_body_asks_to_see() -> None:

@@ -3,8 +3,14 @@
 import orjson
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
+from starlette.types import Message
 
 from gateway.core import Need
+from gateway.api.envelope import read_run
+from gateway.api.outlet import AsgiOutlet
+from gateway.api.reply import Reply
+from gateway.api.request import Request
+from gateway.core import Route
 from gateway.language import ModelLanguage
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
@@ -87,7 +93,8 @@ async def test_with_an_operator_key_only_operators_pin(
 ) -> None:
     async with running(make_stack(language, operator_key=KEY)) as stack, connect(stack, api_key) as client:
         stack.low.script = stack.high.script = writer.says("Paris")
-        await client.chat.completions.create(model=MODEL, messages=HELLO)  # without a pin everyone may ask
+        unpinned = {"x-crossover-run": "run-1"}
+        await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=unpinned)  # everyone may ask
         if is_operator:
             await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers=PIN_HIGH)
         else:
@@ -112,6 +119,25 @@ async def test_a_run_id_that_could_not_be_a_label_is_refused(client: AsyncOpenAI
         await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-run": run})
     assert caught.value.param == "x-crossover-run"
     assert not stack.low.calls
+
+
+@pytest.mark.parametrize("run", ["x" * 128, "A.Z_a:z-09"])
+def test_a_run_id_may_be_of_its_alphabet_up_to_its_length(run: str) -> None:
+    assert read_run(Request("/", b"/", ((b"x-crossover-run", run.encode()),))) == run
+
+
+async def test_server_timing_tells_the_gateways_time_and_the_engines() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    reply = Reply("r1", iter((10.0, 10.5, 12.25)).__next__)  # it came; an engine was asked; there is an answer
+    reply.outlet = outlet = AsgiOutlet(send, reply, stall_s=1.0)
+    reply.open(Route("low", "pin"), lambda _: None)
+    reply.send_json(b"{}")
+    await outlet.pump()
+    assert dict(sent[0]["headers"])[b"server-timing"] == b"gateway;dur=500.00, engine;dur=1750.00"
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/huge", "/v1/nothing"])

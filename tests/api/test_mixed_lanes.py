@@ -43,7 +43,10 @@ class Mixed:
 
 
 @asynccontextmanager
-async def mixed(language: ModelLanguage, *, has_eyes: bool = True) -> AsyncIterator[Mixed]:
+async def mixed(
+    language: ModelLanguage, *, has_eyes: bool = True, relay_paths: frozenset[str] | None = None
+) -> AsyncIterator[Mixed]:
+    """`relay_paths`: the model's own; another one has the default's."""
     async with AsyncExitStack() as opened:
         eyes = await opened.enter_async_context(FakeOpenAI(saying(sized(SEEN))).serving())
         low, high = ScriptedBackend("low"), ScriptedBackend("high")
@@ -61,7 +64,8 @@ async def mixed(language: ModelLanguage, *, has_eyes: bool = True) -> AsyncItera
             | ({"eyes": relayed} if has_eyes else {}),
             policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
         )
-        lane = TokenLane(language, {"low": low, "high": high}, RelayLane(relay), model.relay_paths)
+        paths = model.relay_paths if relay_paths is None else relay_paths
+        lane = TokenLane(language, {"low": low, "high": high}, RelayLane(relay), paths)
         fleet = Fleet(model, {"low": low, "high": high, **relay}, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
         app = compose(Settings("127.0.0.1", 0, (model,), limits=LIMITS), {MODEL: lane}, [fleet])
         await opened.enter_async_context(app.router.watching())
@@ -94,7 +98,8 @@ async def test_what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_
             await exchange.say(sized(SEEN))
 
         stack.eyes.answer = hold
-        body = orjson.dumps({"model": MODEL, "messages": [{"role": "user", "content": [IMAGE]}], "n": 3})
+        asked_for = {"model": MODEL, "messages": [{"role": "user", "content": [IMAGE]}], "n": 3}
+        body = orjson.dumps(asked_for, option=orjson.OPT_INDENT_2)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{stack.port}") as client, asyncio.TaskGroup() as tasks:
             headers = {"content-type": "text/plain"}
             asked = tasks.create_task(client.post("/v1/chat/completions", content=body, headers=headers))
@@ -102,7 +107,7 @@ async def test_what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_
             held.set()
         assert asked.result().content == SEEN
         (exchange,) = stack.eyes.exchanges
-        assert exchange.field(b"content-type") == [b"application/json"]
+        assert (exchange.body, exchange.field(b"content-type")) == (body, [b"application/json"])
 
 
 async def test_a_picture_that_no_engine_can_see_is_refused_by_its_place(language: ModelLanguage) -> None:
@@ -118,6 +123,16 @@ async def test_a_path_that_the_operator_allows_goes_on_and_no_other_does(languag
         answer = await stack.post("/v1/embeddings", {"model": MODEL, "input": "Hello"})
         assert (answer.content, answer.headers["x-crossover-backend"]) == (SEEN, "eyes")
         assert (await stack.post("/v1/rerank", {"model": MODEL})).status_code == 404
+
+
+@pytest.mark.parametrize(("has_eyes", "relay_paths"), [(False, None), (True, frozenset[str]())])
+async def test_a_path_that_no_engine_of_the_model_or_not_the_model_takes_is_refused(
+    language: ModelLanguage, has_eyes: bool, relay_paths: frozenset[str] | None
+) -> None:
+    async with mixed(language, has_eyes=has_eyes, relay_paths=relay_paths) as stack:
+        answer = await stack.post("/v1/embeddings", {"model": MODEL, "input": "Hello"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+        assert not stack.eyes.exchanges
 
 
 async def test_what_the_token_lane_speaks_waits_for_it_even_if_only_a_relayed_engine_is_up(

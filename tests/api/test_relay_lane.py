@@ -175,8 +175,9 @@ async def test_chunks_leave_as_they_came(direct: RelayStack) -> None:
 async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack) -> None:
     theirs = b"x-engine: 1\r\nset-cookie: a\r\nset-cookie: b\r\nserver: engine\r\nx-request-id: theirs\r\n"
     relay.low.answer = saying(sized(COMPLETION, fields=theirs))
+    body = b'{ "model" : "%b",\n"an_engines_own": 1.0 }' % MODEL.encode()
     async with client_of(relay) as client:
-        client.send("POST", "/v1/chat/completions?x=1&y=%2F", orjson.dumps({"model": MODEL}), x_custom="1")
+        client.send("POST", "/v1/chat/completions?x=1&y=%2F", body, x_custom="1")
         head = (await client.until(b"\r\n\r\n")).lower()
     for line in (
         b"content-type: application/json",
@@ -194,7 +195,7 @@ async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack)
     assert b"\r\nserver-timing: gateway;dur=" in head
     assert b"server: engine" not in head
     assert exchange.request_line == b"POST /v1/chat/completions?x=1&y=%2F HTTP/1.1"
-    assert exchange.field(b"x-custom") == [b"1"]
+    assert (exchange.body, exchange.field(b"x-custom")) == (body, [b"1"])
 
 
 @EVERYWHERE
@@ -326,10 +327,30 @@ async def test_a_full_engine_stays_in_use(relay: RelayStack) -> None:
 async def test_a_pinned_request_is_tried_nowhere_else(relay: RelayStack) -> None:
     relay.high.answer = saying(FULL)
     async with client_of(relay) as client:
-        for pin, status in (("low", 200), ("high", 503), ("other", 400)):
+        for pin, status, code in (("low", 200, None), ("high", 503, "backend_full"), ("other", 400, "invalid_value")):
             client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}), x_crossover_pin=pin)
-            assert (await client.answer()).status == status
+            answer = await client.answer()
+            assert (answer.status, orjson.loads(answer.body).get("error", {}).get("code")) == (status, code)
     assert (len(relay.low.exchanges), len(relay.high.exchanges)) == (1, 1)
+
+
+async def test_a_run_is_counted_apart_from_users_here_too(relay: RelayStack) -> None:
+    async with client_of(relay) as client:
+        client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}), x_crossover_run="run-1")
+        assert (await client.answer()).status == 200
+    await relay.settle()
+    metrics = relay.app.metrics.render().decode()
+    assert f'crossover_run_requests_total{{backend="low",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+    assert "crossover_requests_total{" not in metrics
+
+
+async def test_the_choices_of_a_request_count_as_so_many(relay: RelayStack) -> None:
+    relay.low.answer = Exchange.left
+    async with client_of(relay) as client:
+        client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL, "n": 3}))
+        await eventually(lambda: relay.in_flight == {"low": 3, "high": 0})
+        client.leave()
+        await relay.settle()
 
 
 @EVERYWHERE

@@ -145,7 +145,7 @@ def test_what_speaks_of_the_connection_or_is_ours_does_not_go_on() -> None:
         (b"x-request-id", b"client's"),
         (b"content-length", b"99"),
         (b"transfer-encoding", b"chunked"),
-        (b"connection", b"X-Hop, keep-alive"),
+        (b"connection", b"X-Hop, close"),
         (b"connection", b"x-other"),
         (b"x-hop", b"1"),
         (b"x-other", b"1"),

@@ -206,6 +206,13 @@ async def test_a_status_fields_and_body_pass_unchanged() -> None:
             assert bench.engine.accepted == 1
 
 
+async def test_a_status_is_kept_when_its_body_comes_in_pieces() -> None:
+    wire = sized(b'{"error": "no such model"}', 404)
+    async with bench_of(saying(wire[:-9], wire[-9:], pause_s=0.02)) as bench:
+        sink = await bench.answer_to()
+        assert (sink.status, sink.call.status, sink.data) == (404, 404, b'{"error": "no such model"}')
+
+
 async def test_fields_of_the_connection_do_not_come_back() -> None:
     answer = sized(
         b"{}",

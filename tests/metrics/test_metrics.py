@@ -194,6 +194,12 @@ def test_a_relayed_answer_counts_by_what_was_seen_of_it(scene: Scene) -> None:
     assert scene.value("crossover_e2e_seconds_sum", "llama", "vllm") == pytest.approx(1.0)
 
 
+def test_a_relayed_answer_without_usage_has_events_and_no_tokens(scene: Scene) -> None:
+    scene.metrics.relayed(scene.request(), Route("vllm", "test"), 10.0, Relayed(10.2, 11.0, usage=(0, 0)), "stop")
+    assert scene.value("crossover_relay_events_total", "llama", "vllm") == 7
+    assert scene.value("crossover_completion_tokens_total", "llama", "vllm") == 0
+
+
 def test_a_relayed_answer_of_a_run_or_without_a_first_byte_has_no_latency(scene: Scene) -> None:
     scene.metrics.relayed(scene.request("run-1"), Route("vllm", "test"), 10.0, Relayed(first=10.2, last=11.0), "stop")
     scene.metrics.relayed(scene.request(), Route("vllm", "test"), 10.0, Relayed(first=None, last=10.0), "cancelled")
