@@ -11,9 +11,8 @@ import pytest
 
 from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
-from tests.api.conftest import HELLO, MODEL, TOKENIZER, Writer, live_tasks
+from tests.api.conftest import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
 from tests.fakes.script import EndToken, Say
-from tests.api.conftest import MODEL, TOKENIZER, live_tasks, serving
 from tests.fakes.vllm import FakeVLLM
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type

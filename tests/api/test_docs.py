@@ -18,6 +18,7 @@ from gateway.api.errors import (
 )
 from gateway.api.fields import Only
 from gateway.api.generation import Generation
+from gateway.api.parse import parse_body
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -32,8 +33,6 @@ from gateway.errors import (
     Overloaded,
     Unauthorized,
 )
-from gateway.api.parse import parse_body
-from gateway.errors import InvalidRequest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [

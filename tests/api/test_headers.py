@@ -5,12 +5,11 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
 from starlette.types import Message
 
-from gateway.core import Need
 from gateway.api.envelope import read_run
 from gateway.api.outlet import AsgiOutlet
 from gateway.api.reply import Reply
 from gateway.api.request import Request
-from gateway.core import Route
+from gateway.core import Need, Route
 from gateway.language import ModelLanguage
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
