@@ -115,19 +115,24 @@ async def test_a_request_of_400_kilobytes_through_small_windows() -> None:
         assert receiver.heard == [request]
 
 
-async def test_requests_wait_for_a_server_that_reads_slowly_and_can_still_be_left() -> None:
-    def read_slowly(conversation: Conversation) -> None:
-        transport = conversation._transport
-        transport.pause_reading()
-        asyncio.get_running_loop().call_later(0.01, transport.resume_reading)
-        answer_all(conversation)
+async def test_requests_wait_for_a_server_that_does_not_read_and_can_still_be_left() -> None:
+    held: list[asyncio.Transport] = []
+
+    def hold_once(conversation: Conversation) -> None:
+        if not held:
+            held.append(conversation._transport)
+            held[0].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            held[0].pause_reading()
+        for stream_id in conversation.unanswered:
+            conversation.answer(stream_id, b"done")
 
     wide = settings({INITIAL_WINDOW: 2**30}) + window_update(0, 2**30)
-    async with joined(read_slowly, wide) as (server, client):
-        first = call(client, bytes(4_000_000))
+    async with joined(hold_once, wide) as (server, client):
+        first = call(client, bytes(10_000_000))  # more than the kernel takes for a server that does not read
         await settled(lambda: any(link.connection._is_paused for link in client._links), "a full socket")
         left, last = call(client, b"left"), call(client, b"last")
         left.cancel()
+        held[0].resume_reading()
         assert (await first.ended()).status is Status.OK
         assert (await last.ended()).status is Status.OK
         assert [request.is_whole for request in server.conversations[0].peer.requests.values()] == [True, False, True]
