@@ -740,6 +740,7 @@ async def test_clients_that_leave_free_the_engine(http: aiohttp.ClientSession, v
     await metric_becomes(is_zero, f"{vllm}/metrics", **RUNNING)
 
 
+@pytest.mark.alone  # the abort races with the answer's end
 async def test_abort_ends_the_stream_with_its_reason(http: aiohttp.ClientSession, vllm: str) -> None:
     async with http.post(
         GENERATE, json=generate(1000, ignore_eos=True) | {"stream": True}, headers={"x-request-id": "abc"}
