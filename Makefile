@@ -13,10 +13,13 @@ TESTS ?=
 REQUESTS ?= 10000
 SEED ?=
 
+COMPILED_TESTS := tests/test_compiled.py tests/api tests/backends tests/language tests/metrics
+
 BIN := .venv/bin
 UV := $(BIN)/uv
 TRITON := .stacks/triton
 VLLM := .stacks/vllm
+COMPILED := .compiled
 NODE := tests/clients/node
 FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
 # Byte code is compiled once here, not at every start of an engine.
@@ -24,13 +27,15 @@ INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install stacks clients demo bench check test test-fast fuzz mutants format lock clean
+.PHONY: help install compiled stacks clients demo bench check test test-compiled test-fast fuzz mutants format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(BIN)/.installed ## the gateway, the load tester and the demo, into .venv/
+
+compiled: $(COMPILED)/.installed ## the same from a wheel in dist/ whose hot paths are compiled, into .compiled/ (a C compiler)
 
 stacks: $(TRITON)/.installed $(VLLM)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.5 GB)
 
@@ -39,8 +44,8 @@ clients: $(NODE)/node_modules/.installed ## the clients that are written for Nod
 demo: install ## two engines, one gateway: measure where they cross, then serve (ARGS="--stack cpu" for the real servers)
 	@$(BIN)/crossover demo $(ARGS)
 
-bench: install ## what a token costs through the gateway and through others (ARGS="--quick"; docs/performance.md)
-	@$(BIN)/python -m loadtest.bench $(ARGS)
+bench: compiled ## what a token costs through the gateway and through others (ARGS="--quick"; docs/performance.md)
+	@$(COMPILED)/bin/python -m loadtest.bench $(ARGS)
 
 check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
@@ -48,8 +53,13 @@ check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: check stacks clients ## check, then every test on both stacks
+test: check stacks clients ## check, then every test on both stacks, and test-compiled
 	$(BIN)/pytest -n 2 $(TESTS)
+	$(if $(TESTS),,@$(MAKE) --no-print-directory test-compiled)
+
+# The wheel's modules go before those of this folder, which is on the path for the tests' sake.
+test-compiled: compiled ## the tests of what every token passes, on its compiled form
+	PYTHONSAFEPATH=1 CROSSOVER_IS_COMPILED=1 $(COMPILED)/bin/pytest -n 2 -m "not stack and not slow" $(or $(TESTS),$(COMPILED_TESTS))
 
 test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and no patience
 	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
@@ -76,8 +86,8 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 	@$(MAKE) --no-print-directory $(BIN)/.dev
 	$(BIN)/npm update --prefix $(NODE) --package-lock-only
 
-clean: ## remove .venv/, .stacks/, .bench/, node_modules/ and the caches
-	rm -rf .venv .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+clean: ## remove .venv/, .compiled/, dist/, .stacks/, .bench/, node_modules/ and the caches
+	rm -rf .venv $(COMPILED) dist .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -95,6 +105,18 @@ $(BIN)/.installed: requirements/base.txt pyproject.toml $(BIN)/.build
 
 $(BIN)/.dev: requirements/dev.txt $(BIN)/.installed
 	$(INSTALL) --python $(BIN)/python --require-hashes -r $<
+	@touch $@
+
+# By way of a source distribution: what is compiled in place would stay beside the sources, and win over them.
+$(COMPILED)/.installed: $(BIN)/.dev $(shell find gateway loadtest engines deploy model_repo -name '*.py')
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist
+	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w dist dist/*.tar.gz
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(COMPILED)
+	$(INSTALL) --python $(COMPILED)/bin/python --require-hashes -r requirements/base.txt
+	$(INSTALL) --python $(COMPILED)/bin/python --require-hashes -r requirements/dev.txt
+	$(INSTALL) --python $(COMPILED)/bin/python dist/*.whl
+	@$(COMPILED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | { read -r site; pwd >$$site/tests.pth; }
 	@touch $@
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json | $(BIN)/.dev

@@ -7,7 +7,7 @@ no OpenAI.
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from gateway.api.outlet import CRLF, Listener
 from gateway.api.request import Request
@@ -53,7 +53,7 @@ class Turn:
     the line's `stall_s` while more waits than the transport likes to hold is cut off, also when the answer is complete.
     """
 
-    message_event = _NoEvent()
+    message_event: ClassVar[_NoEvent] = _NoEvent()
     response_complete = False
     disconnected = False
     more_body = True
@@ -63,7 +63,8 @@ class Turn:
 
     _listener: Listener | None = None
     _head = b""
-    _is_chunked = _is_framed = False
+    _is_chunked = False
+    _is_framed = False
     _watch: asyncio.TimerHandle | None = None
     _untaken = 0  # in the transport's buffer when the watch last looked, and written since
 

@@ -4,9 +4,10 @@ Adapters feed in decoded ids and ends; the sink hears them by plain calls. Knows
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 from gateway.core import FinishReason, Sink, TokenLogprob
 from gateway.errors import (
@@ -35,10 +36,15 @@ class Reader(Protocol[Read_contra]):
         ...
 
 
-class LiveCall(ABC, Generic[Read_contra]):
-    """One generation under way. An adapter calls `take` and `fail`, and `release` when its connection is free again."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LiveCall:
+    """One generation under way. An adapter calls `take` and `fail`, and `release` when its connection is free again.
 
-    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Read_contra]) -> None:
+    Neither generic nor abstract, for it is compiled: a base that is not would make it slow and unsafe to refer to
+    weakly (docs/decisions/0016). What `take` is given is what `answer` reads.
+    """
+
+    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Any]) -> None:
         self._answer = answer
         self._calls = calls
         self._sink = sink
@@ -51,11 +57,11 @@ class LiveCall(ABC, Generic[Read_contra]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} tokens={self._delivered} {'over' if self.is_over else 'live'}>"
 
-    @abstractmethod
     def hang_up(self) -> None:
         """Leave the engine now, so that it stops working for us; idempotent."""
+        raise NotImplementedError
 
-    def take(self, data: Read_contra) -> None:
+    def take(self, data: Any) -> None:
         """Read and hand on: new ids, and the end if it came with them."""
         token_ids, end = self._answer.read(data)
         if token_ids and not self.is_over:

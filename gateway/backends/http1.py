@@ -64,15 +64,14 @@ class Exchange:
     once it has begun to pass that on, chunks that come one by one may go there.
     """
 
-    takes_framing = False
-    splice: Splice | None = None
-    is_paused = False
-    connecting: "asyncio.Task[None] | None" = None
-    connection: "Connection | None" = None
-
     def __init__(self, request: bytes, receiver: Receiver) -> None:
         self.request = request
         self.receiver = receiver
+        self.takes_framing = False
+        self.splice: Splice | None = None
+        self.is_paused = False
+        self.connecting: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
 
     def abort(self) -> None:
         """Give up at once by closing the connection; idempotent, and harmless when the answer is complete."""
@@ -112,8 +111,11 @@ class Pool(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
-    """One TCP connection: idle, or carrying one exchange."""
+class Connection:
+    """One TCP connection: idle, or carrying one exchange.
+
+    An asyncio.Protocol, but not by inheritance: as LiveCall it is compiled.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -203,6 +205,15 @@ class Connection(asyncio.Protocol):
             self._pool.connect(exchange)
         else:
             self._lose(exchange, BackendUnavailable(f"{self._pool.peer} closed the connection"))
+
+    def eof_received(self) -> None:
+        """The transport is to close itself."""
+
+    def pause_writing(self) -> None:
+        """A request is written in one piece, so that nothing is left to be held back."""
+
+    def resume_writing(self) -> None:
+        """As above."""
 
     # From there to the receiver.
 

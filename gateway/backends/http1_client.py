@@ -4,7 +4,7 @@ Rendered requests in, answers to their receivers. Knows no JSON but its content 
 """
 
 import asyncio
-from functools import partial
+from typing import cast
 from urllib.parse import urlsplit
 
 from gateway.backends.http1 import Connection, Exchange, Receiver, Take
@@ -122,7 +122,8 @@ class Client:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(partial(Connection, self), *self._address)
+                connection = Connection(self)
+                await loop.create_connection(lambda: cast("asyncio.Protocol", connection), *self._address)
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
         except OSError as exc:

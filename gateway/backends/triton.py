@@ -5,7 +5,6 @@ Implements core.Backend. The messages' form is triton_tensors' affair, connectio
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,7 +39,7 @@ READY_TIMEOUT_S = 5.0
 LOST = {Status.UNAVAILABLE, Status.CANCELLED, Status.ABORTED, Status.RESOURCE_EXHAUSTED}
 
 
-class TritonCall(LiveCall[Sequence[bytes]]):
+class TritonCall(LiveCall):
     """One answer from Triton: a gRPC stream of its own, since cancelling a stream cancels every request on it."""
 
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:

@@ -6,6 +6,7 @@ Implements core.Backend. The bytes' form is vllm_json's affair, connections are 
 import asyncio
 from http import HTTPStatus
 from secrets import token_hex
+from typing import cast
 
 from gateway.backends.calls import LiveCall, LiveCalls
 from gateway.backends.http1 import Exchange, Take
@@ -31,7 +32,7 @@ CAPABILITIES = frozenset({
 })  # fmt: skip
 
 
-class VLLMCall(LiveCall[bytes]):
+class VLLMCall(LiveCall):
     """One answer from vLLM, on the route its backend prefers; falls back to the other when that one is off."""
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
@@ -105,10 +106,8 @@ class ScoredCall(VLLMCall):
     the most probable out where the token taken is not among them, and has told them in two forms in a year.
     """
 
-    _answer: ScoredAnswer
-
     def take(self, data: bytes) -> None:
-        for entries in self._answer.scores(data):
+        for entries in cast("ScoredAnswer", self._answer).scores(data):
             self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
         super().take(data)
 

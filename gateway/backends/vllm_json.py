@@ -170,11 +170,11 @@ class Answer:
         self._is_between = self._before != b"" and self._events.is_between_events
         return token_ids, None
 
-    def _learn(self, data: bytes, token_id: object) -> None:
+    def _learn(self, data: bytes, token_id: int) -> None:
         """Remember the form of an event that brought one id and no end."""
         self._moulds_left -= 1
-        digits = b"%d" % token_id if isinstance(token_id, int) else b""  # a server may send anything
-        if digits and (at := _find_id(data, digits)) is not None:
+        digits = b"%d" % token_id
+        if (at := _find_id(data, digits)) is not None:
             self._id_at, self._id_end = at, at + len(digits) - len(data)
             self._before, self._after = data[: self._id_at], data[self._id_end :]
 
@@ -188,6 +188,8 @@ class Answer:
         for choice in chunk["choices"]:
             new_ids = choice.get("token_ids")
             if new_ids:
+                if any(type(token_id) is not int for token_id in new_ids):
+                    raise TypeError  # a server may send anything
                 token_ids.extend(new_ids)
             if (reason := choice.get("finish_reason")) is not None:
                 return self._end(reason, choice)

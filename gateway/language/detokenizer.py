@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -86,12 +85,11 @@ class WindowDetokenizer:
     characters already shown, where a decode of the whole run would turn them into U+FFFD as well.
     """
 
-    whole: Mapping[int, str] = MappingProxyType({})  # a token's text depends on those before it
-
-    __slots__ = ("_context", "_context_text", "_decode", "_showable", "pending")
+    __slots__ = ("_context", "_context_text", "_decode", "_showable", "pending", "whole")
 
     def __init__(self, tokenizer: Tokenizer, showable: Collection[int], prompt: Iterable[int]) -> None:
         """`showable`: the ids that are to be seen. `prompt`: its ids, the last one first."""
+        self.whole: Mapping[int, str] = {}  # a token's text depends on those before it
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)  # only showable ones are decoded at all
         self._showable = showable
         self.pending: list[int] = []

@@ -196,13 +196,17 @@ class StateView(BaseModel):
 
 
 class VersionView(BaseModel):
-    """The gateway's version; and by model and backend what each engine says of itself, null what it does not."""
+    """The gateway's version; and by model and backend what each engine says of itself, null what it does not.
+
+    `is_compiled`: the gateway's modules that every token passes are compiled (docs/decisions/0016).
+    """
 
     version: str
+    is_compiled: bool
     models: dict[str, dict[str, dict[str, str | int | None]]]
 
     @classmethod
-    def of(cls, version: str, states: Collection[ModelState], board: Board) -> Self:
+    def of(cls, version: str, is_compiled: bool, states: Collection[ModelState], board: Board) -> Self:
         models = {
             state.model: {
                 name: {"engine": None, "version": None, **board.read(Place(state.model, name)).identity}
@@ -210,7 +214,7 @@ class VersionView(BaseModel):
             }
             for state in states
         }
-        return cls(version=version, models=models)
+        return cls(version=version, is_compiled=is_compiled, models=models)
 
 
 class ReadyView(BaseModel):

@@ -4,9 +4,11 @@ from fastapi import APIRouter, Response
 
 from gateway import __version__
 from gateway.evidence import Board
-from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.metrics import CONTENT_TYPE, Metrics, observation
 from gateway.operator.shapes import ReadyView, VersionView
 from gateway.routing import Router
+
+IS_COMPILED = not observation.__file__.endswith(".py")  # as one of the compiled modules is, so are all
 
 
 def status_routes(router: Router, metrics: Metrics, board: Board) -> APIRouter:
@@ -27,7 +29,7 @@ def status_routes(router: Router, metrics: Metrics, board: Board) -> APIRouter:
     @routes.get("/version")
     async def answer_version() -> VersionView:
         """The gateway's version, and what stands behind it as far as the engines say."""
-        return VersionView.of(__version__, router.state(), board)
+        return VersionView.of(__version__, IS_COMPILED, router.state(), board)
 
     @routes.get("/metrics")
     async def answer_metrics() -> Response:

@@ -22,7 +22,7 @@ class Told:
         return news
 
 
-class BareCall(LiveCall[News]):
+class BareCall(LiveCall):
     """A call to nowhere that counts how often it hung up."""
 
     hang_ups = 0

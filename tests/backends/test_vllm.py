@@ -239,6 +239,12 @@ def test_an_id_in_an_unusual_spelling_is_what_parsing_says(spelling: bytes) -> N
     assert heard[0] == heard[1]
 
 
+@pytest.mark.parametrize("token_id", [1.5, None, "7", True, [7]])
+def test_an_id_that_is_no_integer_is_a_protocol_error(token_id: object) -> None:
+    _, end = Answer("vllm").read(event([5, token_id]))
+    assert isinstance(end, BackendProtocolError)
+
+
 @pytest.mark.parametrize("text", ["[5]", '"token_ids":[5]', "5"])
 def test_the_id_is_found_wherever_its_digits_occur_besides(text: str) -> None:
     for around in ({"text": text, "logprobs": [5]}, {"prompt_token_ids": [5], "other": {"token_ids": [5]}}):

@@ -43,7 +43,7 @@ def error(response: httpx.Response) -> Json:
 def test_health_and_version_answer_whatever_the_engines_do(shared: Operated) -> None:
     assert ask(shared, "GET", "/health").json() == {"status": "ok"}
     unknown = {"engine": None, "version": None}
-    version = {"version": __version__, "models": {"llama": {"triton": unknown, "vllm": unknown}}}
+    version = {"version": __version__, "is_compiled": False, "models": {"llama": {"triton": unknown, "vllm": unknown}}}
     assert ask(shared, "GET", "/version").json() == version
 
 
