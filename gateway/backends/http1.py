@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, cast
 
+from mypy_extensions import mypyc_attr
+
 from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, Head, NotHTTP, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
@@ -43,18 +45,25 @@ class Receiver(Protocol):
     def lost(self, error: GatewayError) -> None: ...
 
 
-class Splice(Protocol):
+def _nobody(_: bytes) -> None:
+    pass
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Splice:
     """Where whole chunks go past their receiver: into `write`, with their events counted and the last two kept.
 
-    `refused` is told when `write` raises RuntimeError.
+    `refused` is told when `write` raises RuntimeError. A base and no Protocol: its attributes are found at once.
     """
 
-    write: Take
-    events: int
-    kept: bytes
-    kept_before: bytes
+    def __init__(self) -> None:
+        self.write: Take = _nobody
+        self.events = 0
+        self.kept = b""
+        self.kept_before = b""
 
-    def refused(self) -> None: ...
+    def refused(self) -> None:
+        raise NotImplementedError
 
 
 class Exchange:
@@ -318,7 +327,3 @@ class Connection:
     def _lose(exchange: Exchange, error: GatewayError) -> None:
         exchange.connection = None
         exchange.receiver.lost(error)
-
-
-def _nobody(_: bytes) -> None:
-    pass

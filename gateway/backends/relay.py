@@ -15,7 +15,7 @@ from http import HTTPStatus
 import orjson
 
 from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
-from gateway.backends.http1 import END_OF_EVENT, SHORT, Exchange, Take
+from gateway.backends.http1 import END_OF_EVENT, SHORT, Exchange, Splice, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import EventStream
@@ -41,12 +41,14 @@ AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy i
 ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine may do better
 
 
-class Relayed:
-    """One answer on its way from an engine to a client: a connection's Receiver and Splice, the lane's RelayCall."""
+class Relayed(Splice):
+    """One answer on its way from an engine to a client: a connection's Receiver and Splice, the lane's RelayCall.
 
-    write: Take  # to the client, once the answer has begun
+    `write`: to the client, once the answer has begun. Of the last reads, in `kept`, short ones are joined: an answer's
+    usage and finish_reason stand before its [DONE].
+    """
+
     status = 0
-    events = 0
     first: float | None = None
     last = 0.0
 
@@ -55,12 +57,11 @@ class Relayed:
     _held = b""  # of the body, before it has begun
     _has_begun = False
     _is_stream = _is_framed = _is_over = _is_paused = False
-    # The last reads, short ones joined: an answer's usage and finish_reason stand before its [DONE].
-    kept_before = kept = b""
     _seen = b""  # the last read at the last sweep
     _silent_sweeps = 0
 
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
+        super().__init__()
         self._pool = pool
         self._sink = sink
         pool.calls.add(self)
