@@ -44,7 +44,7 @@ class LiveCall:
     weakly (docs/decisions/0016). What `take` is given is what `answer` reads.
     """
 
-    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Any]) -> None:
+    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Any]) -> None:  # as in take
         self._answer = answer
         self._calls = calls
         self._sink = sink
@@ -61,7 +61,7 @@ class LiveCall:
         """Leave the engine now, so that it stops working for us; idempotent."""
         raise NotImplementedError
 
-    def take(self, data: Any) -> None:
+    def take(self, data: Any) -> None:  # Any: what its own reader reads
         """Read and hand on: new ids, and the end if it came with them."""
         token_ids, end = self._answer.read(data)
         if token_ids and not self.is_over:
