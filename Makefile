@@ -13,7 +13,7 @@ TESTS ?=
 REQUESTS ?= 10000
 SEED ?=
 
-COMPILED_TESTS := tests/test_compiled.py tests/api tests/backends tests/language tests/metrics
+COMPILED_TESTS := tests/test_compiled.py tests/test_workers.py tests/api tests/backends tests/language tests/metrics tests/routing
 
 BIN := .venv/bin
 UV := $(BIN)/uv

@@ -60,7 +60,7 @@ class Relaying:
         self._on_end = on_end
         self._avoid: frozenset[str] = frozenset()
         self._lease: Lease
-        self._call: RelayCall
+        self._call: RelayCall | None = None  # of the attempt under way
         self.begin = reply.begin
         self.write = reply.outlet.write
         self.takes_chunks = reply.outlet.takes_chunks
@@ -79,13 +79,14 @@ class Relaying:
         route = lease.route
         reply.open(route, self._ended)
         try:
-            self._call = reply.source = self._backends[route.backend].relay(request, self)
+            self._call = call = self._backends[route.backend].relay(request, self)
+            reply.source = call
         except BaseException:  # a fault of ours: no call will ever end that gives the place back
             reply.close()
             lease.close()
             raise
         if reply.is_held_up:  # by an answer before this one, which the client has yet to take
-            self._call.pause()
+            call.pause()
 
     def cancel(self) -> None:
         """Give it up without another word to anyone."""
@@ -111,7 +112,8 @@ class Relaying:
     def _ended(self, error: Exception | None) -> None:
         """Give everything up; once, on another backend, try again while nothing of an answer exists."""
         call, desk, lease, reply = self._call, self._desk, self._lease, self._reply
-        del self._call  # it has us as its sink: only the garbage collector would end that
+        assert call is not None  # an attempt ends once
+        self._call = None  # it has us as its sink: only the garbage collector would end that
         route, reply.source = lease.route, None
         call.cancel()
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.

@@ -38,19 +38,18 @@ class Reply:
     `clock` gives seconds; `arrived` is when the request came, on it.
     """
 
-    has_begun = False
-    takes_events = False  # an error event may follow what has been written
-    is_held_up = False  # by a client that takes no more at the moment
-    source: Source | None = None
-    outlet: Outlet  # there once the client is attached, which comes before any answer
-    _on_end: OnEnd | None = None
-    _route: Route | None = None
-    _started = 0.0
-
     def __init__(self, request_id: str, clock: Callable[[], float]) -> None:
         self.request_id = request_id
         self.arrived = clock()
+        self.has_begun = False
+        self.takes_events = False  # an error event may follow what has been written
+        self.is_held_up = False  # by a client that takes no more at the moment
+        self.source: Source | None = None
+        self.outlet: Outlet  # there once the client is attached, which comes before any answer
         self._clock = clock
+        self._on_end: OnEnd | None = None
+        self._route: Route | None = None
+        self._started = 0.0
 
     # What a lane does with it.
 

@@ -8,17 +8,13 @@ these are and when they open is the pool's affair.
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
-from mypy_extensions import mypyc_attr
-
-from gateway.backends.http1_framing import CRLF, WHOLE_CHUNKS, Body, Chunked, Head, NotHTTP, split_head
+from gateway.backends.http1_framing import LF, Body, Chunked, Head, NotHTTP, measure_size_line, split_head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 
-NEVER = b"\0"  # with what no chunk starts
-SHORT = 64  # of fewer bytes are [DONE] and the last chunk, which must not push the usage out of what is kept
-LONG_CHUNKS = {length: start for length, start in WHOLE_CHUNKS.items() if length >= SHORT}
-END_OF_EVENT = b"\n\n"
+SHORT: Final = 64  # of fewer bytes are [DONE] and the last chunk, which must not push the usage out of what is kept
+END_OF_EVENT: Final = b"\n\n"
 
 Take: TypeAlias = Callable[[bytes], None]
 
@@ -49,7 +45,13 @@ def _nobody(_: bytes) -> None:
     pass
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
+def _count_events(chunk: bytes, start: int) -> int:
+    """The ends of events in a whole chunk with its payload at `start`: one, unless a line ends before the last two."""
+    if chunk[-3] == LF == chunk[-4] and LF not in chunk[start:-4]:
+        return 1
+    return chunk.count(END_OF_EVENT)
+
+
 class Splice:
     """Where whole chunks go past their receiver: into `write`, with their events counted and the last two kept.
 
@@ -183,19 +185,17 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         # One whole chunk, as nearly every read is that brings a token: every step here is one more for each of them.
         if (splice := self._splice) is not None:
-            if data.startswith(LONG_CHUNKS.get(len(data), NEVER)) and data.endswith(CRLF):
-                splice.events += data.count(END_OF_EVENT)
+            if len(data) >= SHORT and (start := measure_size_line(data)):
+                splice.events += _count_events(data, start)
                 splice.kept_before, splice.kept = splice.kept, data
                 try:
                     splice.write(data)
                 except RuntimeError:
                     splice.refused()
                 return
-        elif (take := self._take) is not None:
-            start = WHOLE_CHUNKS.get(len(data), NEVER)
-            if data.startswith(start) and data.endswith(CRLF):
-                take(data[len(start) : -2])
-                return
+        elif (take := self._take) is not None and (start := measure_size_line(data)):
+            take(data[start:-2])
+            return
         self._read(data)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -48,20 +48,21 @@ class Relayed(Splice):
     usage and finish_reason stand before its [DONE].
     """
 
-    status = 0
-    first: float | None = None
-    last = 0.0
-
-    _head: Head | None = None
-    _length: int | None = None  # of the body
-    _held = b""  # of the body, before it has begun
-    _has_begun = False
-    _is_stream = _is_framed = _is_over = _is_paused = False
-    _seen = b""  # the last read at the last sweep
-    _silent_sweeps = 0
-
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
         super().__init__()
+        self.status = 0
+        self.first: float | None = None
+        self.last = 0.0
+        self._head: Head | None = None
+        self._length: int | None = None  # of the body
+        self._held = b""  # of the body, before it has begun
+        self._has_begun = False
+        self._is_stream = False
+        self._is_framed = False
+        self._is_over = False
+        self._is_paused = False
+        self._seen = b""  # the last read at the last sweep
+        self._silent_sweeps = 0
         self._pool = pool
         self._sink = sink
         pool.calls.add(self)

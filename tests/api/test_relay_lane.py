@@ -163,6 +163,14 @@ async def test_a_body_without_length_ends_with_the_engines_connection(relay: Rel
             assert (await client.answer()).body == PAYLOAD
 
 
+async def test_chunks_of_any_length_are_framed_here(relay: RelayStack) -> None:
+    events = [b"data: %b\n\n" % (b"x" * (size - 8)) for size in (255, 256, 2047, 2048, 4095, 4096)]
+    relay.low.answer = saying(SSE + b"\r\n", *events, pause_s=0.02, then_close=True)
+    async with client_of(relay) as client:
+        client.send("POST", "/v1/chat/completions", orjson.dumps({"model": MODEL}))
+        assert (await client.answer()).body == b"".join(events)
+
+
 async def test_chunks_leave_as_they_came(direct: RelayStack) -> None:
     wire = b"5;x=y\r\ndata:\r\n" + b"0000A\r\n 123456\n\n1\r\n" + chunked(DONE)
     direct.low.answer = saying(STREAM, wire[:30], wire[30:], pause_s=0.01)

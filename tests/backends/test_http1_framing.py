@@ -14,6 +14,7 @@ from gateway.backends.http1_framing import (
     Head,
     NotHTTP,
     Sized,
+    measure_size_line,
     split_head,
 )
 
@@ -31,6 +32,8 @@ CHUNKED_BODIES = {
     b"1\r\n\n\r\n1\r\n\r\r\n0\r\n\r\n": b"\n\r",
     b"0\r\n\r\n": b"",
 }  # fmt: skip
+
+WHOLE = {size: b"%x\r\n%b\r\n" % (size, b"x" * size) for size in (1, 15, 16, 255, 256, 2047, 2048, 4096)}
 
 NOT_CHUNKED = {
     "no size": b"\r\nabc",
@@ -309,3 +312,16 @@ def test_some_answers_have_no_body_whatever_they_say(status: bytes, fields: byte
 def test_whether_a_connection_may_carry_another_answer(version: bytes, fields: bytes, keeps_open: bool) -> None:
     head, _ = read_head(b"HTTP/" + version + b" 200 OK\r\ncontent-type: a\r\n" + fields)
     assert head.keeps_open is keeps_open
+
+
+@pytest.mark.parametrize("size", WHOLE)
+def test_a_whole_chunk_is_told_by_its_length_and_its_ends(size: int) -> None:
+    chunk = WHOLE[size]
+    line = len(b"%x\r\n" % size) if size < 2048 else 0  # longer ones are read the long way
+    assert measure_size_line(chunk) == line
+    for other in (chunk[:-1], chunk + b"x", chunk[:-1] + b"x", chunk[:-2] + b"x\n", b"0" + chunk[1:], chunk * 2):
+        assert measure_size_line(other) == 0
+
+
+def test_what_is_too_short_is_no_whole_chunk() -> None:
+    assert [measure_size_line(b"\r\n"[:length]) for length in range(3)] == [0, 0, 0]

@@ -627,6 +627,34 @@ async def test_many_short_events_cost_no_more_the_longer_the_answer() -> None:
         assert len(sink.call.kept_before + sink.call.kept) < 100_000  # type: ignore[attr-defined]  # Relayed's
 
 
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (b"data: %b\n\n" % (b"x" * 80), 1),
+        (b"data: %b\n\ndata: 2\n\n" % (b"x" * 80), 2),
+        (b"event: word\ndata: %b\n\n" % (b"x" * 80), 1),
+        (b"data: %b\n\ndata: and no end" % (b"x" * 80), 1),
+        (b"data: %b" % (b"x" * 80), 0),
+        (b"data: %bx\n" % (b"x" * 80), 0),
+        (b": a comment\n\n: another\n\n%b" % (b"x" * 80), 2),
+    ],
+)
+async def test_events_are_counted_however_they_lie_in_chunks(payload: bytes, count: int) -> None:
+    pieces = [chunk(EVENTS[0]), *[chunk(payload)] * 3, LAST_CHUNK]
+    async with bench_of(saying(STREAM, *pieces, pause_s=0.02)) as bench:
+        sink = await bench.answer_to()
+        assert (sink.data, sink.call.events) == (b"".join(pieces), 1 + 3 * count)
+
+
+@pytest.mark.parametrize("end", [b"x\n", b"\rx", b"xx"])
+async def test_a_chunk_whose_end_is_none_is_not_passed_on(end: bytes) -> None:
+    long = chunk(b"data: %b\n\n" % (b"x" * 80))
+    async with bench_of(saying(STREAM, chunk(EVENTS[0]), long, long[:-2] + end, pause_s=0.02)) as bench:
+        sink = await bench.answer_to()
+        assert isinstance(sink.error, BackendError)
+        assert not sink.data.endswith(end)
+
+
 async def test_an_answer_that_is_no_stream_has_no_events() -> None:
     body = b'{\n\n"usage": {"prompt_tokens": 5, "completion_tokens": 2}, "object": "list"\n\n}'
     async with bench_of(saying(sized(body[:9])[:-9] + body[:9])) as bench:
