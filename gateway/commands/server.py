@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import uvicorn
 
@@ -20,6 +21,7 @@ from gateway.commands.serving import Serving
 KEEP_ALIVE_S = (
     75  # longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request
 )
+TICK_S = 1.0  # for the date of answers
 
 
 class Server(uvicorn.Server):
@@ -31,6 +33,7 @@ class Server(uvicorn.Server):
         self._drain_timeout_s = serving.drain_timeout_s
         self._on_ready = on_ready
         self._leash: socket.socket | None = None
+        self._exit = asyncio.Event()
 
     def end_with(self, leash: socket.socket) -> None:
         """End as by a signal once the other end of `leash` is closed: whoever held it is gone."""
@@ -63,6 +66,17 @@ class Server(uvicorn.Server):
         if not self.should_exit:
             self._on_ready()
 
+    async def main_loop(self) -> None:
+        """As uvicorn's, which wakes up ten times a second to see whether it is to end; this one is told."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._exit.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._exit.set()  # the signal itself has woken the loop up
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn cancels what is left in the end, which cuts streams off in silence.
         asyncio.get_running_loop().call_later(self._drain_timeout_s, self._gateway.give_up)
@@ -71,6 +85,7 @@ class Server(uvicorn.Server):
     def _end(self, leash: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(leash)
         self.should_exit = True
+        self._exit.set()
 
 
 def _configure(gateway: Gateway, serving: Serving) -> uvicorn.Config:
