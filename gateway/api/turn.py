@@ -15,7 +15,7 @@ from gateway.errors import GatewayError
 from gateway.header import make_line
 
 LAST_CHUNK = b"0\r\n\r\n"
-CRLF: Final = b"\r\n"
+CRLF: Final = b"\r\n"  # its own: compiled code looks up what another module has, for every token
 SIZE_LINES: Final = [b"%x\r\n" % size for size in range(2048)]  # of usual chunks: a look-up takes half of making one
 CLOSE = b"connection: close"
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
