@@ -1,7 +1,9 @@
 """What the data plane promises, each with its bound, and whether a run shows it. Pure."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Literal
 
 from loadtest.bench.scenarios import GRPC_ALONE, TRITON, TRITON_LANE
@@ -20,6 +22,8 @@ from loadtest.bench.summary import (
 
 RELAY, TOKEN = "crossover-relay", "crossover-token"
 RELAY_2W, TOKEN_2W = "crossover-relay-2w", "crossover-token-2w"
+
+FEWEST_PAIRS = 3
 
 Verdict = Literal["holds", "missed", "not measured"]
 
@@ -46,6 +50,26 @@ class Claim:
             return "not measured"
         is_kept = value >= self.bound if self.is_least else value <= self.bound
         return "holds" if is_kept else "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A ratio taken within each repeat: geometric mean, and its standard error as a share of it."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, claim: Claim, repeats: Sequence[Summary]) -> "Pairs | None":
+        """None if this is no ratio, or too few repeats have one. What drifts in a machine falls out within a repeat."""
+        values = [value for repeat in repeats if (value := claim.measure(repeat)) is not None]
+        if claim.unit != "x" or len(values) < FEWEST_PAIRS or min(values) <= 0:
+            return None
+        logs = [math.log(value) for value in values]
+        return cls(math.exp(mean(logs)), stdev(logs) / math.sqrt(len(logs)))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.mean * self.error:.2f}"
 
 
 def show(value: float, unit: str) -> str:

@@ -43,7 +43,7 @@ class BenchFolder:
             records = list(record.read(self.path / RESULTS)) if (self.path / RESULTS).exists() else []
         except (OSError, ValueError, TypeError, KeyError) as exc:
             raise BenchError(f"{self.path} is not the folder of a run: {exc}") from exc
-        return report.Run(Summary.of(records), tuple(claims()), about)
+        return report.Run(Summary.of(records), tuple(claims()), about, Summary.of_each_repeat(records))
 
     def write_report(self, run: report.Run) -> None:
         drawing = plot.render(run.summary)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.claims import Claim, show
+from loadtest.bench.claims import Claim, Pairs, show
 from loadtest.bench.machine import Machine, describe_versions
 from loadtest.bench.scenarios import SCENARIOS, TRITON
 from loadtest.bench.summary import (
@@ -42,17 +42,22 @@ class About:
 
     @property
     def sentence(self) -> str:
-        times = f"{self.repeats} interleaved repeats" if self.repeats > 1 else "one repeat"
-        return f"Medians of {times}; {self.minutes:.0f} minutes in all."
+        if self.repeats == 1:
+            return f"One repeat; {self.minutes:.0f} minutes in all."
+        return (
+            f"Medians of {self.repeats} interleaved repeats; {self.minutes:.0f} minutes in all. "
+            "Pairs: the ratio within each repeat, geometric mean and standard error."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a report is of."""
+    """What a report is of: all repeats together, and each by itself."""
 
     summary: Summary
     claims: Sequence[Claim]
     about: About
+    repeats: Sequence[Summary]
 
     @property
     def sentences(self) -> str:
@@ -134,8 +139,9 @@ def claims_table(run: Run, only_measured: bool = False) -> str:
         value = claim.measure(run.summary)
         if value is not None or not only_measured:
             measured = NOTHING if value is None else show(value, claim.unit)
-            rows.append([claim.number, claim.text, claim.verdict(value), measured, claim.bound_text])
-    return table(["", "promise", "verdict", "measured", "bound"], rows, 3)
+            pairs = Pairs.of(claim, run.repeats) or NOTHING
+            rows.append([claim.number, claim.text, claim.verdict(value), measured, str(pairs), claim.bound_text])
+    return table(["", "promise", "verdict", "measured", "pairs", "bound"], rows, 3)
 
 
 def _scenario_parts(summary: Summary) -> Iterator[str]:

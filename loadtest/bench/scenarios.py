@@ -28,7 +28,7 @@ class Scenario:
 
 def _paced(streams: int, ramp_s: float, systems: tuple[str, ...]) -> Scenario:
     about = f"{streams} streams, one token per 20 ms each"
-    return Scenario(f"pace{streams}", about, PACED, Load(streams, ramp_s=ramp_s), systems)
+    return Scenario(f"pace{streams}", about, PACED, Load(streams, ramp_s=ramp_s, window_s=6.0), systems)
 
 
 def _locked(streams: int) -> Scenario:
@@ -96,5 +96,5 @@ def quicken(scenario: Scenario) -> Scenario:
     load = scenario.load
     if scenario.is_alone:
         return replace(scenario, load=replace(load, window_s=15, drain_s=45))
-    window_s = 1.5 if load.window_s < 5 else 5  # long prompts need some time to arrive
+    window_s = 5 if load.window_s > 6 else 1.5  # long prompts need some time to arrive
     return replace(scenario, load=replace(load, window_s=window_s, warm_s=min(load.warm_s, 0.7)))

@@ -104,6 +104,14 @@ class Summary:
             tuple(void),
         )
 
+    @classmethod
+    def of_each_repeat(cls, records: Iterable[Record]) -> "tuple[Summary, ...]":
+        """What each repeat says by itself: systems side by side, within minutes of each other."""
+        repeats: defaultdict[int, list[Record]] = defaultdict(list)
+        for record in records:
+            repeats[record.repeat].append(record)
+        return tuple(cls.of(repeats[number]) for number in sorted(repeats))
+
     @property
     def scenarios(self) -> list[str]:
         return list(dict.fromkeys(scenario for scenario, _ in self.measurements))

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from loadtest.bench import plot, report
-from loadtest.bench.claims import Claim, claims
+from loadtest.bench.claims import Claim, Pairs, claims
 from loadtest.bench.client import Load, Measurement, Spread
 from loadtest.bench.cpus import Seats
 from loadtest.bench.errors import BenchError
@@ -54,6 +54,31 @@ def test_a_median_is_over_repeats_and_a_ratio_is_of_medians() -> None:
     assert summary.median("pace256", "ours", cpu_us_per_token) == pytest.approx(200)
     assert summary.ratio("pace256", cpu_us_per_token, "ours", "nginx") == pytest.approx(0.5)
     assert summary.repeats("pace256", "ours") == 3
+
+
+def test_pairs_are_within_a_repeat_so_a_machine_that_slows_down_changes_nothing() -> None:
+    held = claim("1", "256 paced streams: CPU per token / nginx")
+    slower = (1.0, 4.0, 2.0)
+    records = [record("pace256", "crossover-relay", n, cpu_s=0.9 * by) for n, by in enumerate(slower)]
+    records += [record("pace256", "nginx", n, cpu_s=by) for n, by in enumerate(slower)]
+    pairs = Pairs.of(held, Summary.of_each_repeat(records))
+    assert pairs is not None
+    assert pairs.mean == pytest.approx(0.9)
+    assert pairs.error == pytest.approx(0, abs=1e-9)
+    assert str(pairs) == "0.90 ± 0.00"
+    records[0] = record("pace256", "crossover-relay", 0, cpu_s=0.9 * 1.331)
+    pairs = Pairs.of(held, Summary.of_each_repeat(records))
+    assert pairs is not None
+    assert pairs.mean == pytest.approx(0.9 * 1.1)
+    assert pairs.error == pytest.approx(0.0953, abs=1e-4)  # ln 1.331 / 3, for the other two agree
+
+
+def test_pairs_take_three_repeats_and_a_ratio() -> None:
+    held = claim("1", "256 paced streams: CPU per token / nginx")
+    both = [record("pace256", name, n) for n in range(3) for name in ("crossover-relay", "nginx")]
+    assert Pairs.of(held, Summary.of_each_repeat(both)) is not None
+    assert Pairs.of(held, Summary.of_each_repeat(both[:-1])) is None
+    assert Pairs.of(claim("8", "token lane"), Summary.of_each_repeat(both)) is None
 
 
 def test_what_has_a_complaint_counts_nowhere() -> None:
@@ -180,7 +205,7 @@ def run_of(*records: Record) -> report.Run:
     about = report.About(
         Machine("a CPU", 2, 8.0, "6.1", "Debian", "3.11"), {"nginx": "1.22"}, 3, 1.5, ["smg is missing"]
     )
-    return report.Run(Summary.of(records), tuple(claims()), about)
+    return report.Run(Summary.of(records), tuple(claims()), about, Summary.of_each_repeat(records))
 
 
 def test_the_report_has_every_promise_and_every_system() -> None:
@@ -192,7 +217,7 @@ def test_the_report_has_every_promise_and_every_system() -> None:
     text = report.render(run)
     promises = [line for line in text.splitlines() if "| holds |" in line or "| not measured |" in line]
     assert len(promises) == len(list(claims()))
-    assert "| holds | 0.80 x | ≤ 1.00 x |" in text
+    assert "| holds | 0.80 x | - | ≤ 1.00 x |" in text
     assert "| crossover-relay | 500 | 400.00 | 0.80 |" in text
     assert "smg is missing" in text
     assert "ns16, smg, repeat 1 does not count: x" in text

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from loadtest.bench.client import Load, Measurement, Subject, run_client
 from loadtest.bench.errors import BenchError
 from loadtest.bench.http import fetch, free_ports
 from loadtest.bench.mock import IdSpace, MockEngine, Pace
+from loadtest.bench.processes import Child, Launch, read_cpu_s
 
 LOAD = Load(8, tokens=40, warm_s=0.1, window_s=0.5, drain_s=5)
 QUICK = Pace(interval_us=2000)
@@ -91,8 +93,19 @@ def test_answers_that_are_not_streamed_are_asked_for_again_and_again(client: Pat
 
 def test_cpu_and_memory_are_those_of_the_processes_named(client: Path, mock: MockEngine) -> None:
     measured = measure(client, mock, Load(16, is_whole=True, warm_s=0.1, window_s=1))
-    assert 0 < measured.mock_cpu_s <= measured.cpu_s
+    assert measured.cpu_s == pytest.approx(measured.mock_cpu_s, rel=0.05)  # the same process, named as both
+    assert measured.window_s >= measured.cpu_s > 0
     assert measured.peak_rss_kib > 1000
+
+
+def test_cpu_is_that_of_all_threads_ended_ones_too(tmp_path: Path) -> None:
+    burn = "import threading, time\ndef f():\n while time.thread_time() < 0.3: pass\n"
+    code = burn + "t = threading.Thread(target=f)\nt.start()\nt.join()\nprint('done')\ntime.sleep(60)"
+    with Child(Launch([sys.executable, "-c", code]), tmp_path / "log") as child:
+        while "done" not in child.last_words():
+            time.sleep(0.02)
+        assert 0.3 <= child.cpu_s() < 5
+    assert read_cpu_s(child.pid) == 0
 
 
 def test_lag_is_looked_at_beside_the_load(client: Path, mock: MockEngine) -> None:

@@ -139,11 +139,21 @@ static void fail(struct connection *c, const char *what, const char *detail)
 
 /* --------------------------------------------------------------------------------------------------- processes */
 
-/* Seconds of CPU, user and system, of all threads; adds resident memory to `kib`. */
-static double cpu_of(long pid, double *kib)
+/* Seconds of CPU, user and system, of all threads, those that have ended too; to the nanosecond, where /proc has ticks. */
+static double cpu_of(long pid)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid((pid_t)pid, &clock) || clock_gettime(clock, &t))
+        return 0;
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double resident_kib(long pid)
+{
+    char path[64], text[128];
+    long pages = 0;
+    snprintf(path, sizeof path, "/proc/%ld/statm", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
@@ -151,15 +161,8 @@ static double cpu_of(long pid, double *kib)
     if (n <= 0)
         return 0;
     text[n] = 0;
-    unsigned long user = 0, system = 0;
-    long pages = 0;
-    const char *after_name = strrchr(text, ')'); /* a name may hold blanks and brackets */
-    if (after_name)
-        sscanf(after_name + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %*u %*u %ld",
-               &user, &system, &pages);
-    if (kib)
-        *kib += (double)pages * (double)sysconf(_SC_PAGESIZE) / 1024;
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    sscanf(text, "%*d %ld", &pages);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1024;
 }
 
 /* Seconds that the CPUs of --cpus, else all, were busy with anything at all. */
@@ -189,10 +192,12 @@ static struct usage read_usage(void)
 {
     struct usage u = {0};
     struct rusage self;
-    for (int i = 0; i < options.gateway.count; i++)
-        u.gateway_s += cpu_of(options.gateway.values[i], &u.rss_kib);
+    for (int i = 0; i < options.gateway.count; i++) {
+        u.gateway_s += cpu_of(options.gateway.values[i]);
+        u.rss_kib += resident_kib(options.gateway.values[i]);
+    }
     for (int i = 0; i < options.mock.count; i++)
-        u.mock_s += cpu_of(options.mock.values[i], NULL);
+        u.mock_s += cpu_of(options.mock.values[i]);
     u.busy_s = busy_cpu();
     getrusage(RUSAGE_SELF, &self);
     u.client_s = (double)(self.ru_utime.tv_sec + self.ru_stime.tv_sec) +
@@ -854,7 +859,7 @@ static void print_result(const struct record *r)
     double ours = r->end.gateway_s - r->start.gateway_s + r->end.mock_s - r->start.mock_s + r->end.client_s - r->start.client_s;
     double others = r->end.busy_s - r->start.busy_s - ours;
     printf(",\"other_cpu_s\":%.3f", others > 0 ? others : 0);
-    printf(",\"cpu_s\":%.3f,\"mock_cpu_s\":%.3f,\"client_cpu_s\":%.3f", r->end.gateway_s - r->start.gateway_s,
+    printf(",\"cpu_s\":%.6f,\"mock_cpu_s\":%.6f,\"client_cpu_s\":%.6f", r->end.gateway_s - r->start.gateway_s,
            r->end.mock_s - r->start.mock_s, r->end.client_s - r->start.client_s);
     printf(",\"idle_rss_kib\":%.0f,\"peak_rss_kib\":%.0f}\n", r->idle.rss_kib, r->peak_kib);
 }
