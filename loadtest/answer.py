@@ -13,13 +13,15 @@ DONE = b"[DONE]"
 
 @dataclass(slots=True)
 class Answer:
-    """Filled by `begin`, `head` and `body`; times in seconds of one monotonic clock.
+    """Filled by `begin`, `head` and `body`; times in seconds of one monotonic clock. `due_at`: when an open loop was to
+    ask; latencies then count from there.
 
     `times` and `counts` are the token events: when, and how many tokens had come by then. Counts are the server's own
     where each event carried usage (`is_counted`), else one per event, to be scaled by the usage at the end.
     """
 
     started_at: float = 0.0
+    due_at: float | None = None
     finished_at: float | None = None  # when finish_reason arrived: with the last token, before usage and [DONE]
     is_complete: bool = False
     status: int = 0

@@ -13,6 +13,7 @@ import numpy as np
 from loadtest import stats
 from loadtest.answer import Answer
 from loadtest.plan import Pair
+from loadtest.slo import Slo
 from loadtest.stats import Percentiles, percentiles
 
 SLICES = 5
@@ -47,7 +48,8 @@ class Cell:
     """One row. Seconds and tokens per second; `requests` are whole answers, warm-up included.
 
     `fill`: throughput over what the request times allow. `evenness`: the poorest fifth of the window over the mean
-    one. `void` says why the cell was measured again.
+    one. `is_null`: of a pair of the backend with itself. `requests_per_s`: that ended in the window; `goodput`: those
+    of them that kept the plan's limits. `void` says why the cell was measured again.
     """
 
     backend: str
@@ -70,10 +72,13 @@ class Cell:
     loop_lag_p99_s: float
     loop_lag_max_s: float
     machine_load: float
+    is_null: bool = False
+    requests_per_s: float = 0.0
+    goodput: float | None = None
     void: str | None = None
 
 
-def summarise(recording: Recording, tokens: int) -> Cell:
+def summarise(recording: Recording, tokens: int, slo: Slo | None = None) -> Cell:
     """The cell's numbers: throughput from token events in the window, latencies of requests that began in it."""
     window_s = recording.closed_at - recording.opened_at
     whole = [answer for answer in recording.answers if answer.is_complete]
@@ -102,6 +107,9 @@ def summarise(recording: Recording, tokens: int) -> Cell:
         loop_lag_p99_s=lags[int(0.99 * (len(lags) - 1))],
         loop_lag_max_s=lags[-1],
         machine_load=max((tick.machine_load for tick in recording.ticks), default=0.0),
+        is_null=recording.pair.is_null,
+        requests_per_s=_goodput(recording, whole, Slo()),
+        goodput=_goodput(recording, whole, slo) if slo else None,
     )
 
 
@@ -136,6 +144,11 @@ def _in_flight(recording: Recording) -> float:
 def _phase_order(inside: list[Answer], recording: Recording, period_s: float | None) -> float | None:
     starts = [answer.started_at for answer in inside][-recording.pair.level :]
     return stats.phase_order(starts, period_s) if starts and period_s else None
+
+
+def _goodput(recording: Recording, whole: list[Answer], slo: Slo) -> float:
+    ended = (answer for answer in whole if recording.opened_at < (answer.finished_at or 0.0) <= recording.closed_at)
+    return sum(1 for answer in ended if slo.is_kept(answer)) / (recording.closed_at - recording.opened_at)
 
 
 def _tokens_per_chunk(whole: list[Answer]) -> float:

@@ -1,11 +1,14 @@
 """What makes an answer unfit to count, which ends the run, or a cell, which the report then warns of. Pure."""
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
 from loadtest.cell import Cell
-from loadtest.curves import repeat_sd
+from loadtest.curves import make_trials, null_gains
+from loadtest.decide.estimate import Estimate, estimate, quantile
 from loadtest.errors import Misrouted, RequestFailed, UnequalWork
 from loadtest.stats import P90_SAMPLES, P99_SAMPLES
 from loadtest.work import Asked, Place
@@ -20,12 +23,17 @@ SPREAD_LEVEL = 8  # below this, few streams are bunched by chance
 MIN_EVENNESS = 0.6
 MAX_CHUNKING_GAP = 0.02
 MAX_REPEAT_SD = 0.03
+ORDER_ALPHA = NULL_ALPHA = 0.05
 
 
 @dataclass(slots=True)
 class Judge:
-    """Every answer passes here. Remembers prompt tokens by place, to hold one backend's against the other's."""
+    """Every answer passes here. Remembers prompt tokens by place, to hold one backend's against the other's.
 
+    `is_exact`: answers have as many tokens as asked for.
+    """
+
+    is_exact: bool = True
     answers: int = 0
     tokens: int = 0
     _prompts: dict[Place, tuple[str, int]] = field(default_factory=dict)
@@ -33,20 +41,22 @@ class Judge:
     def accept(self, answer: Answer, asked: Asked) -> None:
         """Raises Untrusted, with what an operator can do about it."""
         self._check_success(answer, asked)
-        _check_route(answer, asked)
-        _check_work(answer, asked)
+        if asked.backend:
+            _check_route(answer, asked)
+        if self.is_exact:
+            _check_work(answer, asked)
         self._check_prompt(answer, asked)
         self.answers += 1
         self.tokens += asked.tokens
 
     def _check_success(self, answer: Answer, asked: Asked) -> None:
         if answer.error:
-            raise RequestFailed(f"REQUEST FAILED: {asked.backend} answered an error: {answer.error}")
+            raise RequestFailed(f"REQUEST FAILED: {asked.server} answered an error: {answer.error}")
         if answer.finish_reason is None:
-            raise RequestFailed(f"REQUEST FAILED: {asked.backend} ended its stream without a finish_reason")
+            raise RequestFailed(f"REQUEST FAILED: {asked.server} ended its stream without a finish_reason")
         if answer.completion_tokens is None or answer.prompt_tokens is None:
             raise RequestFailed(
-                f"NO USAGE: {asked.backend} sent no token counts although include_usage was asked; none are estimated."
+                f"NO USAGE: {asked.server} sent no token counts although include_usage was asked; none are estimated."
             )
 
     def _check_prompt(self, answer: Answer, asked: Asked) -> None:
@@ -70,7 +80,7 @@ def _check_route(answer: Answer, asked: Asked) -> None:
 def _check_work(answer: Answer, asked: Asked) -> None:
     if answer.completion_tokens != asked.tokens or answer.finish_reason != "length":
         raise UnequalWork(
-            f"UNEQUAL WORK: {asked.backend} returned {answer.completion_tokens} of {asked.tokens} tokens "
+            f"UNEQUAL WORK: {asked.server} returned {answer.completion_tokens} of {asked.tokens} tokens "
             f"(finish={answer.finish_reason}); check ignore_eos/min_tokens support in this version."
         )
 
@@ -94,7 +104,7 @@ def review(cells: Sequence[Cell], judge: Judge, low: str) -> list[Check]:
         _summary("quiet machine", _busy(cells), "this client's machine was not overloaded"),
         _summary("no lockstep", _lockstep(cells), "starts were spread over the request time"),
         _summary("chunking", _chunking(cells), "both backends send as many tokens per chunk"),
-        _check_repeats(cells, low),
+        *_check_repeats(estimate(make_trials(cells, low)), null_gains(cells)),
         Check("percentiles", "note", f"p90 needs {P90_SAMPLES} samples, p99 {P99_SAMPLES}; n/a where there are fewer"),
     ]
 
@@ -115,12 +125,35 @@ def _summary(name: str, problems: Iterator[str], fine: str) -> Check:
     return Check(name, "warning", messages[0] + more)
 
 
-def _check_repeats(cells: Sequence[Cell], low: str) -> Check:
-    sd = repeat_sd(cells, low)
-    if sd is None:
-        return Check("repeatable", "warning", "no level was measured twice; one ratio is good to about 3 %.")
-    status = "passed" if sd <= MAX_REPEAT_SD else "warning"
-    return Check("repeatable", status, f"one throughput ratio repeats to {sd:.1%} (standard deviation)")
+def _check_repeats(known: Estimate | None, nulls: Sequence[float]) -> Iterator[Check]:
+    if known is None:
+        yield Check("repeatable", "warning", "no level was measured twice: nothing tells a difference from chance.")
+        return
+    status = "passed" if known.pair_sd <= MAX_REPEAT_SD else "warning"
+    yield Check("repeatable", status, f"one throughput ratio repeats to {known.pair_sd:.1%} (standard deviation)")
+    yield _check_order(known)
+    yield _check_nulls(known, nulls)
+
+
+def _check_order(known: Estimate) -> Check:
+    """Twice the effect is what the ratio would change by if the other backend came first in every pair."""
+    reach = quantile(ORDER_ALPHA, known.dof) * math.sqrt(known.order_variance)
+    shown = f"being measured first is worth {known.order_effect:+.1%} (+-{reach:.1%})"
+    if abs(known.order_effect) <= reach:
+        return Check("order", "passed", shown)
+    return Check("order", "note", f"{shown}; pairs in both orders cancel it.")
+
+
+def _check_nulls(known: Estimate, nulls: Sequence[float]) -> Check:
+    """A backend against itself: what is seen there is no difference between backends."""
+    if not nulls:
+        return Check("null", "note", "no backend was measured against itself; full runs do.")
+    mean = statistics.fmean(nulls)
+    reach = quantile(NULL_ALPHA, known.dof) * known.pair_sd / math.sqrt(len(nulls))
+    shown = f"a backend against itself differs by {mean:+.1%} (+-{reach:.1%}, {len(nulls)} pairs)"
+    if abs(mean) <= reach:
+        return Check("null", "passed", shown)
+    return Check("null", "warning", f"NOT NULL: {shown}: the second of two measurements is not the first one's equal.")
 
 
 def _client_bound(cells: Sequence[Cell]) -> Iterator[str]:

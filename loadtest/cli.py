@@ -5,6 +5,7 @@ import secrets
 import signal
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,12 +17,15 @@ from rich.console import Console
 
 from loadtest.calibration import Calibration
 from loadtest.curves import THROUGHPUT
-from loadtest.errors import CalibrationError, Untrusted
-from loadtest.folder import RunFolder
+from loadtest.engines import confirm_same
+from loadtest.errors import CalibrationError, Unreachable, Untrusted
+from loadtest.folder import Beginning, RunFolder
+from loadtest.history import History
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.report.words import describe, describe_threshold
 from loadtest.result import Result
 from loadtest.screen import Screen, make_screen
+from loadtest.slo import Slo
 from loadtest.subject import apply_threshold, find_subject
 from loadtest.target import Target
 
@@ -41,10 +45,14 @@ class Options:
     tokens: int | None
     window_s: float | None
     budget_s: float | None
+    repeats: int | None
+    accept_wide: bool
+    slo: Slo | None
+    resume: Path | None
     as_json: bool
 
 
-def _parse_target(_ctx: click.Context, _param: click.Parameter, url: str) -> Target:
+def parse_target(_ctx: click.Context, _param: click.Parameter, url: str) -> Target:
     try:
         return Target.parse(url)
     except ValueError as exc:
@@ -58,20 +66,27 @@ def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None
         raise click.BadParameter("whole numbers with commas between them, like 1,2,4,8") from exc
 
 
+def parse_slo(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Slo | None:
+    try:
+        return Slo.parse(text) if text else None
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
 @click.command()
 @click.option(
     "--url",
     "target",
     default="http://127.0.0.1:8080",
     envvar="CROSSOVER_URL",
-    callback=_parse_target,
+    callback=parse_target,
     show_default=True,
     show_envvar=True,
     help="The gateway.",
 )
 @click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
 @click.option("--model", help="Which model; needed when the gateway serves several.")
-@click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: two minutes.")
+@click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: about three minutes.")
 @click.option("--apply", "should_apply", is_flag=True, help="Set the live policy to the threshold found.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where the run's folder goes."
@@ -83,7 +98,15 @@ def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None
     "--budget",
     "budget_s",
     type=float,
-    help="Refine no longer than this many seconds from the start.  [default: quick 125]",
+    help="Refine no longer than this many seconds from the start.  [default: quick 160]",
+)
+@click.option("--repeats", type=int, help="Pairs at every level before refinement, at least 2.  [default: 3, quick 2]")
+@click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
+@click.option("--accept-wide", is_flag=True, help="A threshold even where the crossing is known only vaguely.")
+@click.option(
+    "--resume",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Go on with the run in this folder, by its own plan: nothing is measured twice.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print result.json on stdout; progress goes to stderr.")
 def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
@@ -96,9 +119,10 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     Examples:
       crossover calibrate --quick --apply
       crossover calibrate --url http://gpu-node:8080 --tokens 512 --out /var/lib/crossover/runs
+      crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
-    be trusted; 4 no single threshold is right; 130 interrupted, finished cells are kept.
+    be trusted; 4 no single threshold is right, or it takes more measurements; 130 interrupted: --resume goes on.
     """
     options = Options(**values)
     plan = _make_plan(options)
@@ -111,7 +135,7 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
         ):
             result = runner.run(_run(options, plan, screen))
     except KeyboardInterrupt:
-        console.print("interrupted; the cells measured so far are kept", highlight=False)
+        console.print("interrupted; the cells measured so far are kept: --resume goes on from them", highlight=False)
         raise SystemExit(INTERRUPTED) from None
     except CalibrationError as exc:
         click.echo(f"Error: {exc}", err=True)
@@ -127,8 +151,12 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _make_plan(options: Options) -> Plan:
     plan = QUICK if options.is_quick else FULL
-    given = {name: getattr(options, name) for name in ("levels", "tokens", "window_s", "budget_s")}
+    given = {name: getattr(options, name) for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "slo")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
+    if options.resume and (changes or options.is_quick or options.accept_wide):
+        raise click.UsageError("a run that is resumed keeps its plan: --resume goes with no option that changes it")
+    if options.accept_wide:
+        changes["widest"] = None
     try:
         # A new seed each time: prompts of an earlier run may still lie in an engine's prefix cache.
         return replace(plan, seed=secrets.randbits(32), **changes)
@@ -139,8 +167,7 @@ def _make_plan(options: Options) -> Plan:
 async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
     """A whole run, written to its folder however it ends. Raises CalibrationError if it cannot even begin."""
     target = replace(options.target, key=options.key)
-    subject = await find_subject(target, options.model)
-    calibration = Calibration(target, subject, plan, _create_folder(options.out), screen)
+    calibration = await (_resume if options.resume else _begin)(target, options, plan, screen)
     try:
         result = await calibration.run()
         calibration.folder.write(result)
@@ -152,6 +179,26 @@ async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
         raise
     calibration.folder.write(result)
     return result
+
+
+async def _begin(target: Target, options: Options, plan: Plan, screen: Screen) -> Calibration:
+    subject = await find_subject(target, options.model)
+    folder, now = _create_folder(options.out), datetime.now(UTC)
+    folder.begin(Beginning(now, subject.model, subject.low, subject.high, subject.engines, plan))
+    return Calibration(target, subject, plan, folder, screen, now, plan.seed)
+
+
+async def _resume(target: Target, options: Options, _plan: Plan, screen: Screen) -> Calibration:
+    """With the plan, the model and the engines it was begun with. Raises CalibrationError if they are others now."""
+    assert options.resume is not None
+    folder = RunFolder(options.resume.resolve())
+    begun = folder.read_beginning()
+    subject = await find_subject(target, begun.model)
+    if subject.backends != (begun.low, begun.high):
+        raise Unreachable(f"the run compares {begun.low} with {begun.high}; the policy now names {subject.backends}")
+    subject = replace(subject, engines=confirm_same(begun.engines, subject.engines))
+    history = History.of(folder.recover(), subject.low)
+    return Calibration(target, subject, begun.plan, folder, screen, begun.started_at, secrets.randbits(32), history)
 
 
 async def _apply(target: Target, result: Result) -> Result:
@@ -176,7 +223,7 @@ def _print_result(result: Result, options: Options, console: Console) -> None:
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
         *(f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"}),
-        f"report     {options.out / result.run / 'report.html'}",
+        f"report     {(options.resume or options.out / result.run) / 'report.html'}",
     ]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -30,6 +30,7 @@ class ClosedLoop:
     plan: Plan
     pair: Pair
     backend: str
+    first_stream: int = 0
     _answers: list[Answer] = field(default_factory=list)
     _ticks: list[Tick] = field(default_factory=list)
     _closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,7 +59,7 @@ class ClosedLoop:
                 tokens = self.plan.tokens if number else first_tokens
                 connection = connection if connection.is_open else await self.sender.connect()
                 answer = await self._ask(
-                    connection, Asked(self.backend, Place(self.pair.number, stream, number), tokens)
+                    connection, Asked(self.backend, Place(self.pair.number, self.first_stream + stream, number), tokens)
                 )
                 if window and answer.finished_at is not None and window.pass_request(answer.finished_at):
                     self._closed.set()

@@ -1,12 +1,12 @@
-"""Cells side by side: each backend's curve, and the gain of the low-load one by every objective. Pure."""
+"""Cells side by side: each backend's curve, and what its pairs say of the low-load one by every objective. Pure."""
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loadtest.cell import Cell
-from loadtest.crossing import Point
+from loadtest.decide.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,48 +22,45 @@ class Objective:
     band: float | None = None
 
 
+def _read_goodput(cell: Cell) -> float | None:
+    """None without limits. Where no answer kept them, half of one did: less than any, and still a ratio."""
+    return None if cell.goodput is None else max(cell.goodput, 0.5 / cell.window_s)
+
+
 OBJECTIVES = (
     Objective("throughput", lambda cell: cell.throughput, higher_is_better=True),
     Objective("ttft_p50", lambda cell: cell.ttft_s.p50, band=0.2),
+    Objective("ttft_p99", lambda cell: cell.ttft_s.p99, band=0.2),
     Objective("tpot_p50", lambda cell: cell.tpot_s.p50),
+    Objective("tpot_p99", lambda cell: cell.tpot_s.p99, band=0.06),
     Objective("e2e_p50", lambda cell: cell.e2e_s.p50),
+    Objective("goodput", _read_goodput, higher_is_better=True),
 )
-THROUGHPUT = OBJECTIVES[0]
+THROUGHPUT, GOODPUT = OBJECTIVES[0], OBJECTIVES[-1]
 
 
-def pair_gains(cells: Iterable[Cell], low: str, objective: Objective = THROUGHPUT) -> dict[int, list[float]]:
-    """Per level, the log ratio of each pair, positive where `low` is better. Half a pair counts for nothing."""
-    pairs: dict[int, dict[str, Cell]] = {}
-    for cell in cells:
-        pairs.setdefault(cell.pair, {})[cell.backend] = cell
+def make_trials(cells: Iterable[Cell], low: str, objective: Objective = THROUGHPUT) -> list[Trial]:
+    """One for each pair, in the order measured. Half a pair, a null pair, or one without a value counts for nothing."""
+    trials = []
+    for one, other in _pairs(cell for cell in cells if not cell.is_null):
+        mine, theirs = (one, other) if one.backend == low else (other, one)
+        if (gain := _gain(mine, theirs, objective)) is not None:
+            trials.append(Trial(one.level, gain, low_first=one.backend == low))
+    return trials
+
+
+def null_gains(cells: Iterable[Cell], objective: Objective = THROUGHPUT) -> list[float]:
+    """Of each pair of a backend with itself, what being measured second was worth. In log ratios; 0 but for chance."""
+    pairs = _pairs(cell for cell in cells if cell.is_null)
+    return [gain for one, other in pairs if (gain := _gain(other, one, objective)) is not None]
+
+
+def mean_gains(trials: Iterable[Trial]) -> dict[int, float]:
+    """Per level, rising; as shown while a run goes on."""
     gains: dict[int, list[float]] = {}
-    for sides in pairs.values():
-        if len(sides) == 2 and (gain := _gain(sides, low, objective)) is not None:
-            gains.setdefault(next(iter(sides.values())).level, []).append(gain)
-    return gains
-
-
-def points(cells: Iterable[Cell], low: str, objective: Objective = THROUGHPUT) -> list[Point]:
-    """One per level, the median of its pairs: a machine that stalls once must not move the crossing."""
-    gains = pair_gains(cells, low, objective)
-    return [Point(level, statistics.median(gains[level]), len(gains[level])) for level in sorted(gains)]
-
-
-def repeat_sd(cells: Iterable[Cell], low: str) -> float | None:
-    """Standard deviation of one throughput ratio, pooled over the levels measured more than once."""
-    groups = [gains for gains in pair_gains(cells, low).values() if len(gains) > 1]
-    if not groups:
-        return None
-    squares = sum(statistics.variance(gains) * (len(gains) - 1) for gains in groups)
-    return math.sqrt(squares / sum(len(gains) - 1 for gains in groups))
-
-
-def _gain(sides: dict[str, Cell], low: str, objective: Objective) -> float | None:
-    mine = objective.read(sides[low])
-    theirs = next(objective.read(cell) for name, cell in sides.items() if name != low)
-    if not mine or not theirs:
-        return None
-    return math.log(mine / theirs) if objective.higher_is_better else math.log(theirs / mine)
+    for trial in trials:
+        gains.setdefault(trial.level, []).append(trial.gain)
+    return {level: statistics.fmean(gains[level]) for level in sorted(gains)}
 
 
 def series(cells: Sequence[Cell], backend: str, read: Callable[[Cell], float | None]) -> list[tuple[int, float]]:
@@ -73,3 +70,18 @@ def series(cells: Sequence[Cell], backend: str, read: Callable[[Cell], float | N
         if cell.backend == backend and (value := read(cell)) is not None:
             values.setdefault(cell.level, []).append(value)
     return [(level, statistics.median(values[level])) for level in sorted(values)]
+
+
+def _pairs(cells: Iterable[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Whole ones, each in the order measured."""
+    pairs: dict[int, list[Cell]] = {}
+    for cell in cells:
+        pairs.setdefault(cell.pair, []).append(cell)
+    yield from ((pair[0], pair[1]) for pair in pairs.values() if len(pair) == 2)
+
+
+def _gain(mine: Cell, theirs: Cell, objective: Objective) -> float | None:
+    ours, others = objective.read(mine), objective.read(theirs)
+    if not ours or not others:
+        return None
+    return math.log(ours / others) if objective.higher_is_better else math.log(others / ours)

@@ -1,16 +1,39 @@
-"""runs/<id>/ on disk: cells as they finish, the result and its reports at the end."""
+"""runs/<id>/ on disk: what was begun, cells as they finish, the result and its reports at the end."""
 
+import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from loadtest.cell import Cell
+from loadtest.engines import Engines
+from loadtest.errors import Unreachable
+from loadtest.plan import Plan
 from loadtest.report.html import render_html
 from loadtest.report.markdown import render_markdown
 from loadtest.result import Result
+
+BEGINNING, CELLS = "run.json", "cells.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a run was to measure, and on what."""
+
+    started_at: datetime
+    model: str
+    low: str
+    high: str
+    engines: Engines
+    plan: Plan
+
+
+BEGINNINGS = TypeAdapter(Beginning)
+CELL_LINES = TypeAdapter(Cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +54,38 @@ class RunFolder:
     def run(self) -> str:
         return self.path.name
 
+    def begin(self, beginning: Beginning) -> None:
+        (self.path / BEGINNING).write_bytes(orjson.dumps(beginning, option=orjson.OPT_INDENT_2) + b"\n")
+
+    def read_beginning(self) -> Beginning:
+        """Raises Unreachable if this is no run's folder, or one of another version's."""
+        try:
+            return BEGINNINGS.validate_json((self.path / BEGINNING).read_bytes())
+        except (OSError, ValidationError) as exc:
+            raise Unreachable(f"{self.path} is not the folder of a run that can be resumed: {exc}") from exc
+
     def append(self, cell: Cell) -> None:
         """One line, on disk before the next cell begins: what was measured outlives whatever happens to the run."""
-        with (self.path / "cells.jsonl").open("ab") as file:
+        with (self.path / CELLS).open("ab") as file:
             file.write(orjson.dumps(cell) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def recover(self) -> list[Cell]:
+        """The cells that are whole. What a crash left of a line is cut off, so that the next one begins anew.
+
+        Raises Unreachable if a line within is no cell.
+        """
+        path = self.path / CELLS
+        if not path.exists():
+            return []
+        with path.open("r+b") as file:
+            whole, newline, _ = file.read().rpartition(b"\n")
+            file.truncate(len(whole) + len(newline))
+        try:
+            return [CELL_LINES.validate_json(line) for line in whole.splitlines()]
+        except ValidationError as exc:
+            raise Unreachable(f"{path} holds a line that is no cell of this version's: {exc}") from exc
 
     def write(self, result: Result) -> None:
         document = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)

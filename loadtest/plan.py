@@ -2,18 +2,25 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from loadtest.decide.refine import Aim
+from loadtest.slo import Slo
 
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both backends at one level, back to back. `number` is given when it is measured and never used again."""
+    """Both backends at one level, back to back; with `is_null` the one that would be first, twice.
+
+    `number` is given when it is measured and never used again.
+    """
 
     level: int
     low_first: bool
     number: int = -1
+    is_null: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +28,10 @@ class Plan:
     """Every number a calibration depends on. Windows span whole requests of a cell's leading stream.
 
     `settle_requests`: its requests between warm-up and window. `band`: backends closer than this share are tied.
-    `margin`: hysteresis on each side of the crossing. `retries`: pairs measured again over the run because a cell was
-    not steady. `refine_pairs`: measurements between the sweep's levels, as far as `budget_s` seconds in all allow.
+    `margin`: least hysteresis on each side of the crossing. `null_pairs`: of a backend with itself, before the sweep.
+    `retries`: pairs measured again over the run because a cell was not steady. `refine_pairs`: measured after the sweep
+    until `aim` is reached, as far as `budget_s` seconds in all allow. `widest`: a confidence set whose upper end is
+    more than this many times its lower one makes no threshold; None accepts any. `slo`: what goodput is counted by.
     """
 
     mode: str = "full"
@@ -31,14 +40,18 @@ class Plan:
     prompt_words: int = 48
     repeats: int = 3
     shuffle: bool = True
+    null_pairs: int = 2
     settle_requests: int = 1
     window_requests: int = 12
     window_s: float = 20.0
     retries: int = 4
-    refine_pairs: int = 6
+    refine_pairs: int = 24
+    aim: Aim = field(default_factory=Aim)
+    widest: float | None = 1.5
     budget_s: float | None = None
     band: float = 0.03
     margin: float = 0.15
+    slo: Slo | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -48,14 +61,18 @@ class Plan:
             raise ValueError("a window has a length")
         if self.tokens < 2:
             raise ValueError("an answer needs at least 2 tokens, or it has no time per token")
+        if self.repeats < 2:
+            raise ValueError("repeats are at least 2, or nothing tells a difference from chance")
 
     def schedule(self) -> list[Pair]:
-        """The sweep: at every level A then B in one repeat and B then A in the next, neighbours the other way round.
+        """Null pairs, then the sweep: A then B in one repeat and B then A in the next, neighbours the other way round.
 
         Drift then cancels instead of favouring the backend measured last (docs/calibration.md).
         """
         levels = sorted(self.levels)
-        return [
+        middle = levels[len(levels) // 2]
+        nulls = [Pair(middle, low_first=number % 2 == 0, is_null=True) for number in range(self.null_pairs)]
+        return nulls + [
             Pair(level, low_first=(levels.index(level) + repeat) % 2 == 0)
             for repeat in range(self.repeats)
             for level in self._order(levels, repeat)
@@ -77,15 +94,18 @@ class Plan:
 
 
 FULL = Plan()
-# Two minutes instead of half an hour, for a demo or a first look.
+# Two or three minutes instead of half an hour, for a demo or a first look.
 QUICK = Plan(
     mode="quick",
+    levels=(1, 8, 32, 64, 128),
     tokens=32,
     prompt_words=12,
-    repeats=1,
+    repeats=2,
     shuffle=False,
+    null_pairs=0,
     settle_requests=0,
     window_requests=2,
     window_s=2.5,
-    budget_s=125.0,
+    widest=4.0,
+    budget_s=160.0,
 )

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from loadtest.cell import Cell
 from loadtest.checks import Check
-from loadtest.crossing import Crossover, Threshold, Verdict, find_crossover, set_threshold
-from loadtest.curves import OBJECTIVES, THROUGHPUT, points
+from loadtest.curves import GOODPUT, OBJECTIVES, THROUGHPUT, Objective, make_trials
+from loadtest.decide.crossing import Change, Finding, Verdict, find_crossing
+from loadtest.decide.estimate import estimate
+from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.plan import Plan
 from loadtest.subject import Subject
 
@@ -27,15 +29,15 @@ class Result:
     plan: Plan
     cells: Sequence[Cell]
     checks: Sequence[Check]
-    crossovers: Mapping[str, Crossover]
+    findings: Mapping[str, Finding]
     threshold: Threshold | None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
 
     @property
-    def crossover(self) -> Crossover | None:
+    def finding(self) -> Finding | None:
         """By throughput, which the threshold is for; None where the run ended before there was one."""
-        return self.crossovers.get(THROUGHPUT.name)
+        return self.findings.get(THROUGHPUT.name)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -52,7 +54,7 @@ class Result:
             "plan": self.plan,
             "cells": self.cells,
             "checks": self.checks,
-            "crossover": {name: _encode(crossover) for name, crossover in self.crossovers.items()},
+            "crossover": {name: _encode(finding) for name, finding in self.findings.items()},
             "threshold": self._encode_threshold(),
             "applied": self.applied,
         }
@@ -67,25 +69,49 @@ class Result:
         return {"objective": THROUGHPUT.name, "up": self.threshold.up, "down": self.threshold.down}
 
 
-def find_crossovers(cells: Sequence[Cell], subject: Subject, plan: Plan) -> dict[str, Crossover]:
+def objectives_of(plan: Plan) -> list[Objective]:
+    """All, but for goodput where no limits say what is good."""
+    return [objective for objective in OBJECTIVES if plan.slo or objective is not GOODPUT]
+
+
+def find_crossings(cells: Sequence[Cell], subject: Subject, plan: Plan) -> dict[str, Finding]:
     """By every objective; only throughput's becomes a threshold, the others tell what it costs."""
     return {
-        objective.name: find_crossover(points(cells, subject.low, objective), objective.band or plan.band)
-        for objective in OBJECTIVES
+        objective.name: find_crossing(estimate(make_trials(cells, subject.low, objective)), objective.band or plan.band)
+        for objective in objectives_of(plan)
     }
 
 
-def find_threshold(crossover: Crossover, plan: Plan) -> Threshold | None:
-    if crossover.verdict is not Verdict.CROSSING or crossover.point is None:
+def find_threshold(finding: Finding, plan: Plan) -> Threshold | None:
+    """None where there is no single crossing from low to high, or where it might be anywhere in too wide a range."""
+    change = finding.change
+    if finding.verdict is not Verdict.CROSSING or change is None:
         return None
-    return set_threshold(crossover.point, plan.margin)
+    if plan.widest is not None and change.spread > plan.widest:
+        return None
+    return set_threshold(change, plan.margin)
 
 
-def _encode(crossover: Crossover) -> dict[str, object]:
-    """`set` is the tie zone around the point: where the backends differ by less than the band."""
+def is_resolved(finding: Finding, threshold: Threshold | None) -> bool:
+    """Whether an operator knows what to do: a threshold, or none because one backend serves as well everywhere."""
+    return threshold is not None or finding.verdict in {Verdict.ALWAYS_LOW, Verdict.ALWAYS_HIGH, Verdict.TIE}
+
+
+def _encode(finding: Finding) -> dict[str, object]:
+    """`point` and `set` of the one crossing; where there are several, each of them in `changes`."""
+    one = finding.change
     return {
-        "verdict": crossover.verdict,
-        "point": crossover.point and round(crossover.point, 2),
-        "set": [[round(edge, 2) for edge in crossover.tie_zone]] if crossover.tie_zone else [],
-        "set_is": "tie zone",
+        "verdict": finding.verdict,
+        "point": round(one.point, 2) if one else None,
+        "set": _encode_set(one) if one else [],
+        "set_is": "95 % confidence",
+        "changes": [
+            {"point": round(change.point, 2), "set": _encode_set(change), "between": change.flanks}
+            for change in finding.changes
+        ],
+        "doubtful": finding.doubtful,
     }
+
+
+def _encode_set(change: Change) -> list[list[float]]:
+    return [[round(edge, 2) for edge in part] for part in change.set]

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from loadtest.cell import Cell
-from loadtest.curves import THROUGHPUT, points, series
+from loadtest.curves import THROUGHPUT, make_trials, mean_gains, series
 from loadtest.plan import Pair, Plan
 from loadtest.report.words import describe_work, show_ms, show_rate, show_ratio
 from loadtest.subject import Subject
@@ -58,7 +58,7 @@ class PlainScreen:
     def measured(self, cells: Sequence[Cell]) -> None:
         cell = cells[-1]
         pair = [other for other in cells if other.pair == cell.pair]
-        ratio = show_ratio(points(pair, self._low)[0].gain) if len(pair) == 2 else ""
+        ratio = "".join(show_ratio(trial.gain) for trial in make_trials(pair, self._low))
         rate, ttft, tpot = show_rate(cell.throughput), show_ms(cell.ttft_s.p50), show_ms(cell.tpot_s.p50)
         self._print(f"{cell.level:>9}  {cell.backend:<10} {rate:>8} {ttft:>10} {tpot:>10}  {ratio}".rstrip())
 
@@ -139,7 +139,7 @@ def draw_table(cells: Sequence[Cell], subject: Subject, title: str) -> Table:
         )
         for backend in subject.backends
     ]
-    ratios = {point.level: show_ratio(point.gain) for point in points(cells, subject.low)}
+    ratios = {level: show_ratio(gain) for level, gain in mean_gains(make_trials(cells, subject.low)).items()}
     for level in sorted({cell.level for cell in cells}):
         table.add_row(str(level), *(column.get(level, "") for column in columns), ratios.get(level, ""))
     return table

@@ -48,11 +48,11 @@ def percentiles(samples: Sequence[float]) -> Percentiles:
 
 
 def ttft_s(answer: Answer) -> float | None:
-    return answer.times[0] - answer.started_at if answer.times else None
+    return answer.times[0] - _asked_at(answer) if answer.times else None
 
 
 def e2e_s(answer: Answer) -> float | None:
-    return answer.finished_at - answer.started_at if answer.finished_at is not None else None
+    return answer.finished_at - _asked_at(answer) if answer.finished_at is not None else None
 
 
 def tpot_s(answer: Answer) -> float | None:
@@ -73,6 +73,10 @@ def scale(answer: Answer) -> float:
 def tokens_between(answer: Answer, start: float, end: float) -> float:
     """Tokens whose event fell in (start, end], in events where the server did not count; see `scale`."""
     return _count_at(answer, end) - _count_at(answer, start)
+
+
+def _asked_at(answer: Answer) -> float:
+    return answer.started_at if answer.due_at is None else answer.due_at
 
 
 def _count_at(answer: Answer, at: float) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
-from loadtest.crossing import Threshold
+from loadtest.decide.threshold import Threshold
 from loadtest.engines import Engines, confirm_same, read_engines
 from loadtest.errors import Unreachable
 from loadtest.target import Target

@@ -27,11 +27,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The work one request was to be."""
+    """The work one request was to be. `backend`: the one it is pinned to; empty where the endpoint may choose."""
 
     backend: str
     place: Place
     tokens: int
+
+    @property
+    def server(self) -> str:
+        """Who is to answer, for a message."""
+        return self.backend or "the endpoint"
 
 
 def write_prompt(seed: int, place: Place, words: int) -> str:

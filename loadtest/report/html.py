@@ -6,19 +6,19 @@ from dataclasses import asdict
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from loadtest.cell import Cell
-from loadtest.curves import OBJECTIVES, THROUGHPUT, points, series
+from loadtest.curves import THROUGHPUT, make_trials, mean_gains, series
 from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
 from loadtest.report.table import make_table
 from loadtest.report.words import (
-    describe_crossover,
+    describe_finding,
+    describe_set,
     describe_threshold,
-    describe_tie,
     describe_work,
     show_ms,
     show_rate,
     show_ratio,
 )
-from loadtest.result import Result
+from loadtest.result import Result, objectives_of
 
 SMALL = {"width": 320, "height": 220}
 LATENCIES = (
@@ -36,7 +36,7 @@ def render_html(result: Result) -> str:
         result=result,
         work=describe_work(result.plan),
         threshold=describe_threshold(result),
-        crossings=[(o.name, describe_crossover(o, result), describe_tie(o, result)) for o in OBJECTIVES],
+        crossings=[(o.name, describe_finding(o, result), describe_set(o, result)) for o in objectives_of(result.plan)],
         throughput=_draw(result, "Throughput, tokens per second", THROUGHPUT.read, show_rate),
         ratio=_draw_ratio(result),
         latencies=[_draw(result, title, read, show_ms, **SMALL) for title, read in LATENCIES],
@@ -56,7 +56,8 @@ def _draw(
 
 
 def _draw_ratio(result: Result) -> str:
-    gains = [(float(point.level), point.gain) for point in points(result.cells, result.subject.low)]
+    means = mean_gains(make_trials(result.cells, result.subject.low))
+    gains = [(float(level), gain) for level, gain in means.items()]
     if not gains:
         return ""
     axis: Axis = axis_of_ratios([gain for _, gain in gains], result.plan.band)
@@ -65,7 +66,8 @@ def _draw_ratio(result: Result) -> str:
 
 
 def _marks(result: Result, are_named: bool = True) -> Marks:
-    crossing = result.crossover.point if result.crossover else None
+    change = result.finding.change if result.finding else None
+    crossing = change.point if change else None
     threshold = result.threshold
     if threshold is None:
         return Marks(crossing, are_named=are_named)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from loadtest.curves import OBJECTIVES
 from loadtest.report.table import make_table
 from loadtest.report.words import describe, describe_threshold, describe_work
-from loadtest.result import Result
+from loadtest.result import Result, objectives_of
 
 
 def render_markdown(result: Result) -> str:
@@ -18,7 +17,7 @@ def _head(result: Result) -> Iterator[str]:
     yield f"Model {result.subject.model}, {result.subject.low} (low load) against {result.subject.high} (high load)."
     yield f"{describe_work(result.plan)}; {result.started_at}, {result.duration_s:.0f} s."
     yield ""
-    for objective in OBJECTIVES:
+    for objective in objectives_of(result.plan):
         yield f"- **{objective.name}**: {describe(objective, result)}"
     yield f"- **threshold**: {describe_threshold(result)}"
     yield ""

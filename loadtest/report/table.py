@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadtest.cell import Cell
-from loadtest.curves import points
+from loadtest.curves import make_trials, mean_gains
 from loadtest.report.words import show_ms, show_rate, show_ratio
 from loadtest.result import Result
 from loadtest.stats import Percentiles
@@ -13,7 +13,7 @@ from loadtest.stats import Percentiles
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`is_first` where a level begins; the ratio of its pairs' median stands there."""
+    """`is_first` where a level begins; the mean ratio of its pairs stands there."""
 
     fields: tuple[str, ...]
     is_first: bool
@@ -33,7 +33,8 @@ def make_table(result: Result) -> Table:
     order = {name: index for index, name in enumerate(result.subject.backends)}
     cells = sorted(result.cells, key=lambda cell: (cell.level, order[cell.backend], cell.pair))
     columns = [*_counts(), *_latencies(cells)]
-    ratios = {point.level: show_ratio(point.gain) for point in points(cells, result.subject.low)}
+    gains = mean_gains(make_trials(result.cells, result.subject.low))
+    ratios = {level: show_ratio(gain) for level, gain in gains.items()}
     rows = []
     for before, cell in zip([None, *cells], cells, strict=False):
         is_first = before is None or before.level != cell.level

@@ -2,8 +2,8 @@
 
 import math
 
-from loadtest.crossing import Verdict
 from loadtest.curves import Objective
+from loadtest.decide.crossing import Finding, Verdict
 from loadtest.plan import Plan
 from loadtest.result import Result
 
@@ -12,7 +12,9 @@ ADVICE = {
     Verdict.ALWAYS_HIGH: "for {high} alone, make it the model's only backend",
     Verdict.TIE: "either backend serves as well",
     Verdict.REVERSED: "swap its low ({low}) and high ({high}) and calibrate again",
-    Verdict.SEVERAL: "no single threshold is right, or it takes more repeats to find it",
+    Verdict.SEVERAL: "no single threshold is right",
+    Verdict.UNDECIDED: "it takes more repeats to tell",
+    Verdict.CROSSING: "its place is known too vaguely; it takes more repeats, or --accept-wide",
 }
 
 
@@ -36,30 +38,38 @@ def describe_work(plan: Plan) -> str:
     return f"{plan.mode}: exactly {plan.tokens} tokens per answer{repeats}"
 
 
-def describe_crossover(objective: Objective, result: Result) -> str:
+def describe_finding(objective: Objective, result: Result) -> str:
     """Who is better where. A run that was broken off has no verdict."""
-    crossover = result.crossovers.get(objective.name)
-    if crossover is None:
+    finding = result.findings.get(objective.name)
+    if finding is None:
         return "not measured to the end"
     low, high, most = result.subject.low, result.subject.high, max(result.plan.levels)
-    match crossover.verdict:
+    match finding.verdict:
         case Verdict.CROSSING | Verdict.REVERSED:
-            below, above = (low, high) if crossover.verdict is Verdict.CROSSING else (high, low)
-            return f"{below} is better below {crossover.point:.1f} in flight, {above} above"
-        case Verdict.ALWAYS_LOW:
-            return f"{low} is at least as good at every level up to {most}"
-        case Verdict.ALWAYS_HIGH:
-            return f"{high} is at least as good at every level up to {most}"
+            below, above = (low, high) if finding.verdict is Verdict.CROSSING else (high, low)
+            words = f"{below} is better below {finding.changes[0].point:.1f} in flight, {above} above"
+        case Verdict.ALWAYS_LOW | Verdict.ALWAYS_HIGH:
+            winner = low if finding.verdict is Verdict.ALWAYS_LOW else high
+            words = f"{winner} is at least as good at every level up to {most}"
         case Verdict.TIE:
-            return f"no difference beyond the tie band at any level up to {most}"
+            words = f"no difference beyond the tie band at any level up to {most}"
         case Verdict.SEVERAL:
-            return "the backends change places more than once"
+            places = " and ".join(f"{change.point:.1f}" for change in finding.changes)
+            words = f"the backends change places more than once: near {places} in flight"
+        case _:
+            words = _describe_doubt(finding)
+    return words
+
+
+def _describe_doubt(finding: Finding) -> str:
+    levels = ", ".join(map(str, finding.doubtful))
+    return f"undecided: too noisy to tell at {levels} in flight" if levels else "undecided: too few measurements"
 
 
 def describe(objective: Objective, result: Result) -> str:
-    """Verdict and tie zone in one line."""
-    tie = describe_tie(objective, result)
-    return describe_crossover(objective, result) + (f" ({tie})" if tie else "")
+    """Verdict and confidence set in one line."""
+    where = describe_set(objective, result)
+    return describe_finding(objective, result) + (f" ({where})" if where else "")
 
 
 def describe_threshold(result: Result) -> str:
@@ -67,17 +77,17 @@ def describe_threshold(result: Result) -> str:
     if result.threshold:
         setting = f"up {result.threshold.up}, down {result.threshold.down}"
         state = f"applied as policy version {result.applied.get('version')}" if result.applied else "not applied"
-        return f"{setting} ({result.plan.margin:.0%} either side of the crossing), {state}"
-    if result.crossover is None:
+        return f"{setting} (outside the 95 % set, and {result.plan.margin:.0%} or more from the crossing), {state}"
+    if result.finding is None:
         return f"none: {result.failure}"
-    advice = ADVICE[result.crossover.verdict].format(low=result.subject.low, high=result.subject.high)
+    advice = ADVICE[result.finding.verdict].format(low=result.subject.low, high=result.subject.high)
     return f"none, the policy stays as it is; {advice}"
 
 
-def describe_tie(objective: Objective, result: Result) -> str:
-    """How far around the crossing it hardly matters; empty where there is none."""
-    crossover = result.crossovers.get(objective.name)
-    if crossover is None or crossover.tie_zone is None:
+def describe_set(objective: Objective, result: Result) -> str:
+    """Where the crossing may be; empty where there is not exactly one."""
+    finding = result.findings.get(objective.name)
+    if finding is None or finding.change is None:
         return ""
-    low, high = crossover.tie_zone
-    return f"within {objective.band or result.plan.band:.0%} of each other from {low:.3g} to {high:.3g}"
+    parts = " or ".join(f"{low:.3g} to {high:.3g}" for low, high in finding.change.set)
+    return f"95 % sure: {parts}"

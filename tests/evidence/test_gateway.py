@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
-from loadtest.crossing import Threshold
+from loadtest.decide.threshold import Threshold
 from loadtest.subject import apply_threshold, confirm_engines, find_subject
 from loadtest.target import Target
 from tests.engines.wires.servers import Server, free_ports, serving

@@ -196,6 +196,8 @@ class FakeGateway:
                 }
                 model = {"model": "toy", "backends": backends, "policy": self.policy}
                 return 200, {"version": "fake", "models": [model]}
+            case "GET", "/v1/models":
+                return 200, {"data": [{"id": "toy"}]}
             case "GET", "/admin/policy":
                 return 200, self.policy
             case "PUT", "/admin/policy":
@@ -213,12 +215,13 @@ class FakeGateway:
         writer: asyncio.StreamWriter,
     ) -> None:
         number = next(self._answers)
-        name = headers["x-crossover-pin"]
+        name = headers.get("x-crossover-pin", "triton")
         prompt = str(body["messages"][0]["content"])  # type: ignore[index]  # the client's own JSON
         if number == self.faults.replaced_engine:
             self.engines["vllm"]["version"] = "0.25.0"
         self.bodies.append(body)
-        self.runs.add(headers["x-crossover-run"])
+        if "x-crossover-run" in headers:
+            self.runs.add(headers["x-crossover-run"])
         wants_counts = "continuous_usage_stats" in dict(body["stream_options"])  # type: ignore[call-overload]  # JSON
         if wants_counts and self.continuous_usage == "refused":
             _refuse(writer, 400, "Unrecognized request argument: 'stream_options.continuous_usage_stats'.")

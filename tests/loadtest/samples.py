@@ -1,13 +1,14 @@
 """Answers, cells and results as tests need them: everything usual unless a test says otherwise."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loadtest.answer import Answer
 from loadtest.cell import Cell
 from loadtest.checks import Judge, review
 from loadtest.plan import QUICK
-from loadtest.result import Result, find_crossovers, find_threshold
+from loadtest.result import Result, find_crossings, find_threshold, is_resolved
 from loadtest.stats import Percentiles
 from loadtest.subject import Subject
 
@@ -53,30 +54,45 @@ def make_answer(started_at: float, times: Sequence[float], prompt_tokens: int = 
     )
 
 
-def make_pair(level: int, ratio: float, number: int) -> list[Cell]:
-    """Both cells of a pair in which triton has `ratio` times vllm's throughput."""
+def make_pair(level: int, ratio: float, number: int, low_first: bool = True) -> list[Cell]:
+    """Both cells of a pair in which triton has `ratio` times vllm's throughput, in the order measured."""
     usual = replace(CELL, level=level, pair=number, in_flight=float(level))
     rate = 100.0 * level
     low = replace(
         usual, throughput=ratio * rate, e2e_s=Percentiles(50, 0.34 / ratio), tpot_s=Percentiles(50, 0.01 / ratio)
     )
-    return [low, replace(usual, backend="vllm", throughput=rate)]
+    cells = [low, replace(usual, backend="vllm", throughput=rate)]
+    return cells if low_first else cells[::-1]
 
 
-def make_result(ratios: dict[int, float]) -> Result:
-    """A finished run that measured these throughput ratios, one pair per level."""
-    cells = [cell for number, (level, ratio) in enumerate(ratios.items()) for cell in make_pair(level, ratio, number)]
-    crossovers = find_crossovers(cells, SUBJECT, QUICK)
+def make_cells(ratios: Mapping[int, float], repeats: int = 2, scatter: float = 0.0002) -> list[Cell]:
+    """Pairs in both orders at every level, each a little off: by `scatter` up in one repeat and down in the next."""
+    pairs = [
+        make_pair(
+            level, ratio * math.exp(scatter * (-1) ** (repeat + place)), repeat * len(ratios) + place, not repeat % 2
+        )
+        for repeat in range(repeats)
+        for place, (level, ratio) in enumerate(ratios.items())
+    ]
+    return [cell for pair in pairs for cell in pair]
+
+
+def make_result(ratios: Mapping[int, float], scatter: float = 0.0002) -> Result:
+    """A finished run that measured these throughput ratios, two pairs per level."""
+    plan = replace(QUICK, levels=tuple(ratios) or QUICK.levels)
+    cells = make_cells(ratios, scatter=scatter)
+    findings = find_crossings(cells, SUBJECT, plan)
+    threshold = find_threshold(findings["throughput"], plan)
     return Result(
         run="20260101T000000Z-abcd",
-        status="complete",
+        status="complete" if is_resolved(findings["throughput"], threshold) else "unresolved",
         started_at="2026-01-01T00:00:00+00:00",
         duration_s=100.0,
         client={"crossover": "0.1.0"},
         subject=SUBJECT,
-        plan=replace(QUICK, levels=tuple(ratios) or QUICK.levels),
+        plan=plan,
         cells=cells,
         checks=review(cells, Judge(answers=100), SUBJECT.low),
-        crossovers=crossovers,
-        threshold=find_threshold(crossovers["throughput"], QUICK),
+        findings=findings,
+        threshold=threshold,
     )

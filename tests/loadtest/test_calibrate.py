@@ -14,7 +14,7 @@ import pytest
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)
-FILES = ("cells.jsonl", "result.json", "report.md", "report.html")
+FILES = ("run.json", "cells.jsonl", "result.json", "report.md", "report.html")
 SHORT = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "2,4,8,16")
 
 
@@ -83,7 +83,7 @@ async def test_one_winner_is_an_answer_and_applies_nothing(tmp_path: Path) -> No
 
 async def test_the_wrong_way_round_is_unresolved(tmp_path: Path) -> None:
     async with FakeGateway(HIGH, LOW) as gateway:
-        outcome = await calibrate(gateway, tmp_path, *SHORT[:-1], "2,16", "--budget", "0", "--apply")
+        outcome = await calibrate(gateway, tmp_path, *SHORT[:-1], "2,16", "--repeats", "3", "--budget", "0", "--apply")
         assert gateway.policy["version"] == 1
     assert outcome.exit_code == 4, outcome
     assert "swap its low (triton) and high (vllm)" in outcome.stdout
@@ -127,6 +127,63 @@ async def test_interrupt_keeps_finished_cells_and_closes_every_connection(
     result = read_result(tmp_path)
     assert (result["status"], result["threshold"]) == ("interrupted", None)
     assert f"{result['run']}/cells.jsonl" in list_files(tmp_path)
+
+
+@pytest.mark.parametrize("lines", [1, 4, 7])
+async def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path: Path, lines: int) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        process = await start(gateway, tmp_path, *SHORT)
+        file = await wait_for_lines(tmp_path, lines)
+        process.kill()
+        await process.communicate()
+        before = file.read_bytes()
+        file.write_bytes(before + b'{"backend":"trit')  # a line that the crash cut off
+        outcome = await calibrate(gateway, tmp_path, "--resume", str(file.parent))
+        prompts = gateway.prompts
+    assert outcome.exit_code == 0, outcome
+    assert file.read_bytes().startswith(before)
+    cells = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert len({(cell["pair"], cell["backend"]) for cell in cells}) == len(cells)
+    assert all(len(set(sent)) == len(sent) for sent in prompts.values())
+    result = read_result(tmp_path)
+    assert result["run"] == file.parent.name
+    assert len(result["cells"]) == len([cell for cell in cells if not cell["void"]])
+    assert result["crossover"]["throughput"]["point"] == pytest.approx(crossing(LOW, HIGH), rel=0.2)
+
+
+async def test_a_run_is_not_resumed_on_another_engine(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        process = await start(gateway, tmp_path, *SHORT)
+        file = await wait_for_lines(tmp_path, 1)
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        gateway.engines["vllm"]["version"] = "0.25.0"
+        outcome = await calibrate(gateway, tmp_path, "--resume", str(file.parent))
+    assert outcome.exit_code == 3, outcome
+    assert "ENGINES CHANGED while measuring: vllm version was 0.24.0, is 0.25.0" in outcome.stderr
+
+
+async def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, "--resume", str(tmp_path))
+        assert outcome.exit_code == 2
+        assert "is not the folder of a run that can be resumed" in outcome.stderr
+        outcome = await calibrate(gateway, tmp_path, "--resume", str(tmp_path), "--tokens", "9")
+    assert outcome.exit_code == 2
+    assert "a run that is resumed keeps its plan" in outcome.stderr
+
+
+async def wait_for_lines(out: Path, lines: int) -> Path:
+    """cells.jsonl, when it has so many."""
+
+    def count() -> int:
+        return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/cells.jsonl"))
+
+    async with asyncio.timeout(30):
+        while await asyncio.to_thread(count) < lines:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.02)
+    (file,) = await asyncio.to_thread(lambda: list(out.glob("*/cells.jsonl")))
+    return file
 
 
 @pytest.mark.parametrize("options", [("--levels", "one"), ("--levels", "0,1"), ("--tokens", "1"), ("--url", "nowhere")])

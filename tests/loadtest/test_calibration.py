@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -20,7 +21,7 @@ from tests.loadtest.fake_gateway import FakeGateway, Speed
 STEADY = Speed(base_s=0.02, per_request_s=0.0)
 SLOWER = Speed(base_s=0.03, per_request_s=0.0)
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)  # cross at 6
-PLAN = replace(QUICK, levels=(2,), tokens=8, window_s=0.1, window_requests=6)
+PLAN = replace(QUICK, levels=(2,), tokens=8, window_s=0.1, window_requests=6, refine_pairs=0)
 BRIEF = replace(PLAN, window_requests=2, retries=0)
 IN_THE_WINDOW = 2 * 8 + 8 + 20  # steps: two probes, the warm-up, then well inside
 
@@ -30,7 +31,8 @@ async def run_calibration(gateway: FakeGateway, plan: Plan, out: Path) -> tuple[
     target, shown = Target.parse(gateway.url), io.StringIO()
     folder = RunFolder.create(out)
     subject = await find_subject(target, None)
-    result = await Calibration(target, subject, plan, folder, PlainScreen(Console(file=shown))).run()
+    screen = PlainScreen(Console(file=shown))
+    result = await Calibration(target, subject, plan, folder, screen, datetime.now(UTC), plan.seed).run()
     lines = (folder.path / "cells.jsonl").read_bytes().splitlines()
     return result, [orjson.loads(line) for line in lines], shown.getvalue()
 
@@ -42,9 +44,11 @@ async def test_a_pair_with_a_pause_is_measured_again_with_other_prompts(tmp_path
         prompts = gateway.prompts["triton"]
     assert "measuring again: NOT STEADY: triton c=2" in shown
     assert "NOT STEADY: triton c=2" in str(lines[0]["void"])
-    assert [line["void"] for line in lines[-2:]] == [None, None]
-    assert {cell.pair for cell in result.cells} == {lines[-1]["pair"]}
-    assert len(result.cells) == 2
+    assert [line["void"] for line in lines[1:]] == [None] * 4
+    assert [(cell.pair, cell.backend) for cell in result.cells] == [
+        (line["pair"], line["backend"]) for line in lines[1:]
+    ]
+    assert {cell.pair for cell in result.cells} == {1, 2}
     assert len(set(prompts)) == len(prompts)
 
 
@@ -52,28 +56,38 @@ async def test_without_retries_a_cell_with_a_pause_is_kept_with_a_warning(tmp_pa
     async with FakeGateway(STEADY, SLOWER) as gateway:
         gateway.backends["triton"].pause_at, gateway.backends["triton"].pause_s = IN_THE_WINDOW, 1.0
         result, lines, _ = await run_calibration(gateway, replace(PLAN, retries=0), tmp_path)
-    assert len(lines) == 2
+    assert len(lines) == 4
     steady = next(check for check in result.checks if check.name == "steady load")
     assert steady.status == "warning"
     assert "NOT STEADY: triton c=2" in steady.message
 
 
 async def test_further_pairs_lie_at_the_crossing_and_count(tmp_path: Path) -> None:
-    plan = replace(BRIEF, levels=(2, 8), refine_pairs=2)
+    plan = replace(BRIEF, levels=(2, 16), repeats=3, window_requests=4, refine_pairs=3)
     async with FakeGateway(LOW, HIGH) as gateway:
         result, lines, _ = await run_calibration(gateway, plan, tmp_path)
     levels = [cell.level for cell in result.cells]
-    assert levels[:6] == [2, 2, 8, 8, 4, 4]
-    assert all(4 <= level <= 8 for level in levels[6:])
-    assert len(lines) == len(levels) == 8
+    assert levels[:12] == [2, 2, 16, 16] * 3
+    assert levels[12:14] == [6, 6]  # the geometric mean
+    assert all(2 <= level <= 10 for level in levels[14:])
+    assert len(lines) == len(levels)
 
 
 async def test_no_pair_is_added_beyond_the_budget(tmp_path: Path) -> None:
-    plan = replace(BRIEF, levels=(2, 16), budget_s=0.5)
+    plan = replace(BRIEF, levels=(2, 16), repeats=3, refine_pairs=9, budget_s=0.5)
     async with FakeGateway(LOW, HIGH) as gateway:
         result, _, _ = await run_calibration(gateway, plan, tmp_path)
-    assert len(result.cells) == 4
-    assert result.threshold is not None
+    assert len(result.cells) == 12
+
+
+async def test_each_backend_is_measured_against_itself_with_other_prompts(tmp_path: Path) -> None:
+    plan = replace(BRIEF, repeats=3, null_pairs=2)
+    async with FakeGateway(STEADY, SLOWER) as gateway:
+        result, lines, _ = await run_calibration(gateway, plan, tmp_path)
+        prompts = gateway.prompts
+    assert [(line["backend"], line["is_null"]) for line in lines[:4]] == [("triton", True)] * 2 + [("vllm", True)] * 2
+    assert all(len(set(sent)) == len(sent) for sent in prompts.values())
+    assert next(check for check in result.checks if check.name == "null").status in {"passed", "warning"}
 
 
 @pytest.mark.parametrize(("style", "counted_by"), [("counted", "usage"), ("ignored", "chunks"), ("refused", "chunks")])

@@ -8,7 +8,7 @@ import pytest
 from loadtest.cell import Recording, summarise
 from loadtest.checks import Judge
 from loadtest.closed_loop import ClosedLoop
-from loadtest.crossing import Threshold
+from loadtest.decide.threshold import Threshold
 from loadtest.errors import Misrouted, RequestFailed, UnequalWork, Unreachable, Untrusted
 from loadtest.plan import QUICK, Pair
 from loadtest.sender import Sender

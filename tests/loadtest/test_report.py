@@ -39,14 +39,14 @@ class Page(HTMLParser):
 
 def broken_off() -> Result:
     message = "UNEQUAL WORK: <b>triton</b> & co."
-    return replace(make_result({}), status="untrusted", failure=message, crossovers={}, threshold=None)
+    return replace(make_result({}), status="untrusted", failure=message, findings={}, threshold=None)
 
 
 def test_page_shows_the_answer_and_fetches_nothing() -> None:
     page = Page(render_html(make_result(CROSSING)))
     assert page.fetched == []
     assert "triton is better below" in page.text
-    assert "up 46, down 33" in page.text
+    assert "up 47, down 33" in page.text
     assert "equal work" in page.text
 
 
@@ -59,8 +59,8 @@ def test_plots_are_well_formed_and_mark_crossing_and_threshold() -> None:
     plots = [ElementTree.fromstring(f"<svg{rest.partition('</svg>')[0]}</svg>") for rest in page.split("<svg")[1:]]
     assert len(plots) == 5
     texts = [element.text or "" for element in plots[0].iter("text")]
-    assert {"down 33", "up 46"} <= set(texts)
-    assert any(text.startswith("crossing 39.8") for text in texts)
+    assert {"down 33", "up 47"} <= set(texts)
+    assert any(text.startswith("crossing 39.9") for text in texts)
     assert len(list(plots[0].iter("polyline"))) == 2
 
 
@@ -81,7 +81,7 @@ def test_a_run_broken_off_has_a_page_and_text_too() -> None:
 def test_markdown_has_a_row_per_cell() -> None:
     lines = render_markdown(make_result(CROSSING)).splitlines()
     rows = [line for line in lines if "| triton |" in line or "| vllm |" in line]
-    assert len(rows) == 2 * len(CROSSING)
+    assert len(rows) == 4 * len(CROSSING)
     assert rows[0].endswith("| 1.200 |")
 
 
@@ -94,7 +94,7 @@ def test_percentiles_that_no_cell_has_are_left_out_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("ratios", "words"),
     [
-        (CROSSING, "up 46, down 33 (15% either side of the crossing), not applied"),
+        (CROSSING, "up 47, down 33 (outside the 95 % set, and 15% or more from the crossing), not applied"),
         ({1: 1.2, 2: 1.1}, "for triton alone, set up above any load"),
         ({1: 0.9, 2: 0.8}, "for vllm alone"),
         ({1: 1.0, 2: 1.01}, "either backend serves as well"),
@@ -109,12 +109,12 @@ def test_what_becomes_of_the_threshold_is_said(ratios: dict[int, float], words: 
 @pytest.mark.parametrize(
     ("ratios", "words"),
     [
-        (CROSSING, "triton is better below 39.8 in flight, vllm above (within 3% of each other from 34.9 to 45.5)"),
+        (CROSSING, "triton is better below 39.9 in flight, vllm above (95 % sure: 39.7 to 40)"),
         ({1: 0.8, 2: 1.2}, "vllm is better below 1.5 in flight, triton above"),
-        ({1: 1.2, 2: 1.0}, "triton is at least as good at every level up to 2"),
+        ({1: 1.2, 2: 1.01}, "triton is at least as good at every level up to 2"),
         ({1: 0.9, 4: 0.8}, "vllm is at least as good at every level up to 4"),
         ({1: 1.0, 2: 1.01}, "no difference beyond the tie band at any level up to 2"),
-        ({1: 1.2, 2: 0.8, 4: 1.2}, "the backends change places more than once"),
+        ({1: 1.2, 2: 0.8, 4: 1.2}, "the backends change places more than once: near 1.4 and 2.9 in flight"),
     ],
 )
 def test_the_verdict_is_said_in_a_sentence(ratios: dict[int, float], words: str) -> None:
@@ -129,12 +129,15 @@ def test_result_json_has_the_documented_keys(tmp_path: Path) -> None:
     RunFolder(tmp_path).write(make_result(CROSSING))
     result = json.loads((tmp_path / "result.json").read_bytes())
     assert result["schema"] == "crossover.calibration/1"
-    assert result["threshold"] == {"objective": "throughput", "up": 46, "down": 33}
+    assert result["threshold"] == {"objective": "throughput", "up": 47, "down": 33}
     assert result["crossover"]["throughput"]["verdict"] == "crossing"
     (low, high), point = result["crossover"]["throughput"]["set"][0], result["crossover"]["throughput"]["point"]
     assert low < point < high
-    assert set(result["crossover"]) == {"throughput", "ttft_p50", "tpot_p50", "e2e_p50"}
-    assert len(result["cells"]) == 2 * len(CROSSING)
+    assert result["crossover"]["throughput"]["set_is"] == "95 % confidence"
+    assert result["crossover"]["ttft_p99"]["verdict"] == "undecided"  # no cell had samples enough
+    objectives = {"throughput", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p50"}
+    assert set(result["crossover"]) == objectives
+    assert len(result["cells"]) == 4 * len(CROSSING)
     assert {"low", "high", "model", "gateway", "engines", "client", "policy"} <= set(result["fingerprint"])
 
 

@@ -112,8 +112,9 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     assert crossover["point"] == pytest.approx(TRUE_CROSSING, rel=0.2)
     policy = read_json(f"{demo.url}/admin/policy")
     assert (policy["low"], policy["high"]) == ("triton", "vllm")
-    assert policy["up"] == pytest.approx(1.15 * crossover["point"], abs=1)
-    assert policy["down"] == pytest.approx(0.85 * crossover["point"], abs=1)
+    lowest, highest = crossover["set"][0][0], crossover["set"][-1][1]
+    assert policy["up"] == pytest.approx(max(highest, 1.15 * crossover["point"]), abs=1)
+    assert policy["down"] == pytest.approx(min(lowest, 0.85 * crossover["point"]), abs=1)
     assert policy["calibration"] == demo.result["run"]
     assert set(policy["fingerprint"]) == {"triton", "vllm"}
     assert (policy["fingerprint"], policy["stale"]) == (demo.result["fingerprint"]["engines"], [])

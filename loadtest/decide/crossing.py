@@ -1,0 +1,139 @@
+"""What the levels together say: who is better where, and where that changes. Pure.
+
+In: an Estimate. Out: a Finding. A level is clear if its gain differs from zero so surely that in all levels together
+one in a hundred findings errs; what lies between two clear levels of opposite sign is a crossing.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from loadtest.decide.confidence import Interval, find_set, hull
+from loadtest.decide.estimate import Estimate, Level
+
+CLEAR_ALPHA = 0.01  # over all levels
+TIE_ALPHA = 0.05
+# Of a nominal 95 % set; the rest pays for looking again after every pair, and for straight lines where curves bend.
+# Chosen by simulation (docs/calibration.md).
+SET_ALPHA = 0.02
+
+
+class Verdict(StrEnum):
+    CROSSING = "crossing"  # the low-load backend wins below one point, the other above it
+    ALWAYS_LOW = "always low"
+    ALWAYS_HIGH = "always high"
+    TIE = "tie"  # everywhere surely within the band
+    REVERSED = "reversed"  # one crossing, but the backend called `high` wins below it
+    SEVERAL = "several crossings"
+    UNDECIDED = "undecided"  # the trials do not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One crossing: its most likely place and its confidence set, both in requests in flight.
+
+    `flanks`: the clear levels it lies between. `set` has a component for every stretch that is not ruled out.
+    """
+
+    point: float
+    set: tuple[Interval, ...]
+    flanks: tuple[int, int]
+
+    @property
+    def spread(self) -> float:
+        """Its upper end over its lower one."""
+        low, high = hull(self.set)
+        return high / low
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`changes`: one for each crossing, rising. `doubtful`: levels neither clear nor surely within the band."""
+
+    verdict: Verdict
+    changes: tuple[Change, ...] = ()
+    doubtful: tuple[int, ...] = ()
+
+    @property
+    def change(self) -> Change | None:
+        """The crossing, where there is exactly one."""
+        return self.changes[0] if len(self.changes) == 1 else None
+
+
+def find_crossing(estimate: Estimate | None, band: float) -> Finding:
+    """`band`: a share; backends that are closer than this are tied."""
+    if estimate is None:
+        return Finding(Verdict.UNDECIDED)
+    edge, levels = math.log1p(band), estimate.levels
+    clear = [level for level in levels if estimate.is_apart(level, 0, CLEAR_ALPHA / len(levels))]
+    tied = [level for level in levels if estimate.is_within(level, edge, TIE_ALPHA)]
+    doubtful = tuple(level.level for level in levels if level not in clear and level not in tied)
+    if len(tied) == len(levels):
+        return Finding(Verdict.TIE)
+    turns = [(a, b) for a, b in pairwise(clear) if a.gain * b.gain < 0]
+    changes = tuple(_locate(estimate, left, right) for left, right in turns)
+    return Finding(_judge(estimate, clear, turns, edge), changes, doubtful)
+
+
+def _judge(estimate: Estimate, clear: Sequence[Level], turns: Sequence[tuple[Level, Level]], edge: float) -> Verdict:
+    if len(turns) > 1:
+        return Verdict.SEVERAL
+    if turns:
+        return Verdict.CROSSING if turns[0][0].gain > 0 else Verdict.REVERSED
+    for sign, verdict in ((1, Verdict.ALWAYS_LOW), (-1, Verdict.ALWAYS_HIGH)):
+        is_winner = any(sign * level.gain > 0 for level in clear)
+        if is_winner and all(_is_no_worse(estimate, level, sign, edge) for level in estimate.levels):
+            return verdict
+    return Verdict.UNDECIDED
+
+
+def _is_no_worse(estimate: Estimate, level: Level, sign: int, edge: float) -> bool:
+    """Surely not behind by as much as the band."""
+    return sign * level.gain > -edge and estimate.is_apart(level, -sign * edge, 2 * TIE_ALPHA)
+
+
+def _locate(estimate: Estimate, left: Level, right: Level) -> Change:
+    levels = estimate.levels
+    between = levels[levels.index(left) : levels.index(right) + 1]
+    parts = find_set(estimate, between, SET_ALPHA)
+    return Change(_nearest(_find_point(between), parts), parts, (left.level, right.level))
+
+
+def _nearest(point: float, parts: Sequence[Interval]) -> float:
+    """Within the set: where levels wiggle around zero, the monotone fit may lie between two of its parts."""
+    return min((min(max(point, low), high) for low, high in parts), key=lambda place: abs(math.log(place / point)))
+
+
+def _find_point(between: Sequence[Level]) -> float:
+    """Zero of the monotone fit between the flanks; the middle of its flat stretch where it has one there."""
+    sign = math.copysign(1.0, between[0].gain)
+    gains = [sign * level.gain for level in between]
+    falling = list(_fit_falling(gains, [level.pairs / level.variance for level in between]))
+    octaves = [level.octave for level in between]
+    first = _cut(octaves, falling)
+    last = _cut(octaves[::-1], falling[::-1])
+    return float(2 ** ((first + last) / 2))
+
+
+def _cut(octaves: Sequence[float], gains: Sequence[float]) -> float:
+    """The first place along `octaves` where the line through `gains` is zero; it is somewhere, by its ends."""
+    for (x0, y0), (x1, y1) in pairwise(zip(octaves, gains, strict=True)):
+        if y0 * y1 <= 0 and y0 != y1:
+            return x0 + (x1 - x0) * y0 / (y0 - y1)
+    raise ValueError("the gains have no zero")
+
+
+def _fit_falling(gains: Sequence[float], weights: Sequence[float]) -> Iterator[float]:
+    """The nearest falling sequence (pool adjacent violators): neighbours in the wrong order share their mean."""
+    pools: list[tuple[float, float, int]] = []
+    for gain, weight in zip(gains, weights, strict=True):
+        mean, mass, count = gain, weight, 1
+        while pools and pools[-1][0] < mean:
+            before, more, others = pools.pop()
+            mean = (before * more + mean * mass) / (more + mass)
+            mass, count = more + mass, others + count
+        pools.append((mean, mass, count))
+    for mean, _, count in pools:
+        yield from [mean] * count

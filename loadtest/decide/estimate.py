@@ -1,0 +1,238 @@
+"""The gain at every level that was measured, and how well it is known. Pure.
+
+In: trials. Out: an Estimate. The model is least squares with one mean per level and one effect of the order within a
+pair (who is measured first). Variances are moderated: each level's own, drawn towards what all levels share, as far as
+they resemble each other (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, section 6.2).
+Throughput scatters alike at most levels, times to first token do not; two or three pairs a level could not tell alone.
+A level that scatters out of all proportion keeps its own variance.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from scipy.special import digamma, fdtrc, polygamma, stdtrit
+
+from loadtest.decide.trial import Trial
+
+LOUD_ALPHA = 0.001
+FEWEST_QUIET = 3  # levels, that others may be called loud beside them
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`gain` without the effect of order. `variance`: of a single pair's gain, known with `dof` degrees of freedom.
+
+    `order`: mean order of its pairs, 0 where both came first equally often.
+    """
+
+    level: int
+    gain: float
+    pairs: int
+    variance: float
+    dof: float
+    order: float = 0.0
+
+    @property
+    def octave(self) -> float:
+        return math.log2(self.level)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Levels in rising order. `order_effect`: what being measured first is worth, with its variance.
+
+    `pair_sd`: standard deviation of one pair's gain, over all levels, known with `dof` degrees of freedom.
+    """
+
+    levels: tuple[Level, ...]
+    order_effect: float
+    order_variance: float
+    pair_sd: float
+    dof: float
+
+    def error(self, level: Level) -> float:
+        """Standard error of the level's gain."""
+        return math.sqrt(level.variance / level.pairs + self.order_variance * level.order**2)
+
+    def is_apart(self, level: Level, gain: float, alpha: float) -> bool:
+        """Whether the level's gain differs from `gain`, two-sided."""
+        return abs(level.gain - gain) > quantile(alpha, level.dof) * self.error(level)
+
+    def is_within(self, level: Level, edge: float, alpha: float) -> bool:
+        """Whether it lies within +-`edge`, by two one-sided tests."""
+        return abs(level.gain) + quantile(2 * alpha, level.dof) * self.error(level) < edge
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A variance and what it is worth in degrees of freedom; infinitely many where levels do not differ."""
+
+    variance: float
+    dof: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """One level's sum of squares about its mean, order taken out, and its degrees of freedom (no whole number)."""
+
+    level: int
+    squares: float
+    dof: float
+
+    @property
+    def variance(self) -> float:
+        return self.squares / self.dof if self.dof > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One level's trials, by their means and sums of squares about them."""
+
+    level: int
+    orders: tuple[int, ...]
+    gains: tuple[float, ...]
+
+    @property
+    def order(self) -> float:
+        return fmean(self.orders)
+
+    @property
+    def gain(self) -> float:
+        return fmean(self.gains)
+
+    @property
+    def order_squares(self) -> float:
+        return sum((order - self.order) ** 2 for order in self.orders)
+
+    @property
+    def products(self) -> float:
+        return sum((o - self.order) * (y - self.gain) for o, y in zip(self.orders, self.gains, strict=True))
+
+    def residual_squares(self, effect: float) -> float:
+        mine = zip(self.orders, self.gains, strict=True)
+        return sum((y - self.gain - effect * (o - self.order)) ** 2 for o, y in mine)
+
+
+def quantile(alpha: float, dof: float) -> float:
+    """Student's t that is exceeded on either side together with probability `alpha`."""
+    return float(stdtrit(min(dof, 1e9), 1 - alpha / 2))
+
+
+def estimate(trials: Sequence[Trial]) -> Estimate | None:
+    """None where no level was measured twice: nothing then tells a difference from chance."""
+    groups = [_group(level, trials) for level in sorted({trial.level for trial in trials})]
+    loud = {each.level for each in find_loud(_scatter(groups, _median_effect(groups)))}
+    quiet = [group for group in groups if group.level not in loud]
+    squares = sum(group.order_squares for group in quiet)
+    effect = sum(group.products for group in quiet) / squares if squares else 0.0
+    scatters = _scatter(groups, effect)
+    pooled = _pool([each for each in scatters if each.level not in loud])
+    if pooled is None:
+        return None
+    prior = fit_prior([each for each in scatters if each.level not in loud], Prior(pooled.variance, math.inf))
+    levels = tuple(
+        _describe(group, effect, _own(each) if each.level in loud else _moderate(each, prior, pooled.dof))
+        for group, each in zip(groups, scatters, strict=True)
+    )
+    order_variance = pooled.variance / squares if squares else 0.0
+    return Estimate(levels, effect, order_variance, math.sqrt(pooled.variance), pooled.dof)
+
+
+def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
+    """Levels that scatter so much more than all others together that chance would do it in one run of a thousand.
+
+    Shared with them, their variance would make everything look uncertain (Phipson and others, Annals of Applied
+    Statistics 10(2), 2016, have the same aim); they keep their own.
+    """
+    loud: list[Scatter] = []
+    known = sorted((each for each in scatters if each.dof > 0), key=lambda each: -each.variance)
+    for number, one in enumerate(known):
+        others = _pool(known[number + 1 :])
+        if others is None or len(known) - number <= FEWEST_QUIET or one.variance <= 0:
+            break
+        ratio = one.variance / others.variance
+        if float(fdtrc(one.dof, others.dof, ratio)) * len(known) > LOUD_ALPHA:
+            break
+        loud.append(one)
+    return loud
+
+
+def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
+    """By mean and variance of the levels' log variances; `pooled` where they scatter no more than chance does."""
+    known = [each for each in scatters if each.dof > 0 and each.squares > 0]
+    if len(known) < 3:
+        return pooled
+    halves = [each.dof / 2 for each in known]
+    logs = [
+        math.log(each.variance) - float(digamma(half)) + math.log(half)
+        for each, half in zip(known, halves, strict=True)
+    ]
+    mean, count = fmean(logs), len(logs)
+    excess = sum((log - mean) ** 2 for log in logs) / (count - 1) - fmean(float(polygamma(1, half)) for half in halves)
+    if excess <= 0:
+        return pooled
+    half = _inverse_trigamma(excess)
+    return Prior(math.exp(mean + float(digamma(half)) - math.log(half)), 2 * half)
+
+
+def _group(level: int, trials: Sequence[Trial]) -> _Group:
+    mine = [trial for trial in trials if trial.level == level]
+    return _Group(level, tuple(trial.order for trial in mine), tuple(trial.gain for trial in mine))
+
+
+def _median_effect(groups: Sequence[_Group]) -> float:
+    """Of order, by the median over levels: one that is loud does not move it."""
+    slopes = [group.products / group.order_squares for group in groups if group.order_squares]
+    return median(slopes) if slopes else 0.0
+
+
+def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
+    """Degrees of freedom of each: its pairs less its mean, less its share in the one order effect."""
+    squares = sum(group.order_squares for group in groups)
+    return [
+        Scatter(
+            group.level,
+            group.residual_squares(effect),
+            max(0.0, len(group.gains) - 1 - (group.order_squares / squares if squares else 0.0)),
+        )
+        for group in groups
+    ]
+
+
+def _pool(scatters: Sequence[Scatter]) -> Prior | None:
+    """One variance for all, with all their degrees of freedom; None if there is not one."""
+    total = sum(each.dof for each in scatters)
+    if total < 1 - 1e-9:
+        return None
+    return Prior(max(sum(each.squares for each in scatters) / total, 1e-12), total)
+
+
+def _moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
+    """`most`: nobody knows more than all levels together tell."""
+    if math.isinf(prior.dof):
+        return Prior(prior.variance, most)
+    dof = prior.dof + scatter.dof
+    return Prior((prior.dof * prior.variance + scatter.squares) / dof, min(dof, most))
+
+
+def _own(scatter: Scatter) -> Prior:
+    return Prior(scatter.variance, scatter.dof)
+
+
+def _describe(group: _Group, effect: float, known: Prior) -> Level:
+    gain = group.gain - effect * group.order
+    return Level(group.level, gain, len(group.gains), known.variance, known.dof, group.order)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Newton's method on 1/trigamma, which is convex (Smyth 2004, appendix)."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, y))
+        y += step
+        if -step / y < 1e-8:
+            break
+    return y

@@ -1,0 +1,167 @@
+"""`crossover bench`: one workload against one endpoint, as figures on a terminal or as JSON."""
+
+import asyncio
+import secrets
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import click
+import orjson
+import uvloop
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.arrivals import Arrivals, Kind
+from loadtest.cell import summarise
+from loadtest.checks import Judge
+from loadtest.cli import parse_slo, parse_target
+from loadtest.closed_loop import ClosedLoop
+from loadtest.errors import CalibrationError, Unreachable
+from loadtest.open_loop import OpenLoop
+from loadtest.plan import Pair, Plan
+from loadtest.probe import probe
+from loadtest.report.words import show_ms, show_rate
+from loadtest.sender import Sender
+from loadtest.single import Figures, figures_of_answers, figures_of_cell
+from loadtest.slo import Slo
+from loadtest.stats import Percentiles
+from loadtest.target import Target
+from loadtest.work import Asked, Place
+
+WARM_SHARE = 0.25  # of an open loop's window
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    target: Target
+    key: str | None
+    model: str | None
+    backend: str
+    concurrency: int | None
+    rate: float | None
+    last_rate: float | None
+    kind: Kind
+    tokens: int
+    prompt_words: int
+    window_s: float
+    any_length: bool
+    slo: Slo | None
+    seed: int | None
+    as_json: bool
+
+
+@click.command()
+@click.option(
+    "--url", "target", default="http://127.0.0.1:8080", callback=parse_target, show_default=True, help="The endpoint."
+)
+@click.option("--key", envvar="OPENAI_API_KEY", show_envvar=True, help="Its API key, if it wants one.")
+@click.option("--model", help="Which model; the first of /v1/models if not given.")
+@click.option("--pin", "backend", default="", help="A backend of the gateway that has to serve it all.")
+@click.option("--concurrency", type=click.IntRange(1), help="Closed loop: so many requests in flight all the time.")
+@click.option("--rate", type=float, help="Open loop: requests per second, sent when due whatever becomes of others.")
+@click.option("--ramp-to", "last_rate", type=float, help="The rate grows, or falls, to this one in a straight line.")
+@click.option(
+    "--arrivals",
+    "kind",
+    type=click.Choice(["poisson", "constant"]),
+    default="poisson",
+    show_default=True,
+    help="How they are spread.",
+)
+@click.option("--tokens", type=click.IntRange(2), default=256, show_default=True, help="Length of every answer.")
+@click.option("--prompt-words", type=click.IntRange(1), default=48, show_default=True, help="Length of every prompt.")
+@click.option("--window", "window_s", type=float, default=20.0, show_default=True, help="Least seconds measured.")
+@click.option("--any-length", is_flag=True, help="Take answers that end early: for endpoints without ignore_eos.")
+@click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
+@click.option("--seed", type=int, help="Of prompts and arrivals; a new one each time if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Figures as JSON on stdout.")
+def bench(**values: Any) -> None:  # Any: click's; Options gives the types
+    """Load any OpenAI endpoint with one workload and say how fast it is.
+
+    Closed loop (--concurrency) or open loop (--rate). In an open loop latencies count from when a request was due, so
+    that a server which falls behind shows it.
+
+    \b
+    Examples:
+      crossover bench --url http://gpu-node:8080 --concurrency 64
+      crossover bench --url http://gpu-node:8000/v1 --rate 12 --tokens 128 --slo ttft=0.5,tpot=0.03
+
+    Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 an answer was not the work asked for.
+    """
+    options = Options(**values)
+    if (options.concurrency is None) == (options.rate is None):
+        raise click.UsageError("one of --concurrency and --rate says which load it is to be")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            figures = runner.run(_run(options, secrets.randbits(32) if options.seed is None else options.seed))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except (CalibrationError, ValueError) as exc:
+        click.echo(f"Error: {exc}", err=True)
+        raise SystemExit(getattr(exc, "exit_code", 2)) from None
+    _print(figures, options)
+
+
+async def _run(options: Options, seed: int) -> Figures:
+    """Raises CalibrationError; ValueError for rates and windows that are none."""
+    target = replace(options.target, key=options.key)
+    model = options.model or await _find_model(target)
+    judge = Judge(is_exact=not options.any_length)
+    sender = Sender(target, model, "bench", seed, options.prompt_words, counted=True, is_exact=not options.any_length)
+    sender, _ = await probe(sender, judge, Asked(options.backend, Place(-1, 0, 0), options.tokens))
+    return await (_run_closed if options.concurrency else _run_open)(options, sender, judge)
+
+
+async def _find_model(target: Target) -> str:
+    answer = await target.fetch("GET", "/v1/models")
+    models = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(models, list) or not models or not isinstance(models[0], dict) or "id" not in models[0]:
+        raise Unreachable(f"{target}/v1/models names no model: choose one with --model")
+    return str(models[0]["id"])
+
+
+async def _run_closed(options: Options, sender: Sender, judge: Judge) -> Figures:
+    assert options.concurrency is not None
+    plan = Plan(mode="bench", tokens=options.tokens, window_s=options.window_s, window_requests=2)
+    pair = Pair(options.concurrency, low_first=True, number=0)
+    recording = await ClosedLoop(sender, judge, plan, pair, options.backend).run()
+    return figures_of_cell(summarise(recording, options.tokens, options.slo))
+
+
+async def _run_open(options: Options, sender: Sender, judge: Judge) -> Figures:
+    """A ramp begins with the window; before it the load is warmed up at its first rate."""
+    assert options.rate is not None
+    warm_s = WARM_SHARE * options.window_s
+    warm = Arrivals(options.rate, None, options.kind, sender.seed).within(warm_s)
+    measured = Arrivals(options.rate, options.last_rate, options.kind, sender.seed + 1).within(options.window_s)
+    due = [*warm, *(warm_s + at for at in measured)]
+    recording = await OpenLoop(sender, judge, options.tokens, options.backend).run(due)
+    start = recording.began_at + warm_s
+    return figures_of_answers(recording.answers, start, start + options.window_s, options.slo)
+
+
+def _print(figures: Figures, options: Options) -> None:
+    if options.as_json:
+        click.echo(orjson.dumps(asdict(figures), option=orjson.OPT_INDENT_2))
+        return
+    console = Console()
+    load = f"{options.concurrency} in flight" if options.concurrency else f"{options.rate:g} requests/s, {options.kind}"
+    table = Table(title=f"{options.target}: {load}", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for heading in ("", "p50", "p90", "p99"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, times in (("TTFT", figures.ttft_s), ("TPOT", figures.tpot_s), ("whole answer", figures.e2e_s)):
+        table.add_row(name, *_percentiles(times))
+    if figures.lag_s:
+        table.add_row("sent late by", *_percentiles(figures.lag_s))
+    console.print(table)
+    rates = [f"{show_rate(figures.tokens_per_s)} tok/s", f"{figures.requests_per_s:.2f} requests/s"]
+    rates += [f"{figures.goodput:.2f} within {options.slo}"] if figures.goodput is not None else []
+    rates += [f"{figures.in_flight:.1f} in flight", f"{figures.requests} requests in {figures.window_s:.1f} s"]
+    console.print(" · ".join(rates), highlight=False)
+    for doubt in figures.doubts:
+        console.print(doubt, highlight=False, markup=False)
+
+
+def _percentiles(times: Percentiles) -> tuple[str, str, str]:
+    return show_ms(times.p50), show_ms(times.p90), show_ms(times.p99)

@@ -1,0 +1,211 @@
+"""Simulated pairs of engines whose crossing is known, calibrated by the same code that decides about real ones.
+
+    python -m tests.loadtest.simulation --runs 1000
+
+prints for each scenario how often the confidence set held the truth, how wide it was, and how often each verdict came.
+A cell's figure is its curve, times what the machine drifts in the course of the run, times slow noise that neighbouring
+cells share, times noise of its own.
+"""
+
+import argparse
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from loadtest.campaign import next_pair
+from loadtest.decide.crossing import Finding, Verdict, find_crossing
+from loadtest.decide.estimate import estimate
+from loadtest.decide.trial import Trial
+from loadtest.plan import FULL, Plan
+
+Curve = Callable[[float], float]  # log2 of the level -> ln(low / high)
+
+
+@dataclass(frozen=True, slots=True)
+class Straight:
+    """Changes by `slope` (natural log) per octave everywhere."""
+
+    truth: float
+    slope: float
+
+    def __call__(self, octave: float) -> float:
+        return self.slope * (math.log2(self.truth) - octave)
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """Flat at low load, then falling ever faster, as where one engine saturates; `slope` is that at the crossing."""
+
+    truth: float
+    slope: float
+
+    def __call__(self, octave: float) -> float:
+        return self.slope / math.log(2) * (1 - 2 ** (octave - math.log2(self.truth)))
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Two crossings, two and five octaves up."""
+
+    height: float
+
+    def __call__(self, octave: float) -> float:
+        return self.height * math.cos(math.pi * (octave - 0.5) / 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    height: float
+    slope: float = 0.0
+
+    def __call__(self, octave: float) -> float:
+        return self.height + self.slope * octave
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`noise`: standard deviation of one cell's figure, as a share. `drift`: over the whole sweep; `slow`: of noise
+    of which nine tenths remain from one cell to the next. `first`: what being measured first in a pair is worth.
+    `loud`: a level that is five times as noisy.
+    """
+
+    name: str
+    curve: Curve
+    verdict: Verdict
+    noise: float
+    drift: float = 0.0
+    slow: float = 0.0
+    first: float = 0.0
+    loud: int | None = None
+    truth: float | None = None
+    plan: Plan = field(default=replace(FULL, null_pairs=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    finding: Finding
+    pairs: int
+
+
+class Machine:
+    """Measures a cell at a time and gets slower or noisier as the scenario says."""
+
+    def __init__(self, scenario: Scenario, seed: str) -> None:
+        self._scenario = scenario
+        self._random = random.Random(seed)
+        self._cells = 0
+        self._slow = self._random.gauss(0, scenario.slow)
+        self._length = 2 * len(scenario.plan.schedule())
+
+    def cell(self, level: int, is_low: bool, is_first: bool = False) -> float:
+        """Natural log of its figure; the high-load backend's curve is the line that the other is held against."""
+        scenario = self._scenario
+        self._slow = 0.9 * self._slow + self._random.gauss(0, scenario.slow * math.sqrt(1 - 0.81))
+        at = self._cells / self._length
+        self._cells += 1
+        own = scenario.curve(math.log2(level)) if is_low else 0.0
+        first = scenario.first if is_first else 0.0
+        noise = scenario.noise * (5 if level == scenario.loud else 1)
+        return own + first + scenario.drift * at + self._slow + self._random.gauss(0, noise)
+
+    def pair(self, level: int, low_first: bool) -> Trial:
+        one, other = self.cell(level, low_first, is_first=True), self.cell(level, not low_first)
+        return Trial(level, one - other if low_first else other - one, low_first)
+
+
+def calibrate(scenario: Scenario, seed: str) -> Outcome:
+    """A whole calibration, refinement included."""
+    machine, trials = Machine(scenario, seed), list[Trial]()
+    while pair := next_pair(scenario.plan, len(trials), trials):
+        trials.append(machine.pair(pair.level, pair.low_first))
+    return Outcome(find_crossing(estimate(trials), scenario.plan.band), len(trials))
+
+
+def calibrate_in_sequence(scenario: Scenario, seed: str) -> Outcome:
+    """As it is done elsewhere: one backend's whole sweep, then the other's. The same cells, and the same decision."""
+    machine = Machine(scenario, seed)
+    levels = sorted(pair.level for pair in scenario.plan.schedule())
+    high = [machine.cell(level, is_low=False) for level in levels]
+    low = [machine.cell(level, is_low=True) for level in levels]
+    trials = [Trial(level, a - b, False) for level, a, b in zip(levels, low, high, strict=True)]
+    return Outcome(find_crossing(estimate(trials), scenario.plan.band), len(trials))
+
+
+def scenarios() -> Iterator[Scenario]:
+    for noise in (0.01, 0.02, 0.03):
+        for curve in (Straight(12, 0.15), Straight(45, 0.15), Straight(90, 0.15), Bend(12, 0.15), Bend(45, 0.15)):
+            name = f"{type(curve).__name__.lower()} {curve.truth:.0f}"
+            yield Scenario(f"{name}, noise {noise:.0%}", curve, Verdict.CROSSING, noise, truth=curve.truth)
+    usual = Scenario("", Bend(45, 0.15), Verdict.CROSSING, 0.01, truth=45)
+    yield replace(usual, name="bend 45, drift -3%", drift=-0.03)
+    yield replace(usual, name="bend 45, slow noise 2%", slow=0.02)
+    yield replace(usual, name="bend 45, first +2%", first=0.02)
+    yield replace(usual, name="bend 45, 128 is loud", loud=128)
+    yield replace(usual, name="bend 45, 64 is loud", loud=64)
+    yield replace(usual, name="straight 45, 30% an octave", curve=Straight(45, 0.3))
+    for noise in (0.01, 0.02, 0.03):
+        yield Scenario(f"low wins, noise {noise:.0%}", Flat(0.15, -0.01), Verdict.ALWAYS_LOW, noise, drift=-0.03)
+        yield Scenario(f"high wins, noise {noise:.0%}", Flat(-0.08, -0.01), Verdict.ALWAYS_HIGH, noise, drift=-0.03)
+        yield Scenario(f"two crossings, noise {noise:.0%}", Wave(0.15), Verdict.SEVERAL, noise, drift=-0.03)
+    for noise in (0.01, 0.02):
+        yield Scenario(f"tie, noise {noise:.0%}", Flat(0.0), Verdict.TIE, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`coverage`: of all runs, those whose set held the truth; one that found no crossing did not."""
+
+    coverage: float | None
+    told: float
+    width: float | None
+    pairs: float
+    verdicts: Counter[str]
+
+
+def score(scenario: Scenario, outcomes: Sequence[Outcome]) -> Score:
+    changes = [outcome.finding.change for outcome in outcomes if outcome.finding.verdict is Verdict.CROSSING]
+    found = [change for change in changes if change]
+    holding = sum(
+        any(low <= scenario.truth <= high for low, high in change.set) for change in found if scenario.truth is not None
+    )
+    told = sum(outcome.finding.verdict is scenario.verdict for outcome in outcomes)
+    return Score(
+        holding / len(outcomes) if scenario.truth else None,
+        told / len(outcomes),
+        median(change.spread for change in found) if found else None,
+        median(outcome.pairs for outcome in outcomes),
+        Counter(outcome.finding.verdict.value for outcome in outcomes),
+    )
+
+
+def run(scenario: Scenario, runs: int, seed: int = 0) -> Score:
+    return score(scenario, [calibrate(scenario, f"{seed}/{number}") for number in range(runs)])
+
+
+def describe(scenario: Scenario, result: Score) -> str:
+    coverage = f"{result.coverage:.3f}" if result.coverage is not None else "-"
+    width = f"{result.width:.2f}" if result.width else "-"
+    verdicts = ", ".join(f"{name} {count}" for name, count in result.verdicts.most_common())
+    return f"{scenario.name:32} {coverage:>6} {result.told:6.3f} {width:>5} {result.pairs:5.0f}  {verdicts}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    chosen = [scenario for scenario in scenarios() if options.only in scenario.name]
+    print(f"{'scenario':32} covers   told hi/lo pairs  verdicts")  # noqa: T201 - a program
+    with ProcessPoolExecutor() as pool:
+        jobs = [pool.submit(run, scenario, options.runs, options.seed) for scenario in chosen]
+        for scenario, job in zip(chosen, jobs, strict=True):
+            print(describe(scenario, job.result()), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

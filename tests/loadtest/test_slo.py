@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import pytest
+
+from loadtest.cell import Recording, summarise
+from loadtest.curves import OBJECTIVES, make_trials
+from loadtest.plan import Pair
+from loadtest.slo import Slo
+from tests.loadtest.samples import make_answer, make_pair
+
+ANSWER = make_answer(10.0, [10.5, 10.6, 10.7, 10.8, 10.9])  # TTFT 0.5 s, TPOT 0.1 s, E2E 0.9 s
+
+
+@pytest.mark.parametrize(
+    ("slo", "is_kept"),
+    [
+        (Slo(), True),
+        (Slo(ttft_s=0.51), True),
+        (Slo(ttft_s=0.49), False),
+        (Slo(tpot_s=0.101), True),
+        (Slo(tpot_s=0.099), False),
+        (Slo(e2e_s=0.91), True),
+        (Slo(e2e_s=0.89), False),
+        (Slo(ttft_s=0.51, tpot_s=0.099), False),
+    ],
+)
+def test_every_limit_has_to_be_kept(slo: Slo, is_kept: bool) -> None:
+    assert slo.is_kept(ANSWER) is is_kept
+
+
+def test_limits_are_read_and_shown() -> None:
+    assert Slo.parse("ttft=0.5, tpot=0.03") == Slo(ttft_s=0.5, tpot_s=0.03)
+    assert str(Slo.parse("e2e=2")) == "e2e 2 s"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("itl=1", "limits are ttft"), ("ttft=fast", "a number of seconds"), ("ttft=0", "ttft: a limit")],
+)
+def test_limits_that_are_none_name_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Slo.parse(text)
+
+
+def test_goodput_counts_answers_that_ended_in_the_window_and_kept_the_limits() -> None:
+    quick = [make_answer(at, [at + 0.2, at + 0.3]) for at in (0.0, 1.0, 2.0, 3.0)]
+    slow = make_answer(1.5, [2.2, 2.4])
+    recording = Recording("triton", Pair(1, True, 0), 1.0, 3.0, (*quick, slow), ())
+    assert summarise(recording, 2, Slo(ttft_s=0.3)).goodput == pytest.approx(2 / 2.0)  # those begun at 1 and 2
+    assert summarise(recording, 2).goodput is None
+
+
+def test_a_backend_that_keeps_no_limit_loses_by_goodput() -> None:
+    low, high = make_pair(8, 1.0, 0)
+    goodput = next(objective for objective in OBJECTIVES if objective.name == "goodput")
+    assert make_trials([low, high], "triton", goodput) == []
+    (trial,) = make_trials([replace(low, goodput=4.0), replace(high, goodput=0.0)], "triton", goodput)
+    assert trial.gain > 3
