@@ -127,15 +127,16 @@ def estimate(trials: Sequence[Trial]) -> Estimate | None:
     quiet = [group for group in groups if group.level not in loud]
     squares = sum(group.order_squares for group in quiet)
     effect = sum(group.products for group in quiet) / squares if squares else 0.0
-    scatters = _scatter(groups, effect)
-    pooled = _pool([each for each in scatters if each.level not in loud])
+    scatters = {each.level: each for each in _scatter(quiet, effect)}
+    pooled = _pool(list(scatters.values()))
     if pooled is None:
         return None
-    prior = fit_prior([each for each in scatters if each.level not in loud], Prior(pooled.variance, math.inf))
-    levels = tuple(
-        _describe(group, effect, _own(each) if each.level in loud else _moderate(each, prior, pooled.dof))
-        for group, each in zip(groups, scatters, strict=True)
+    prior = fit_prior(list(scatters.values()), Prior(pooled.variance, math.inf))
+    known = (
+        _moderate(scatters[group.level], prior, pooled.dof) if group.level in scatters else _own(group, effect)
+        for group in groups
     )
+    levels = tuple(_describe(group, effect, own) for group, own in zip(groups, known, strict=True))
     order_variance = pooled.variance / squares if squares else 0.0
     return Estimate(levels, effect, order_variance, math.sqrt(pooled.variance), pooled.dof)
 
@@ -217,8 +218,10 @@ def _moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
     return Prior((prior.dof * prior.variance + scatter.squares) / dof, min(dof, most))
 
 
-def _own(scatter: Scatter) -> Prior:
-    return Prior(scatter.variance, scatter.dof)
+def _own(group: _Group, effect: float) -> Prior:
+    """Of a loud level, which had no part in finding the effect of order."""
+    dof = len(group.gains) - 1
+    return Prior(group.residual_squares(effect) / dof, dof)
 
 
 def _describe(group: _Group, effect: float, known: Prior) -> Level:

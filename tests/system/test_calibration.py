@@ -98,7 +98,8 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
 ) -> None:
     demo = start_demo("first")
     held = demo.wait()
-    if held >= HOPELESS and not (held >= HELD and is_quiet(demo.result)):
+    # Where another program was in the way, or so much noise that the set is too wide for a threshold, once more.
+    if held >= HOPELESS and not (held >= HELD and is_quiet(demo.result) and demo.result["threshold"]):
         assert demo.process.end() == 0
         demo = start_demo("second")
         held = demo.wait()
@@ -108,6 +109,7 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
         pytest.skip(f"this machine is too slow or too busy: the engines held {held:.0%} of their pace")
     crossover = demo.result["crossover"]["throughput"]
     assert crossover["verdict"] == "crossing"
+    assert demo.result["threshold"], crossover
     assert 32 < TRUE_CROSSING < 64
     assert crossover["point"] == pytest.approx(TRUE_CROSSING, rel=0.2)
     policy = read_json(f"{demo.url}/admin/policy")
