@@ -8,7 +8,7 @@ from loadtest.cell import Cell
 from loadtest.checks import Judge, find_flaw, review
 from loadtest.errors import Misrouted, RequestFailed, UnequalWork, Untrusted
 from loadtest.work import Asked, Place
-from tests.loadtest.samples import CELL, make_answer, make_pair
+from tests.loadtest.samples import CELL, make_answer, make_cells, make_pair
 
 PLACE = Place(0, 0, 0)
 ASKED = Asked("triton", PLACE, 4)
@@ -124,3 +124,12 @@ def test_review_claims_of_answers_only_where_there_were_some(name: str) -> None:
         for judge in (none, one)
     ]
     assert statuses == ["note", "passed"]
+
+
+@pytest.mark.parametrize(("change", "status"), [(1.0, "passed"), (1.05, "warning")])
+def test_a_backend_that_differs_from_itself_is_told(change: float, status: str) -> None:
+    nulls = [replace(CELL, pair=900, is_null=True, throughput=100.0 * factor) for factor in (1.0, change)]
+    cells = [*nulls, *make_cells({1: 1.2, 8: 1.1, 64: 0.9}, repeats=4, scatter=0.002)]
+    (null,) = [check for check in review(cells, Judge(answers=100), "triton") if check.name == "null"]
+    assert null.status == status
+    assert ("NOT NULL" in null.message) is (status == "warning")
