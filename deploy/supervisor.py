@@ -59,10 +59,23 @@ class Supervisor(AbstractContextManager["Supervisor"]):
             for number, handler in handlers:
                 signal.signal(number, handler)
 
-    def start(self, process: Process) -> Child:
-        child = Child(process, self._logs / f"{process.name}.log")
+    def start(self, process: Process, log: str | None = None) -> Child:
+        """`log`: its name in the folder, by default the process's."""
+        child = Child(process, self._logs / f"{log or process.name}.log")
         self._children.append(child)
         return child
+
+    def ended(self) -> list[Child]:
+        return [child for child in self._children if child.status is not None]
+
+    def start_again(self) -> list[str]:
+        """Start every child that has ended once more; their names. The log of the one that ended stays."""
+        ended = self.ended()
+        for child in ended:
+            child.let_go()
+            self._children.remove(child)
+            self.start(child.process, f"{child.process.name}-again")
+        return [child.process.name for child in ended]
 
     def stop(self) -> None:
         """End every child, all at the same time; bounded by the leash's grace."""

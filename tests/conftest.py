@@ -11,6 +11,7 @@ from deploy.cpu import cpu
 from deploy.embedded import embedded
 from deploy.launch import LOGS, Launched, launched
 from deploy.ports import find_free
+from tests.crashes import cpu_stack_key
 
 
 @pytest.fixture(scope="session")
@@ -26,10 +27,11 @@ def embedded_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launche
 
 
 @pytest.fixture(scope="session")
-def cpu_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+def cpu_stack(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Launched]:
     """A real Triton and a real vLLM with the same weights, and a gateway before them; needs `make stacks`."""
     folder = tmp_path_factory.mktemp("cpu")
     with launched(cpu(folder / LOGS), find_free(1)[0], folder, print_ready) as running:
+        pytestconfig.stash[cpu_stack_key] = running
         yield running
 
 

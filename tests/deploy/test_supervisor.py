@@ -213,3 +213,15 @@ def test_nothing_outlives_a_supervisor_that_a_signal_ends(
     parent.send_signal(number)
     parent.wait(PATIENCE_S)
     assert eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def test_what_has_ended_starts_again_and_its_log_stays(logs: Path) -> None:
+    with Supervisor(logs) as supervisor:
+        stays = supervisor.start(python("stays", "import time; time.sleep(600)"))
+        died = supervisor.start(python("died", "print('last words'); raise SystemExit(3)"))
+        assert eventually(lambda: died.status == 3)
+        assert supervisor.start_again() == ["died"]
+        assert stays.status is None
+        assert eventually(lambda: (logs / "died-again.log").read_text() == "last words\n")
+        assert (logs / "died.log").read_text() == "last words\n"
+        assert supervisor.start_again() == ["died"]

@@ -25,7 +25,8 @@ Heard: TypeAlias = dict[tuple[str, str | None, str], Both]
 class Asker:
     """`url`: of a server that speaks OpenAI's API, without /v1. `pin`: the backend that must answer.
 
-    `heard`: answers by whom they were asked of and by case; what is there is not asked again.
+    `heard`: answers by whom they were asked of and by case; what is there is not asked again. An engine's failure (5xx)
+    is not kept.
     """
 
     session: aiohttp.ClientSession
@@ -57,5 +58,7 @@ class Asker:
         key = (self.url, self.pin, case.name)
         if key not in self.heard:
             whole, streamed = await asyncio.gather(self.ask(case, stream=False), self.ask(case, stream=True))
+            if max(whole.status, streamed.status) >= 500 or "ends in an error" in streamed.breaches:
+                return whole, streamed
             self.heard[key] = whole, streamed
         return self.heard[key]
