@@ -32,6 +32,7 @@ class Answer:
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt's; few servers tell
     error: str | None = None
     _rest: bytes = b""
 
@@ -74,6 +75,8 @@ class Answer:
         if usage := chunk.get("usage"):
             self.prompt_tokens = usage.get("prompt_tokens")
             self.completion_tokens = usage.get("completion_tokens")
+            if details := usage.get("prompt_tokens_details"):
+                self.cached_tokens = details.get("cached_tokens")
         for choice in chunk.get("choices") or ():
             self._choice(choice, usage.get("completion_tokens") if usage else None, at)
 

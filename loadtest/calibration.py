@@ -14,11 +14,12 @@ from importlib.metadata import version
 
 from loadtest.campaign import next_pair
 from loadtest.cell import Cell, summarise
-from loadtest.checks import Check, Judge, find_flaw, review
+from loadtest.checks import Check, find_failure, find_flaw, review
 from loadtest.closed_loop import ClosedLoop
 from loadtest.curves import THROUGHPUT, make_trials
 from loadtest.folder import RunFolder
 from loadtest.history import Half, History
+from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.probe import probe
 from loadtest.result import Result, find_crossings, find_threshold, is_resolved
@@ -122,7 +123,7 @@ class Calibration:
         cells = [half.cell] if half else []
         for turn in range(len(cells), 2):
             cell = await self._measure(sender, pair, turn)
-            flaw = find_flaw(cell) if self._retries > 0 else None
+            flaw = find_flaw(cell, self.plan.limits) if self._retries > 0 else None
             self.folder.append(replace(cell, void=flaw))
             if flaw:
                 self._retries -= 1
@@ -156,19 +157,23 @@ class Calibration:
         return time.monotonic() - self._started + self._pair_s[like] <= self.plan.budget_s
 
     def _conclude(self) -> Result:
-        findings = find_crossings(self.cells, self.subject, self.plan)
+        plan = self.plan
+        findings = find_crossings(self.cells, self.subject, plan)
+        checks = review(self.cells, self._judge, self.subject.low, plan.limits, plan.hardware)
+        failure = find_failure(checks)
         finding = findings[THROUGHPUT.name]
-        threshold = find_threshold(finding, self.plan)
+        threshold = None if failure else find_threshold(finding, plan)
         return Result(
             run=self.folder.run,
-            status="complete" if is_resolved(finding, threshold) else "unresolved",
+            status="untrusted" if failure else "complete" if is_resolved(finding, threshold) else "unresolved",
+            failure=failure,
             started_at=self.begun_at.isoformat(timespec="seconds"),
             duration_s=time.monotonic() - self._started,
             client={"crossover": version("crossover"), "python": platform.python_version()},
             subject=self.subject,
-            plan=self.plan,
+            plan=plan,
             cells=self.cells,
-            checks=review(self.cells, self._judge, self.subject.low),
+            checks=checks,
             findings=findings,
             threshold=threshold,
         )

@@ -49,7 +49,8 @@ class Cell:
 
     `fill`: throughput over what the request times allow. `evenness`: the poorest fifth of the window over the mean
     one. `is_null`: of a pair of the backend with itself. `requests_per_s`: that ended in the window; `goodput`: those
-    of them that kept the plan's limits. `void` says why the cell was measured again.
+    of them that kept the plan's limits. `cached`: the share of prompt tokens from a cache, where answers tell. `void`
+    says why the cell was measured again.
     """
 
     backend: str
@@ -75,6 +76,7 @@ class Cell:
     is_null: bool = False
     requests_per_s: float = 0.0
     goodput: float | None = None
+    cached: float | None = None
     void: str | None = None
 
 
@@ -110,6 +112,7 @@ def summarise(recording: Recording, tokens: int, slo: Slo | None = None) -> Cell
         is_null=recording.pair.is_null,
         requests_per_s=_goodput(recording, whole, Slo()),
         goodput=_goodput(recording, whole, slo) if slo else None,
+        cached=_cached(whole),
     )
 
 
@@ -149,6 +152,12 @@ def _phase_order(inside: list[Answer], recording: Recording, period_s: float | N
 def _goodput(recording: Recording, whole: list[Answer], slo: Slo) -> float:
     ended = (answer for answer in whole if recording.opened_at < (answer.finished_at or 0.0) <= recording.closed_at)
     return sum(1 for answer in ended if slo.is_kept(answer)) / (recording.closed_at - recording.opened_at)
+
+
+def _cached(whole: list[Answer]) -> float | None:
+    told = [(answer.cached_tokens, answer.prompt_tokens or 0) for answer in whole if answer.cached_tokens is not None]
+    prompts = sum(tokens for _, tokens in told)
+    return sum(cached for cached, _ in told) / prompts if prompts else None
 
 
 def _tokens_per_chunk(whole: list[Answer]) -> float:

@@ -1,88 +1,26 @@
-"""What makes an answer unfit to count, which ends the run, or a cell, which the report then warns of. Pure."""
+"""What a whole run shows about its own soundness: cells in, one Check for each of its claims out. Pure.
+
+A check that failed takes the threshold away; a warning leaves it standing and says what to doubt.
+"""
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from loadtest.answer import Answer
 from loadtest.cell import Cell
-from loadtest.curves import make_trials, null_gains
+from loadtest.curves import THROUGHPUT, make_trials, null_gains, series
 from loadtest.decide.estimate import Estimate, estimate, quantile
-from loadtest.errors import Misrouted, RequestFailed, UnequalWork
+from loadtest.hardware import Declared
+from loadtest.judge import Judge
+from loadtest.limits import USUAL, Limits
 from loadtest.stats import P90_SAMPLES, P99_SAMPLES
-from loadtest.work import Asked, Place
 
-MAX_CLIENT_CPU = 0.7
-MIN_IN_FLIGHT = 0.98
-MAX_FILL_GAP = 0.1
-MAX_MACHINE_LOAD = 2.0  # per core, mean of the last minute
-MAX_PAUSE = 0.05  # of the window
-MAX_PHASE_ORDER = 0.5
-SPREAD_LEVEL = 8  # below this, few streams are bunched by chance
-MIN_EVENNESS = 0.6
-MAX_CHUNKING_GAP = 0.02
-MAX_REPEAT_SD = 0.03
-ORDER_ALPHA = NULL_ALPHA = 0.05
-
-
-@dataclass(slots=True)
-class Judge:
-    """Every answer passes here. Remembers prompt tokens by place, to hold one backend's against the other's.
-
-    `is_exact`: answers have as many tokens as asked for.
-    """
-
-    is_exact: bool = True
-    answers: int = 0
-    tokens: int = 0
-    _prompts: dict[Place, tuple[str, int]] = field(default_factory=dict)
-
-    def accept(self, answer: Answer, asked: Asked) -> None:
-        """Raises Untrusted, with what an operator can do about it."""
-        self._check_success(answer, asked)
-        if asked.backend:
-            _check_route(answer, asked)
-        if self.is_exact:
-            _check_work(answer, asked)
-        self._check_prompt(answer, asked)
-        self.answers += 1
-        self.tokens += asked.tokens
-
-    def _check_success(self, answer: Answer, asked: Asked) -> None:
-        if answer.error:
-            raise RequestFailed(f"REQUEST FAILED: {asked.server} answered an error: {answer.error}")
-        if answer.finish_reason is None:
-            raise RequestFailed(f"REQUEST FAILED: {asked.server} ended its stream without a finish_reason")
-        if answer.completion_tokens is None or answer.prompt_tokens is None:
-            raise RequestFailed(
-                f"NO USAGE: {asked.server} sent no token counts although include_usage was asked; none are estimated."
-            )
-
-    def _check_prompt(self, answer: Answer, asked: Asked) -> None:
-        count = answer.prompt_tokens or 0
-        other, expected = self._prompts.pop(asked.place, (asked.backend, count))
-        if count != expected:
-            raise UnequalWork(
-                f"UNEQUAL WORK: the same prompt was {count} tokens on {asked.backend} and {expected} on {other}; "
-                "both must serve the same tokenizer and chat template."
-            )
-        if other == asked.backend:
-            self._prompts[asked.place] = (asked.backend, count)
-
-
-def _check_route(answer: Answer, asked: Asked) -> None:
-    if answer.backend != asked.backend:
-        served = answer.backend or "an unnamed backend (no x-crossover-backend header)"
-        raise Misrouted(f"MISROUTED: a request pinned to {asked.backend} was served by {served}.")
-
-
-def _check_work(answer: Answer, asked: Asked) -> None:
-    if answer.completion_tokens != asked.tokens or answer.finish_reason != "length":
-        raise UnequalWork(
-            f"UNEQUAL WORK: {asked.server} returned {answer.completion_tokens} of {asked.tokens} tokens "
-            f"(finish={answer.finish_reason}); check ignore_eos/min_tokens support in this version."
-        )
+SPREAD_LEVEL = 8  # below this, few streams are bunched by chance, and fifths of a window hold few tokens
+CHANCE = 0.001  # at which streams that are spread out look as if they were in lockstep
+LAG_FLOOR_S = 0.01  # of the client's event loop: less is nothing on any machine that has other things to do
+ORDER_ALPHA = 0.05
+MANY = 32  # in flight, where a GPU's step has become longer than that of one request
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +32,31 @@ class Check:
     message: str
 
 
-def review(cells: Sequence[Cell], judge: Judge, low: str) -> list[Check]:
-    """What the whole run shows about its own soundness; `low` names the backend that ratios have above the line."""
+def review(
+    cells: Sequence[Cell], judge: Judge, low: str, limits: Limits = USUAL, hardware: Declared | None = None
+) -> list[Check]:
+    """What the whole run shows; `low` names the backend that ratios have above the line."""
+    known = estimate(make_trials(cells, low))
     return [
         _claim("equal work", judge, "exactly as many tokens as asked"),
         _claim("routing", judge, "by the backend it was pinned to"),
-        _summary("client headroom", _client_bound(cells), "event loop and CPU had room in every cell"),
-        _summary("steady load", filter(None, map(find_flaw, cells)), "every window held its level without a pause"),
-        _summary("quiet machine", _busy(cells), "this client's machine was not overloaded"),
-        _summary("no lockstep", _lockstep(cells), "starts were spread over the request time"),
-        _summary("chunking", _chunking(cells), "both backends send as many tokens per chunk"),
-        *_check_repeats(estimate(make_trials(cells, low)), null_gains(cells)),
+        _check_chunking(cells, limits),
+        _judge_cells("client headroom", _client_bound(cells, limits), "event loop and CPU had room in every cell"),
+        _check_steady(cells, limits),
+        _check_lockstep(cells, limits),
+        _check_cache(cells, limits),
+        *_check_physics(cells, hardware or {}, limits),
+        _check_plateau(cells, limits),
+        _check_repeats(known, limits),
+        *_check_pairs(known, null_gains(cells), limits),
+        _judge_cells("quiet machine", _busy(cells, limits), "this client's machine was not overloaded", "warning"),
         Check("percentiles", "note", f"p90 needs {P90_SAMPLES} samples, p99 {P99_SAMPLES}; n/a where there are fewer"),
     ]
+
+
+def find_failure(checks: Sequence[Check]) -> str | None:
+    """What the run is refused for, if it is."""
+    return " ".join(check.message for check in checks if check.status == "failed") or None
 
 
 def _claim(name: str, judge: Judge, claim: str) -> Check:
@@ -116,23 +66,188 @@ def _claim(name: str, judge: Judge, claim: str) -> Check:
     return Check(name, "passed", f"{judge.answers} answers, every one {claim}")
 
 
-def _summary(name: str, problems: Iterator[str], fine: str) -> Check:
+def _judge_cells(name: str, problems: Iterator[str], fine: str, status: str = "failed") -> Check:
     """The first problem stands for all of its kind."""
     messages = list(problems)
-    if not messages:
-        return Check(name, "passed", fine)
-    more = f" And in {len(messages) - 1} more." if len(messages) > 1 else ""
-    return Check(name, "warning", messages[0] + more)
+    return Check(name, status, _first(messages)) if messages else Check(name, "passed", fine)
 
 
-def _check_repeats(known: Estimate | None, nulls: Sequence[float]) -> Iterator[Check]:
+def _first(messages: Sequence[str]) -> str:
+    return messages[0] + (f" And in {len(messages) - 1} more." if len(messages) > 1 else "")
+
+
+# One cell at a time.
+
+
+def find_flaw(cell: Cell, limits: Limits = USUAL) -> str | None:
+    """Why a cell's window was not one steady load, if so: a pause somewhere, in a backend or in this very process."""
+    name = f"NOT STEADY: {cell.backend} c={cell.level}"
+    if cell.in_flight < limits.in_flight * cell.level:
+        return f"{name} held only {cell.in_flight:.1f} in flight."
+    if cell.level >= SPREAD_LEVEL and cell.evenness < limits.evenness:
+        return f"{name} generated only {cell.evenness:.0%} of the usual in one fifth of its window: it paused."
+    if cell.fill is not None and cell.fill < 1 - limits.fill_gap:
+        return f"{name} generated {1 - cell.fill:.0%} less than its request times allow: it paused."
+    if cell.fill is not None and cell.fill > 1 + limits.fill_gap:
+        return f"{name} generated {cell.fill - 1:.0%} more than its request times allow: it made up for a pause before."
+    if cell.loop_lag_max_s > limits.client_pause * cell.window_s:
+        return f"{name}: this client itself was held up for {cell.loop_lag_max_s:.2f} s."
+    return None
+
+
+def _check_steady(cells: Sequence[Cell], limits: Limits) -> Check:
+    """Cells that were not are measured again; those that stayed so are few, or nothing here is one load."""
+    flaws = [flaw for cell in cells if (flaw := find_flaw(cell, limits))]
+    if not flaws:
+        return Check("steady load", "passed", "every window held its level without a pause")
+    return Check("steady load", _weigh(len(flaws), len(cells), limits.unsteady), _first(flaws))
+
+
+def _weigh(flawed: int, cells: int, most: float) -> str:
+    return "failed" if flawed > most * cells else "warning"
+
+
+def _client_bound(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
+    for cell in cells:
+        name = f"CLIENT-BOUND at c={cell.level}: reading {cell.throughput:.0f} tok/s from {cell.backend}"
+        late = max(LAG_FLOOR_S, limits.client_lag * (cell.tpot_s.p50 or 0.0))
+        if cell.client_cpu > limits.client_cpu:
+            yield f"{name} took {cell.client_cpu:.0%} of one core; the backend may be faster than this."
+        elif cell.loop_lag_p99_s > late:
+            lag, tpot = cell.loop_lag_p99_s * 1000, (cell.tpot_s.p50 or 0.0) * 1000
+            yield f"{name}, this client was {lag:.0f} ms late (p99), a token takes {tpot:.1f} ms; give it a core."
+
+
+def _busy(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
+    for cell in cells:
+        if cell.machine_load > limits.machine_load:
+            yield (
+                f"BUSY MACHINE at {cell.backend} c={cell.level}: {cell.machine_load:.1f} processes wanted each core of "
+                "this client's machine; engines that share it were slowed by chance."
+            )
+
+
+def _check_lockstep(cells: Sequence[Cell], limits: Limits) -> Check:
+    bunched = [
+        f"LOCKSTEP R={cell.phase_order:.2f} at {cell.backend} c={cell.level}: starts are synchronised, TTFT measures "
+        "burst admission."
+        for cell in cells
+        if cell.level >= SPREAD_LEVEL and (cell.phase_order or 0) > _most_order(cell.level, limits)
+    ]
+    if not bunched:
+        return Check("no lockstep", "passed", "starts were spread over the request time")
+    return Check("no lockstep", _weigh(len(bunched), len(cells), limits.bunched), _first(bunched))
+
+
+def _most_order(streams: int, limits: Limits) -> float:
+    """So many starts that are spread by chance exceed this once in a thousand times (Rayleigh's test)."""
+    return max(limits.lockstep, math.sqrt(-math.log(CHANCE) / streams))
+
+
+# Backend by backend.
+
+
+def _by_backend(cells: Sequence[Cell], read: Callable[[Cell], float | None]) -> dict[str, list[float]]:
+    """Cells that do not know are left out."""
+    values: dict[str, list[float]] = {}
+    for cell in cells:
+        if (value := read(cell)) is not None:
+            values.setdefault(cell.backend, []).append(value)
+    return values
+
+
+def _check_chunking(cells: Sequence[Cell], limits: Limits) -> Check:
+    by_backend = _by_backend(cells, lambda cell: cell.tokens_per_chunk)
+    means = {backend: statistics.fmean(values) for backend, values in by_backend.items()}
+    if not means or max(means.values()) <= (1 + limits.chunking) * min(means.values()):
+        return Check("chunking", "passed", "both backends send as many tokens per chunk")
+    shown = " vs ".join(f"{backend} {mean:.2f}" for backend, mean in means.items())
+    told = f"CHUNKING DIFFERS: {shown} tokens/chunk; time between chunks is not comparable, TPOT is."
+    return Check("chunking", "warning", told)
+
+
+def _check_cache(cells: Sequence[Cell], limits: Limits) -> Check:
+    """By what answers say of their prompts; prompts shorter than a cache's block never hit it."""
+    told = {backend: max(values) for backend, values in _by_backend(cells, lambda cell: cell.cached).items()}
+    for backend, share in told.items():
+        if share > limits.cached:
+            return Check("cold cache", "failed", f"PREFIX CACHE: {share:.0%} of prompt tokens cached on {backend}.")
+    silent = sorted({cell.backend for cell in cells} - told.keys())
+    if silent:
+        unknown = (
+            f"answers of {' and '.join(silent)} do not tell how much of a prompt was cached; no prompt was used twice"
+        )
+        return Check("cold cache", "note", unknown)
+    return Check("cold cache", "passed", f"at most {max(told.values(), default=0.0):.1%} of prompt tokens were cached")
+
+
+def _check_physics(cells: Sequence[Cell], hardware: Declared, limits: Limits) -> Iterator[Check]:
+    if not hardware:
+        yield Check("physics", "note", "no memory bandwidth was declared (--hardware) to hold times per token against")
+    for backend, declared in hardware.items():
+        curve = dict(series(cells, backend, lambda cell: cell.tpot_s.p50))
+        if 1 not in curve:
+            yield Check("physics", "note", f"{backend}: one request alone (--levels 1,...) was not measured")
+            continue
+        yield _check_roofline(backend, declared.used(curve[1]), limits)
+        yield from _check_growth(backend, curve, limits)
+
+
+def _check_roofline(backend: str, used: float, limits: Limits) -> Check:
+    if used > limits.roofline_most:
+        told = (
+            f"IMPOSSIBLE: {backend} c1 decode reads {used:.0%} of what its memory can deliver; tokens are not its own."
+        )
+        return Check("physics", "failed", told)
+    told = f"{backend} c1 decode is {used:.0%} of bandwidth roofline"
+    if used >= limits.roofline_usual:
+        return Check("physics", "passed", told)
+    status = "warning" if used >= limits.roofline_least else "failed"
+    return Check("physics", status, f"LAUNCH-BOUND? {told}; check CUDA graphs in the live engine config.")
+
+
+def _check_growth(backend: str, curve: Mapping[int, float], limits: Limits) -> Iterator[Check]:
+    if MANY in curve and curve[MANY] < limits.flat_tpot * curve[1]:
+        growth = curve[MANY] / curve[1]
+        told = f"{backend} takes {growth:.2f} x as long per token at c={MANY} as at c=1: its host is the limit"
+        yield Check("physics", "warning", f"LAUNCH-BOUND? {told}.")
+
+
+def _check_plateau(cells: Sequence[Cell], limits: Limits) -> Check:
+    """Two engines whose throughput ends at the same rate: what both have in common may end it."""
+    rates = {backend: _plateau(cells, backend, limits) for backend in sorted({cell.backend for cell in cells})}
+    flat = [rate for rate in rates.values() if rate is not None]
+    if len(flat) < 2 or max(flat) > (1 + limits.plateau) * min(flat):
+        return Check("gateway headroom", "passed", "the backends do not end at one rate")
+    told = (
+        f"GATEWAY-BOUND: both backends plateau within {limits.plateau:.0%} at {max(flat):.0f} tok/s; try more workers."
+    )
+    return Check("gateway headroom", "warning", told)
+
+
+def _plateau(cells: Sequence[Cell], backend: str, limits: Limits) -> float | None:
+    """Its rate at the two highest levels, where it is the same at both."""
+    curve = series([cell for cell in cells if not cell.is_null], backend, THROUGHPUT.read)
+    if len(curve) < 2:
+        return None
+    (_, before), (_, last) = curve[-2:]
+    return last if last <= (1 + limits.plateau) * before else None
+
+
+# Pair by pair.
+
+
+def _check_repeats(known: Estimate | None, limits: Limits) -> Check:
     if known is None:
-        yield Check("repeatable", "warning", "no level was measured twice: nothing tells a difference from chance.")
-        return
-    status = "passed" if known.pair_sd <= MAX_REPEAT_SD else "warning"
-    yield Check("repeatable", status, f"one throughput ratio repeats to {known.pair_sd:.1%} (standard deviation)")
-    yield _check_order(known)
-    yield _check_nulls(known, nulls)
+        return Check("repeatable", "warning", "no level was measured twice: nothing tells a difference from chance.")
+    status = "passed" if known.pair_sd <= limits.repeat_sd else "warning"
+    return Check("repeatable", status, f"one throughput ratio repeats to {known.pair_sd:.1%} (standard deviation)")
+
+
+def _check_pairs(known: Estimate | None, nulls: Sequence[float], limits: Limits) -> Iterator[Check]:
+    if known is not None:
+        yield _check_order(known)
+        yield _check_nulls(known, nulls, limits)
 
 
 def _check_order(known: Estimate) -> Check:
@@ -144,66 +259,13 @@ def _check_order(known: Estimate) -> Check:
     return Check("order", "note", f"{shown}; pairs in both orders cancel it.")
 
 
-def _check_nulls(known: Estimate, nulls: Sequence[float]) -> Check:
+def _check_nulls(known: Estimate, nulls: Sequence[float], limits: Limits) -> Check:
     """A backend against itself: what is seen there is no difference between backends."""
     if not nulls:
         return Check("null", "note", "no backend was measured against itself; full runs do.")
     mean = statistics.fmean(nulls)
-    reach = quantile(NULL_ALPHA, known.dof) * known.pair_sd / math.sqrt(len(nulls))
+    reach = quantile(limits.null_alpha, known.dof) * known.pair_sd / math.sqrt(len(nulls))
     shown = f"a backend against itself differs by {mean:+.1%} (+-{reach:.1%}, {len(nulls)} pairs)"
     if abs(mean) <= reach:
         return Check("null", "passed", shown)
-    return Check("null", "warning", f"NOT NULL: {shown}: the second of two measurements is not the first one's equal.")
-
-
-def _client_bound(cells: Sequence[Cell]) -> Iterator[str]:
-    for cell in cells:
-        if cell.client_cpu > MAX_CLIENT_CPU:
-            yield (
-                f"CLIENT-BOUND at c={cell.level}: reading {cell.throughput:.0f} tok/s from {cell.backend} took "
-                f"{cell.client_cpu:.0%} of one core; the backend may be faster than this."
-            )
-
-
-def find_flaw(cell: Cell) -> str | None:
-    """Why a cell's window was not one steady load, if so: a pause somewhere, in a backend or in this very process."""
-    name = f"NOT STEADY: {cell.backend} c={cell.level}"
-    if cell.in_flight < MIN_IN_FLIGHT * cell.level:
-        return f"{name} held only {cell.in_flight:.1f} in flight."
-    if cell.level >= SPREAD_LEVEL and cell.evenness < MIN_EVENNESS:
-        return f"{name} generated only {cell.evenness:.0%} of the usual in one fifth of its window: it paused."
-    if cell.fill is not None and cell.fill < 1 - MAX_FILL_GAP:
-        return f"{name} generated {1 - cell.fill:.0%} less than its request times allow: it paused."
-    if cell.fill is not None and cell.fill > 1 + MAX_FILL_GAP:
-        return f"{name} generated {cell.fill - 1:.0%} more than its request times allow: it made up for a pause before."
-    if cell.loop_lag_max_s > MAX_PAUSE * cell.window_s:
-        return f"{name}: this client itself was held up for {cell.loop_lag_max_s:.2f} s."
-    return None
-
-
-def _busy(cells: Sequence[Cell]) -> Iterator[str]:
-    for cell in cells:
-        if cell.machine_load > MAX_MACHINE_LOAD:
-            yield (
-                f"BUSY MACHINE at {cell.backend} c={cell.level}: {cell.machine_load:.1f} processes wanted each core of "
-                "this client's machine; engines that share it were slowed by chance."
-            )
-
-
-def _lockstep(cells: Sequence[Cell]) -> Iterator[str]:
-    for cell in cells:
-        if cell.level >= SPREAD_LEVEL and (cell.phase_order or 0) > MAX_PHASE_ORDER:
-            yield (
-                f"LOCKSTEP R={cell.phase_order:.2f} at {cell.backend} c={cell.level}: starts are synchronised, "
-                "TTFT measures burst admission."
-            )
-
-
-def _chunking(cells: Sequence[Cell]) -> Iterator[str]:
-    by_backend: dict[str, list[float]] = {}
-    for cell in cells:
-        by_backend.setdefault(cell.backend, []).append(cell.tokens_per_chunk)
-    means = {backend: sum(values) / len(values) for backend, values in by_backend.items()}
-    if means and max(means.values()) / min(means.values()) > 1 + MAX_CHUNKING_GAP:
-        shown = " vs ".join(f"{backend} {mean:.2f}" for backend, mean in means.items())
-        yield f"CHUNKING DIFFERS: {shown} tokens/chunk; time between chunks is not comparable, TPOT is."
+    return Check("null", "failed", f"NOT NULL: {shown}: the second of two measurements is not the first one's equal.")

@@ -20,6 +20,7 @@ from loadtest.curves import THROUGHPUT
 from loadtest.engines import confirm_same
 from loadtest.errors import CalibrationError, Unreachable, Untrusted
 from loadtest.folder import Beginning, RunFolder
+from loadtest.hardware import Declared, read_hardware
 from loadtest.history import History
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.report.words import describe, describe_threshold
@@ -48,6 +49,8 @@ class Options:
     repeats: int | None
     accept_wide: bool
     slo: Slo | None
+    limits: tuple[str, ...]
+    hardware: Declared | None
     resume: Path | None
     as_json: bool
 
@@ -69,6 +72,13 @@ def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None
 def parse_slo(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Slo | None:
     try:
         return Slo.parse(text) if text else None
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Declared | None:
+    try:
+        return read_hardware(path) if path else None
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from exc
 
@@ -103,6 +113,19 @@ def parse_slo(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @click.option("--repeats", type=int, help="Pairs at every level before refinement, at least 2.  [default: 3, quick 2]")
 @click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
 @click.option("--accept-wide", is_flag=True, help="A threshold even where the crossing is known only vaguely.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="How sound the measurement has to be, like client_cpu=0.9; docs/calibration.md has them all.",
+)
+@click.option(
+    "--hardware",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_parse_hardware,
+    help="What the backends' memory can deliver, to hold times per token against (YAML: docs/calibration.md).",
+)
 @click.option(
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -153,13 +176,14 @@ def _make_plan(options: Options) -> Plan:
     plan = QUICK if options.is_quick else FULL
     given = {name: getattr(options, name) for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "slo")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
-    if options.resume and (changes or options.is_quick or options.accept_wide):
+    if options.resume and (changes or options.is_quick or options.accept_wide or options.limits or options.hardware):
         raise click.UsageError("a run that is resumed keeps its plan: --resume goes with no option that changes it")
     if options.accept_wide:
         changes["widest"] = None
     try:
         # A new seed each time: prompts of an earlier run may still lie in an engine's prefix cache.
-        return replace(plan, seed=secrets.randbits(32), **changes)
+        limits = plan.limits.changed(options.limits)
+        return replace(plan, seed=secrets.randbits(32), limits=limits, hardware=options.hardware, **changes)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
 

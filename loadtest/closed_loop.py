@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
 from loadtest.cell import Recording, Tick
-from loadtest.checks import Judge
 from loadtest.connection import Connection, clock
+from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.sender import Sender
 from loadtest.window import Window, first_lengths

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
-from loadtest.checks import Judge
 from loadtest.connection import Connection, clock
+from loadtest.judge import Judge
 from loadtest.sender import Sender
 from loadtest.work import Asked, Place
 

@@ -5,6 +5,8 @@ import random
 from dataclasses import dataclass, field
 
 from loadtest.decide.refine import Aim
+from loadtest.hardware import Declared
+from loadtest.limits import LOOSE, USUAL, Limits
 from loadtest.slo import Slo
 
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -32,6 +34,7 @@ class Plan:
     `retries`: pairs measured again over the run because a cell was not steady. `refine_pairs`: measured after the sweep
     until `aim` is reached, as far as `budget_s` seconds in all allow. `widest`: a confidence set whose upper end is
     more than this many times its lower one makes no threshold; None accepts any. `slo`: what goodput is counted by.
+    `limits`: how sound it has to be. `hardware`: what an operator declared of the backends' memory.
     """
 
     mode: str = "full"
@@ -52,6 +55,8 @@ class Plan:
     band: float = 0.03
     margin: float = 0.15
     slo: Slo | None = None
+    limits: Limits = USUAL
+    hardware: Declared | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -108,4 +113,5 @@ QUICK = Plan(
     window_s=2.5,
     widest=4.0,
     budget_s=160.0,
+    limits=LOOSE,
 )

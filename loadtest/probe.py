@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from loadtest.answer import Answer
-from loadtest.checks import Judge
+from loadtest.judge import Judge
 from loadtest.sender import Sender
 from loadtest.work import Asked
 

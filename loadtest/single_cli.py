@@ -14,10 +14,10 @@ from rich.table import Table
 
 from loadtest.arrivals import Arrivals, Kind
 from loadtest.cell import summarise
-from loadtest.checks import Judge
 from loadtest.cli import parse_slo, parse_target
 from loadtest.closed_loop import ClosedLoop
 from loadtest.errors import CalibrationError, Unreachable
+from loadtest.judge import Judge
 from loadtest.open_loop import OpenLoop
 from loadtest.plan import Pair, Plan
 from loadtest.probe import probe

@@ -78,7 +78,7 @@ def describe_threshold(result: Result) -> str:
         setting = f"up {result.threshold.up}, down {result.threshold.down}"
         state = f"applied as policy version {result.applied.get('version')}" if result.applied else "not applied"
         return f"{setting} (outside the 95 % set, and {result.plan.margin:.0%} or more from the crossing), {state}"
-    if result.finding is None:
+    if result.finding is None or result.failure:
         return f"none: {result.failure}"
     advice = ADVICE[result.finding.verdict].format(low=result.subject.low, high=result.subject.high)
     return f"none, the policy stays as it is; {advice}"

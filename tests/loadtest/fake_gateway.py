@@ -35,6 +35,11 @@ class Faults:
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
     replaced_engine: int = 0  # vllm tells another version from this answer on
+    merges_on: str = ""  # two tokens per chunk
+    cached_tokens: int = 0  # told of every prompt
+    pause_every: int = 0  # steps, on both backends, of which one takes 0.3 s longer
+    batches_on: str = ""  # nobody is let in while others are being answered
+    fast_steps: int = 0  # at first, which take half as long: a machine that throttles as it gets warm
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +49,7 @@ class Request:
     tokens: int
     writer: asyncio.StreamWriter
     counts_events: bool = False
+    per_chunk: int = 1
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
 
@@ -56,25 +62,38 @@ class PacedBackend:
         self.running: list[Request] = []
         self.most_running = 0
         self.pause_at, self.pause_s = 0, 0.0  # a step, counted from 1, that takes this much longer
+        self.pause_every = 0  # steps: then each of those
+        self.is_batching = False
+        self.fast_steps = 0
+        self._waiting: list[Request] = []
         self._steps = 0
         self._arrived = asyncio.Event()
 
     def add(self, request: Request) -> None:
-        self.running.append(request)
+        (self._waiting if self.is_batching else self.running).append(request)
         self.most_running = max(self.most_running, len(self.running))
         self._arrived.set()
+
+    def drop(self, request: Request) -> None:
+        """Its client has left."""
+        for requests in (self.running, self._waiting):
+            if request in requests:
+                requests.remove(request)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             due = loop.time()
-            while self.running:
+            while self.running or self._waiting:
                 # Who is let in while the step begins takes part in it: a closed loop then never loses a place to
                 # the moment between an answer and the next request.
                 self._steps += 1
-                due += self.speed.base_s + self.pause_s * (self._steps == self.pause_at)
+                is_held = self._steps == self.pause_at or (self.pause_every and self._steps % self.pause_every == 0)
+                due += self.speed.base_s * (0.5 if self._steps <= self.fast_steps else 1) + self.pause_s * is_held
                 await asyncio.sleep(due - loop.time())
+                if not self.running:
+                    self.running, self._waiting = self._waiting, []
                 due += self.speed.per_request_s * len(self.running)
                 await asyncio.sleep(due - loop.time())
                 for request in list(self.running):
@@ -84,7 +103,7 @@ class PacedBackend:
     def _step(self, request: Request) -> None:
         request.sent += 1
         usage = {"prompt_tokens": 1, "completion_tokens": request.sent} if request.counts_events else None
-        if not request.writer.is_closing():
+        if not request.writer.is_closing() and request.sent % request.per_chunk == 0:
             request.writer.write(chunk({"content": f" w{request.sent}"}, usage))
         if request.sent == request.tokens:
             self.running.remove(request)
@@ -113,6 +132,9 @@ class FakeGateway:
     ) -> None:
         self.backends = {"triton": PacedBackend(low), "vllm": PacedBackend(high)}
         self.faults = faults or Faults()
+        for name, backend in self.backends.items():
+            backend.pause_every, backend.pause_s = self.faults.pause_every, 0.3 * bool(self.faults.pause_every)
+            backend.is_batching, backend.fast_steps = self.faults.batches_on == name, self.faults.fast_steps
         self.continuous_usage = continuous_usage  # "refused", "ignored" or "counted"
         self.policy: dict[str, object] = {
             "model": "toy", "kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40, "dwell_s": 1.0,
@@ -234,7 +256,8 @@ class FakeGateway:
         writer.write(f"HTTP/1.1 200 OK\r\nx-crossover-backend: {served}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
         writer.write(chunk({"role": "assistant", "content": ""}, usage=None))
         tokens = int(str(body["max_tokens"])) - (number == self.faults.short_answer)
-        request = Request(tokens, writer, wants_counts and self.continuous_usage == "counted")
+        is_counted = wants_counts and self.continuous_usage == "counted"
+        request = Request(tokens, writer, is_counted, 1 + (self.faults.merges_on == name))
         self.backends[name].add(request)
         if not await self._until_done(request, reader, name):
             raise ConnectionResetError
@@ -253,12 +276,13 @@ class FakeGateway:
             leaving.cancel()
             ending.cancel()
             await asyncio.gather(leaving, ending, return_exceptions=True)
-            if request in self.backends[name].running:
-                self.backends[name].running.remove(request)
+            self.backends[name].drop(request)
 
     def _finish(self, request: Request, prompt: str, name: str) -> None:
         prompt_tokens = len(prompt.split()) + (self.faults.longer_prompts_on == name)
-        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": request.sent}
+        usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": request.sent}
+        if self.faults.cached_tokens:
+            usage["prompt_tokens_details"] = {"cached_tokens": self.faults.cached_tokens}
         reason = "stop" if self.faults.stop_reason else "length"
         request.writer.write(chunk({}, usage=None, finish=reason))
         if not self.faults.no_usage:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from loadtest.answer import Answer
 from loadtest.cell import Cell
-from loadtest.checks import Judge, review
+from loadtest.checks import review
+from loadtest.judge import Judge
 from loadtest.plan import QUICK
 from loadtest.result import Result, find_crossings, find_threshold, is_resolved
 from loadtest.stats import Percentiles

@@ -186,7 +186,17 @@ async def wait_for_lines(out: Path, lines: int) -> Path:
     return file
 
 
-@pytest.mark.parametrize("options", [("--levels", "one"), ("--levels", "0,1"), ("--tokens", "1"), ("--url", "nowhere")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--levels", "one"),
+        ("--levels", "0,1"),
+        ("--tokens", "1"),
+        ("--url", "nowhere"),
+        ("--limit", "patience=1"),
+        ("--hardware", __file__),
+    ],
+)
 async def test_bad_arguments_are_usage_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
     outcome = await calibrate(None, tmp_path, *options)
     assert outcome.exit_code == 2

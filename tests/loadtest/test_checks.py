@@ -5,8 +5,10 @@ import pytest
 
 from loadtest.answer import Answer
 from loadtest.cell import Cell
-from loadtest.checks import Judge, find_flaw, review
+from loadtest.checks import find_flaw, review
 from loadtest.errors import Misrouted, RequestFailed, UnequalWork, Untrusted
+from loadtest.hardware import Hardware
+from loadtest.judge import Judge
 from loadtest.work import Asked, Place
 from tests.loadtest.samples import CELL, make_answer, make_cells, make_pair
 
@@ -86,20 +88,29 @@ def pause(cell: Cell) -> Cell:
     return replace(cell, fill=0.5)
 
 
+def delay(cell: Cell) -> Cell:
+    return replace(cell, loop_lag_p99_s=0.02)
+
+
+def cache(cell: Cell) -> Cell:
+    return replace(cell, cached=0.4)
+
+
 @pytest.mark.parametrize(
-    ("spoil", "name", "message"),
+    ("spoil", "name", "status", "message"),
     [
-        (bunch, "no lockstep", "LOCKSTEP R=0.90"),
-        (burden, "client headroom", "CLIENT-BOUND at c=16"),
-        (pause, "steady load", "NOT STEADY"),
-        (crowd, "quiet machine", "BUSY MACHINE"),
+        (bunch, "no lockstep", "failed", "LOCKSTEP R=0.90"),
+        (burden, "client headroom", "failed", "CLIENT-BOUND at c=16"),
+        (delay, "client headroom", "failed", "CLIENT-BOUND at c=16"),
+        (pause, "steady load", "failed", "NOT STEADY"),
+        (crowd, "quiet machine", "warning", "BUSY MACHINE"),
     ],
 )
-def test_review_warns_of_what_is_unsound(spoil: Callable[[Cell], Cell], name: str, message: str) -> None:
+def test_review_tells_what_is_unsound(spoil: Callable[[Cell], Cell], name: str, status: str, message: str) -> None:
     sound = make_pair(16, 1.1, 0)
     found = {check.name: check for check in review(list(map(spoil, sound)), Judge(), "triton")}
     assert {check.status for check in review(sound, Judge(), "triton") if check.name == name} == {"passed"}
-    assert found[name].status == "warning"
+    assert found[name].status == status
     assert found[name].message.startswith(message)
     assert found[name].message.endswith("And in 1 more.")
 
@@ -126,10 +137,63 @@ def test_review_claims_of_answers_only_where_there_were_some(name: str) -> None:
     assert statuses == ["note", "passed"]
 
 
-@pytest.mark.parametrize(("change", "status"), [(1.0, "passed"), (1.05, "warning")])
+@pytest.mark.parametrize(("spoil", "name"), [(bunch, "no lockstep"), (pause, "steady load")])
+def test_a_few_cells_that_are_unsound_are_only_warned_of(spoil: Callable[[Cell], Cell], name: str) -> None:
+    cells = make_cells({16: 1.2, 32: 1.1, 64: 1.0, 128: 0.9})  # sixteen: one is less than a tenth, two are more
+    for flawed, status in ((1, "warning"), (2, "failed")):
+        checks = review([*map(spoil, cells[:flawed]), *cells[flawed:]], Judge(), "triton")
+        assert next(check.status for check in checks if check.name == name) == status
+
+
+@pytest.mark.parametrize(
+    ("shares", "status", "message"),
+    [
+        ((0.4, 0.0), "failed", "PREFIX CACHE: 40% of prompt tokens cached on triton."),
+        ((0.0, 0.005), "passed", "at most 0.5%"),
+        ((0.0, None), "note", "answers of vllm do not tell"),
+    ],
+)
+def test_prompts_that_came_from_a_cache_are_told(shares: tuple[float, float | None], status: str, message: str) -> None:
+    cells = [replace(cell, cached=share) for cell, share in zip(make_pair(16, 1.1, 0), shares, strict=True)]
+    (check,) = [check for check in review(cells, Judge(), "triton") if check.name == "cold cache"]
+    assert check.status == status
+    assert message in check.message
+
+
+@pytest.mark.parametrize(
+    ("weights_gb", "status", "message"),
+    [
+        (20.0, "passed", "triton c1 decode is 50% of bandwidth roofline"),
+        (14.0, "warning", "LAUNCH-BOUND? triton c1 decode is 35%"),
+        (8.0, "failed", "LAUNCH-BOUND? triton c1 decode is 20%"),
+        (60.0, "failed", "IMPOSSIBLE: triton c1 decode reads 150%"),
+    ],
+)
+def test_a_time_per_token_is_held_against_the_memory(weights_gb: float, status: str, message: str) -> None:
+    """Ten milliseconds at 4,000 GB/s are 40 GB."""
+    hardware = {"triton": Hardware(weights_gb=weights_gb, bandwidth_gb_s=2000, gpus=2)}
+    checks = review(make_pair(1, 1.0, 0), Judge(), "triton", hardware=hardware)
+    (check,) = [check for check in checks if check.name == "physics"]
+    assert (check.status, check.message.startswith(message)) == (status, True)
+
+
+def test_a_gpu_that_takes_no_longer_for_many_is_bound_by_its_host() -> None:
+    hardware = {"triton": Hardware(weights_gb=20, bandwidth_gb_s=4000)}
+    checks = review(make_cells({1: 1.0, 32: 1.0}), Judge(), "triton", hardware=hardware)
+    assert [check.status for check in checks if check.name == "physics"] == ["passed", "warning"]
+
+
+def test_two_backends_that_end_at_one_rate_point_at_the_gateway() -> None:
+    cells = [replace(cell, throughput=min(cell.throughput, 1700.0)) for cell in make_cells({8: 1.1, 32: 1.0, 64: 1.0})]
+    (check,) = [check for check in review(cells, Judge(), "triton") if check.name == "gateway headroom"]
+    assert check.status == "warning"
+    assert check.message.startswith("GATEWAY-BOUND: both backends plateau within 3% at 1700 tok/s")
+
+
+@pytest.mark.parametrize(("change", "status"), [(1.0, "passed"), (1.05, "failed")])
 def test_a_backend_that_differs_from_itself_is_told(change: float, status: str) -> None:
     nulls = [replace(CELL, pair=900, is_null=True, throughput=100.0 * factor) for factor in (1.0, change)]
     cells = [*nulls, *make_cells({1: 1.2, 8: 1.1, 64: 0.9}, repeats=4, scatter=0.002)]
     (null,) = [check for check in review(cells, Judge(answers=100), "triton") if check.name == "null"]
     assert null.status == status
-    assert ("NOT NULL" in null.message) is (status == "warning")
+    assert ("NOT NULL" in null.message) is (status == "failed")

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from loadtest.cell import Recording, summarise
-from loadtest.checks import Judge
 from loadtest.closed_loop import ClosedLoop
 from loadtest.decide.threshold import Threshold
 from loadtest.errors import Misrouted, RequestFailed, UnequalWork, Unreachable, Untrusted
+from loadtest.judge import Judge
 from loadtest.plan import QUICK, Pair
 from loadtest.sender import Sender
 from loadtest.subject import Subject, apply_threshold, count_in_flight, find_subject

@@ -1,0 +1,78 @@
+"""How sound a measurement has to be: one figure for each thing that checks look at, with its reason. Pure.
+
+docs/calibration.md holds the same table, and a test holds it to this one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+
+def _limit(default: float, reason: str) -> Any:  # Any: dataclasses.field's own type is the field's
+    return field(default=default, metadata={"reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Shares, unless a reason names another unit."""
+
+    in_flight: float = _limit(0.98, "least mean in flight, of the level: with fewer it is another level")
+    fill_gap: float = _limit(0.05, "most tokens missing, or too many, for the times that requests took: a pause")
+    evenness: float = _limit(
+        0.6, "least tokens in a fifth of the window, of the usual fifth, from 8 in flight on: a pause"
+    )
+    client_pause: float = _limit(0.05, "longest hold-up of the client itself, of the window")
+    unsteady: float = _limit(
+        0.1, "most cells kept although not steady: a level that scatters is weighed less, a run is not"
+    )
+    client_cpu: float = _limit(0.7, "most of one core for reading: above it events wait for the client")
+    client_lag: float = _limit(1.0, "most lateness (p99) of the client, in times per token; 10 ms always pass")
+    lockstep: float = _limit(0.5, "most order R of starts within a request time: 0 spread, 1 all at once")
+    bunched: float = _limit(0.1, "most cells in lockstep: TTFT would be that of bursts")
+    chunking: float = _limit(0.02, "most difference in tokens per chunk between backends")
+    machine_load: float = _limit(2.0, "most processes that want each core of the client's machine (load average)")
+    cached: float = _limit(0.01, "most prompt tokens from a prefix cache: what was measured would be the cache")
+    repeat_sd: float = _limit(0.03, "largest standard deviation of one throughput ratio")
+    null_alpha: float = _limit(0.01, "chance at which an engine that equals itself is taken for another")
+    roofline_most: float = _limit(
+        1.0, "most of the memory bandwidth that decoding may seem to use: more is no decoding"
+    )
+    roofline_least: float = _limit(0.3, "least of it for one request alone: below, launches are what takes time")
+    roofline_usual: float = _limit(0.4, "the same, below which it is doubtful")
+    flat_tpot: float = _limit(
+        1.05, "least TPOT at 32 in flight on a GPU, of one request's: below, its host is the limit"
+    )
+    plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [one.name for one in fields(cls)]
+
+    @classmethod
+    def reasons(cls) -> dict[str, tuple[float, str]]:
+        """Default and reason by name."""
+        return {one.name: (one.default, one.metadata["reason"]) for one in fields(cls)}  # type: ignore[misc]  # it has one
+
+    def changed(self, settings: Iterable[str]) -> "Limits":
+        """By "name=value" each. Raises ValueError that names what is wrong."""
+        return replace(self, **dict(map(_read, settings)))
+
+
+def _read(setting: str) -> tuple[str, float]:
+    name, equals, text = setting.partition("=")
+    name = name.strip()
+    if not equals or name not in Limits.names():
+        raise ValueError(f"{setting}: no such limit; NAME=VALUE with one of {', '.join(Limits.names())}")
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name}={text}: no number") from None
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}={text}: a limit is 0 or more")
+    return name, value
+
+
+USUAL = Limits()
+# A first look has windows of two requests, and its client often shares the machine with what it measures: what is
+# refused elsewhere is mostly warned of here.
+LOOSE = replace(USUAL, fill_gap=0.1, unsteady=1.0, client_cpu=0.9, client_lag=5.0, bunched=0.3)
