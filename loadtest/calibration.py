@@ -5,8 +5,10 @@ In: a target, what to compare on it, a plan. Out: cells on disk as they finish, 
 
 import asyncio
 import itertools
+import math
 import platform
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,11 +19,13 @@ from loadtest.cell import Cell, summarise
 from loadtest.checks import Check, find_failure, find_flaw, review
 from loadtest.closed_loop import ClosedLoop
 from loadtest.curves import THROUGHPUT, make_trials
+from loadtest.decide.threshold import Threshold
 from loadtest.folder import RunFolder
 from loadtest.history import Half, History
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.probe import probe
+from loadtest.regret import Loss, Trip, find_regret, plan_trips
 from loadtest.result import Result, find_crossings, find_threshold, is_resolved
 from loadtest.screen import Screen
 from loadtest.sender import Sender
@@ -52,6 +56,7 @@ class Calibration:
     cells: list[Cell] = field(default_factory=list)
     _half: Half | None = None
     _judge: Judge = field(default_factory=Judge)
+    _sender: Sender | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _pair_s: dict[int, float] = field(default_factory=dict)
     _retries: int = 0
@@ -67,11 +72,19 @@ class Calibration:
         """Raises Untrusted at the first answer that is not the work asked for, and if an engine was replaced meanwhile;
         Unreachable if the gateway goes away.
         """
-        sender = await self._probe()
+        sender = self._sender = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(sender, pair)
         self.subject = await confirm_engines(self.target, self.subject)
         return self._conclude()
+
+    async def check_regret(self, threshold: Threshold, point: float) -> tuple[list[Loss], Check]:
+        """With the threshold in force: requests go wherever routing sends them, beside the better backend alone."""
+        assert self._sender is not None, "run comes first"
+        low, high = self.subject.backends
+        trips = plan_trips(threshold, point, low, high, self.plan.regret_repeats)
+        losses = [await self._travel(self._sender, trip) for trip in trips]
+        return losses, find_regret(losses, self.plan.limits.regret)
 
     def break_off(self, status: str, failure: str) -> Result:
         """The result of a run that found no answer: its cells, and no threshold."""
@@ -142,6 +155,19 @@ class Calibration:
         first_stream = turn * pair.level if pair.is_null else 0
         recording = await ClosedLoop(sender, self._judge, self.plan, pair, backend, first_stream).run()
         return summarise(recording, self.plan.tokens, self.plan.slo)
+
+    async def _travel(self, sender: Sender, trip: Trip) -> Loss:
+        """Other prompts for the two: routing may send them where they have been."""
+        pair = self._number(Pair(trip.level, low_first=True))
+        rates, served = {}, Counter[str]()
+        for turn, backend in enumerate(("", trip.best) if trip.is_routed_first else (trip.best, "")):
+            await self._wait_until_quiet()
+            self.screen.measuring(pair, backend or "routed")
+            recording = await ClosedLoop(sender, self._judge, self.plan, pair, backend, turn * trip.level).run()
+            rates[backend] = summarise(recording, self.plan.tokens).throughput
+            if not backend:
+                served.update(answer.backend for answer in recording.answers if answer.backend)
+        return Loss(trip.level, trip.best, math.log(rates[""] / rates[trip.best]), dict(served))
 
     async def _wait_until_quiet(self) -> None:
         """The cell before was cut off in mid-stream; its requests must have left the engines before the next begins."""

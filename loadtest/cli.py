@@ -27,10 +27,10 @@ from loadtest.report.words import describe, describe_threshold
 from loadtest.result import Result
 from loadtest.screen import Screen, make_screen
 from loadtest.slo import Slo
-from loadtest.subject import apply_threshold, find_subject
+from loadtest.subject import apply_threshold, find_subject, restore_policy
 from loadtest.target import Target
 
-EXIT_CODES = {"complete": 0, "failed": 2, "untrusted": 3, "unresolved": 4}
+EXIT_CODES = {"complete": 0, "failed": 2, "untrusted": 3, "unresolved": 4, "regretted": 5}
 INTERRUPTED = 130
 
 
@@ -49,6 +49,7 @@ class Options:
     repeats: int | None
     accept_wide: bool
     slo: Slo | None
+    regret_repeats: int | None
     limits: tuple[str, ...]
     hardware: Declared | None
     resume: Path | None
@@ -114,6 +115,12 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
 @click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
 @click.option("--accept-wide", is_flag=True, help="A threshold even where the crossing is known only vaguely.")
 @click.option(
+    "--regret",
+    "regret_repeats",
+    type=click.IntRange(0),
+    help="After --apply, try the threshold with routing live so often.  [default: 2, quick 0]",
+)
+@click.option(
     "--limit",
     "limits",
     multiple=True,
@@ -145,7 +152,8 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
       crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
-    be trusted; 4 no single threshold is right, or it takes more measurements; 130 interrupted: --resume goes on.
+    be trusted; 4 no single threshold is right, or it takes more measurements; 5 with the threshold in force requests
+    fared worse than on the better engine alone, and the policy before is back; 130 interrupted: --resume goes on.
     """
     options = Options(**values)
     plan = _make_plan(options)
@@ -174,7 +182,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _make_plan(options: Options) -> Plan:
     plan = QUICK if options.is_quick else FULL
-    given = {name: getattr(options, name) for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "slo")}
+    given = {
+        name: getattr(options, name)
+        for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "regret_repeats", "slo")
+    }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
     if options.resume and (changes or options.is_quick or options.accept_wide or options.limits or options.hardware):
         raise click.UsageError("a run that is resumed keeps its plan: --resume goes with no option that changes it")
@@ -196,6 +207,7 @@ async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
         result = await calibration.run()
         calibration.folder.write(result)
         result = await _apply(target, result) if options.should_apply else result
+        result = await _confirm(target, calibration, result) if result.applied else result
     except CalibrationError as exc:
         result = calibration.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
     except asyncio.CancelledError:
@@ -233,6 +245,23 @@ async def _apply(target: Target, result: Result) -> Result:
         return replace(result, applied=await apply_threshold(target, result.subject, result.threshold, result.run))
     except CalibrationError as exc:
         return replace(result, status="failed", failure=str(exc))
+
+
+async def _confirm(target: Target, calibration: Calibration, result: Result) -> Result:
+    """With routing live, where the plan has time for that; a policy that is worse than no policy is taken back."""
+    change = result.finding.change if result.finding else None
+    if result.threshold is None or change is None or not result.plan.regret_repeats:
+        return result
+    try:
+        losses, check = await calibration.check_regret(result.threshold, change.point)
+    except BaseException:  # whoever breaks it off leaves no policy behind that nobody has tried
+        await asyncio.shield(restore_policy(target, result.subject))
+        raise
+    result = replace(result, losses=losses, checks=[*result.checks, check])
+    if check.status != "failed":
+        return result
+    await restore_policy(target, result.subject)
+    return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)
 
 
 def _create_folder(parent: Path) -> RunFolder:

@@ -42,6 +42,7 @@ class Limits:
     flat_tpot: float = _limit(
         1.05, "least TPOT at 32 in flight on a GPU, of one request's: below, its host is the limit"
     )
+    regret: float = _limit(0.03, "most that routing may lose of what the better backend has alone, beyond chance")
     plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
 
     @classmethod

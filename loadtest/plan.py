@@ -34,7 +34,8 @@ class Plan:
     `retries`: pairs measured again over the run because a cell was not steady. `refine_pairs`: measured after the sweep
     until `aim` is reached, as far as `budget_s` seconds in all allow. `widest`: a confidence set whose upper end is
     more than this many times its lower one makes no threshold; None accepts any. `slo`: what goodput is counted by.
-    `limits`: how sound it has to be. `hardware`: what an operator declared of the backends' memory.
+    `regret_repeats`: how often the threshold in force is tried at each of its levels. `limits`: how sound it all has to
+    be. `hardware`: what an operator declared of the backends' memory.
     """
 
     mode: str = "full"
@@ -54,6 +55,7 @@ class Plan:
     budget_s: float | None = None
     band: float = 0.03
     margin: float = 0.15
+    regret_repeats: int = 2
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None
@@ -112,6 +114,7 @@ QUICK = Plan(
     window_requests=2,
     window_s=2.5,
     widest=4.0,
+    regret_repeats=0,
     budget_s=160.0,
     limits=LOOSE,
 )

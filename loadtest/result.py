@@ -11,6 +11,7 @@ from loadtest.decide.crossing import Change, Finding, Verdict, find_crossing
 from loadtest.decide.estimate import estimate
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.plan import Plan
+from loadtest.regret import Loss
 from loadtest.subject import Subject
 
 SCHEMA = "crossover.calibration/1"
@@ -18,7 +19,10 @@ SCHEMA = "crossover.calibration/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`status`: complete, unresolved (no single threshold), untrusted (`failure` says why) or interrupted."""
+    """`status`: complete, unresolved (no single threshold), untrusted or regretted (`failure` says why), interrupted.
+
+    `losses`: what the threshold in force cost, where it was tried.
+    """
 
     run: str
     status: str
@@ -33,6 +37,7 @@ class Result:
     threshold: Threshold | None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
+    losses: Sequence[Loss] = ()
 
     @property
     def finding(self) -> Finding | None:
@@ -57,6 +62,7 @@ class Result:
             "crossover": {name: _encode(finding) for name, finding in self.findings.items()},
             "threshold": self._encode_threshold(),
             "applied": self.applied,
+            "routed": self.losses,
         }
 
     @property

@@ -56,5 +56,6 @@ class Sender:
             "stream": True,
             "stream_options": options,
         }
-        headers = {"x-crossover-pin": asked.backend, "x-crossover-run": self.run} if asked.backend else {}
+        headers = {"x-crossover-pin": asked.backend} if asked.backend else {}
+        headers |= {"x-crossover-run": self.run} if self.run else {}
         return self.target.request("POST", "/v1/chat/completions", orjson.dumps(body), headers)

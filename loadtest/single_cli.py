@@ -108,7 +108,7 @@ async def _run(options: Options, seed: int) -> Figures:
     target = replace(options.target, key=options.key)
     model = options.model or await _find_model(target)
     judge = Judge(is_exact=not options.any_length)
-    sender = Sender(target, model, "bench", seed, options.prompt_words, counted=True, is_exact=not options.any_length)
+    sender = Sender(target, model, "", seed, options.prompt_words, counted=True, is_exact=not options.any_length)
     sender, _ = await probe(sender, judge, Asked(options.backend, Place(-1, 0, 0), options.tokens))
     return await (_run_closed if options.concurrency else _run_open)(options, sender, judge)
 

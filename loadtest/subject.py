@@ -79,6 +79,13 @@ async def apply_threshold(target: Target, subject: Subject, threshold: Threshold
     return now
 
 
+async def restore_policy(target: Target, subject: Subject) -> None:
+    """The one that the run found: up, down, and what they were measured by."""
+    live = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
+    before = {key: value for key, value in subject.policy.items() if key not in {"version", "stale"}}
+    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **before})
+
+
 def _fingerprint(subject: Subject) -> Json:
     """The gateway compares it with its engines from then on, and says when the threshold is no longer theirs."""
     return {"fingerprint": subject.engines} if subject.engines else {}

@@ -35,6 +35,7 @@ class Faults:
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
     replaced_engine: int = 0  # vllm tells another version from this answer on
+    routes_to: str = ""  # whatever the policy says
     merges_on: str = ""  # two tokens per chunk
     cached_tokens: int = 0  # told of every prompt
     pause_every: int = 0  # steps, on both backends, of which one takes 0.3 s longer
@@ -150,6 +151,7 @@ class FakeGateway:
         self.runs: set[str] = set()
         self.open_connections = 0
         self.empty = asyncio.Event()
+        self._is_high = False
         self._answers: Iterator[int] = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
@@ -237,7 +239,7 @@ class FakeGateway:
         writer: asyncio.StreamWriter,
     ) -> None:
         number = next(self._answers)
-        name = headers.get("x-crossover-pin", "triton")
+        name = headers.get("x-crossover-pin") or self._route()
         prompt = str(body["messages"][0]["content"])  # type: ignore[index]  # the client's own JSON
         if number == self.faults.replaced_engine:
             self.engines["vllm"]["version"] = "0.25.0"
@@ -264,6 +266,14 @@ class FakeGateway:
         if number == self.faults.cut_answer:
             raise ConnectionResetError
         self._finish(request, prompt, name)
+
+    def _route(self) -> str:
+        """Up at `up` in flight, back at `down`, as the policy says."""
+        if self.in_flight >= int(str(self.policy["up"])):
+            self._is_high = True
+        elif self.in_flight <= int(str(self.policy["down"])):
+            self._is_high = False
+        return self.faults.routes_to or ("vllm" if self._is_high else "triton")
 
     async def _until_done(self, request: Request, reader: asyncio.StreamReader, name: str) -> bool:
         """Whether it was answered to the end; False if the client left, whose request then stops."""

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
-from tests.loadtest.test_calibrate import HIGH, LOW, Outcome, calibrate, read_result, start
+from tests.loadtest.test_calibrate import HIGH, LOW, SHORT, Outcome, calibrate, read_result, start
 
+pytestmark = pytest.mark.timeout(180)  # each calibrates once
 SWEEP = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "1,8,16", "--budget", "0")
 FAST = Speed(base_s=0.004, per_request_s=0.0004)
 
@@ -111,3 +112,49 @@ async def test_chunks_of_several_tokens_and_one_rate_for_both_are_warned_of(tmp_
     assert (found["chunking"], found["gateway headroom"]) == ("warning", "warning"), outcome
     assert "CHUNKING DIFFERS: triton 1.00 vs vllm 2.0" in outcome.stdout
     assert "GATEWAY-BOUND: both backends plateau within 15% at " in outcome.stdout
+
+
+async def test_a_policy_that_fares_worse_than_one_backend_alone_is_taken_back(tmp_path: Path) -> None:
+    """Routing that sends everything to the backend of high loads, whatever the policy says."""
+    async with FakeGateway(LOW, HIGH, Faults(routes_to="vllm")) as gateway:
+        before = dict(gateway.policy)
+        outcome = await calibrate(gateway, tmp_path, *SHORT, "--accept-wide", "--apply", "--regret", "2")
+        now = gateway.policy
+    assert outcome.exit_code == 5, outcome
+    assert "REGRET: with routing live, c=" in outcome.stdout
+    assert [now[key] for key in ("up", "down", "calibration", "by")] == [
+        before[key] for key in ("up", "down", "calibration", "by")
+    ]
+    result = read_result(tmp_path)
+    assert (result["status"], result["threshold"], result["applied"]) == ("regretted", None, None)
+    assert {loss["best"] for loss in result["routed"]} == {"triton", "vllm"}
+    assert {name for loss in result["routed"] for name in loss["served"]} == {"vllm"}
+
+
+async def test_a_policy_that_serves_well_with_routing_live_stays(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(
+            gateway, tmp_path, *SHORT, "--accept-wide", "--apply", "--regret", "2", "--limit", "regret=0.3"
+        )
+        assert outcome.exit_code == 0, outcome
+        assert gateway.policy["calibration"] == read_result(tmp_path)["run"]
+    result = read_result(tmp_path)
+    assert statuses(tmp_path)["regret"] == "passed"
+    served = {loss["level"]: set(loss["served"]) for loss in result["routed"]}
+    assert served[min(served)] == {"triton"}
+    assert "vllm" in served[max(served)]
+
+
+async def test_a_policy_that_was_not_tried_to_the_end_is_taken_back(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        before = dict(gateway.policy)
+        process = await start(gateway, tmp_path, *SHORT, "--accept-wide", "--apply", "--regret", "9")
+        waiting = asyncio.ensure_future(process.communicate())
+        while gateway.policy["calibration"] is None and not waiting.done():
+            await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        await waiting
+        assert process.returncode == 130
+        assert {key: gateway.policy[key] for key in before if key != "version"} == {
+            key: value for key, value in before.items() if key != "version"
+        }

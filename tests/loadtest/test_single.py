@@ -103,6 +103,7 @@ async def test_a_closed_loop_has_the_pace_and_the_level_of_the_endpoint() -> Non
     assert found["goodput"] == pytest.approx(found["requests_per_s"])
 
 
+@pytest.mark.alone  # a client that gets no CPU in time says so
 async def test_an_open_loop_sends_at_its_rate_and_reuses_connections() -> None:
     async with FakeGateway(STEADY, STEADY) as gateway:
         found = await figures(gateway, "--rate", "20", "--arrivals", "constant")
