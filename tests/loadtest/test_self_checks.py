@@ -150,7 +150,7 @@ async def test_a_policy_that_was_not_tried_to_the_end_is_taken_back(tmp_path: Pa
         before = dict(gateway.policy)
         process = await start(gateway, tmp_path, *SHORT, "--accept-wide", "--apply", "--regret", "9")
         waiting = asyncio.ensure_future(process.communicate())
-        while gateway.policy["calibration"] is None and not waiting.done():
+        while gateway.policy["calibration"] is None and not waiting.done():  # noqa: ASYNC110 - another process sets it
             await asyncio.sleep(0.05)
         process.send_signal(signal.SIGINT)
         await waiting
