@@ -41,7 +41,7 @@ def review(
         _claim("equal work", judge, "exactly as many tokens as asked"),
         _claim("routing", judge, "by the backend it was pinned to"),
         _check_chunking(cells, limits),
-        _judge_cells("client headroom", _client_bound(cells, limits), "event loop and CPU had room in every cell"),
+        _check_client(cells, limits),
         _check_steady(cells, limits),
         _check_lockstep(cells, limits),
         _check_cache(cells, limits),
@@ -49,7 +49,7 @@ def review(
         _check_plateau(cells, limits),
         _check_repeats(known, limits),
         *_check_pairs(known, null_gains(cells), limits),
-        _judge_cells("quiet machine", _busy(cells, limits), "this client's machine was not overloaded", "warning"),
+        _check_busy(cells, limits),
         Check("percentiles", "note", f"p90 needs {P90_SAMPLES} samples, p99 {P99_SAMPLES}; n/a where there are fewer"),
     ]
 
@@ -64,12 +64,6 @@ def _claim(name: str, judge: Judge, claim: str) -> Check:
     if not judge.answers:
         return Check(name, "note", "there were no answers to judge")
     return Check(name, "passed", f"{judge.answers} answers, every one {claim}")
-
-
-def _judge_cells(name: str, problems: Iterator[str], fine: str, status: str = "failed") -> Check:
-    """The first problem stands for all of its kind."""
-    messages = list(problems)
-    return Check(name, status, _first(messages)) if messages else Check(name, "passed", fine)
 
 
 def _first(messages: Sequence[str]) -> str:
@@ -107,24 +101,45 @@ def _weigh(flawed: int, cells: int, most: float) -> str:
     return "failed" if flawed > most * cells else "warning"
 
 
-def _client_bound(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
+def _check_client(cells: Sequence[Cell], limits: Limits) -> Check:
+    """Too little CPU caps what a backend may seem to do; lateness blurs single cells, and is weighed as pauses are."""
+    capped, late = list(_capped(cells, limits)), list(_late(cells, limits))
+    if not capped and not late:
+        return Check("client headroom", "passed", "event loop and CPU had room in every cell")
+    status = "failed" if capped else _weigh(len(late), len(cells), limits.unsteady)
+    return Check("client headroom", status, _first([*capped, *late]))
+
+
+def _capped(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
     for cell in cells:
-        name = f"CLIENT-BOUND at c={cell.level}: reading {cell.throughput:.0f} tok/s from {cell.backend}"
-        late = max(LAG_FLOOR_S, limits.client_lag * (cell.tpot_s.p50 or 0.0))
         if cell.client_cpu > limits.client_cpu:
-            yield f"{name} took {cell.client_cpu:.0%} of one core; the backend may be faster than this."
-        elif cell.loop_lag_p99_s > late:
-            lag, tpot = cell.loop_lag_p99_s * 1000, (cell.tpot_s.p50 or 0.0) * 1000
-            yield f"{name}, this client was {lag:.0f} ms late (p99), a token takes {tpot:.1f} ms; give it a core."
-
-
-def _busy(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
-    for cell in cells:
-        if cell.machine_load > limits.machine_load:
             yield (
-                f"BUSY MACHINE at {cell.backend} c={cell.level}: {cell.machine_load:.1f} processes wanted each core of "
-                "this client's machine; engines that share it were slowed by chance."
+                f"{_name_reading(cell)} took {cell.client_cpu:.0%} of one core; the backend may be faster than this."
             )
+
+
+def _late(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
+    for cell in cells:
+        tpot_s = cell.tpot_s.p50 or 0.0
+        if cell.loop_lag_p99_s > max(LAG_FLOOR_S, limits.client_lag * tpot_s):
+            lag, tpot = cell.loop_lag_p99_s * 1000, tpot_s * 1000
+            yield f"{_name_reading(cell)}, this client was {lag:.0f} ms late (p99), a token takes {tpot:.1f} ms."
+
+
+def _name_reading(cell: Cell) -> str:
+    return f"CLIENT-BOUND at c={cell.level}: reading {cell.throughput:.0f} tok/s from {cell.backend}"
+
+
+def _check_busy(cells: Sequence[Cell], limits: Limits) -> Check:
+    busy = [
+        f"BUSY MACHINE at {cell.backend} c={cell.level}: {cell.machine_load:.1f} processes wanted each core of this "
+        "client's machine; engines that share it were slowed by chance."
+        for cell in cells
+        if cell.machine_load > limits.machine_load
+    ]
+    if not busy:
+        return Check("quiet machine", "passed", "this client's machine was not overloaded")
+    return Check("quiet machine", "warning", _first(busy))
 
 
 def _check_lockstep(cells: Sequence[Cell], limits: Limits) -> Check:

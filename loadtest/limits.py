@@ -23,7 +23,8 @@ class Limits:
     )
     client_pause: float = _limit(0.05, "longest hold-up of the client itself, of the window")
     unsteady: float = _limit(
-        0.1, "most cells kept although not steady: a level that scatters is weighed less, a run is not"
+        0.1,
+        "most cells kept that paused, or whose client was late: a few are weighed less, many are the run",
     )
     client_cpu: float = _limit(0.7, "most of one core for reading: above it events wait for the client")
     client_lag: float = _limit(1.0, "most lateness (p99) of the client, in times per token; 10 ms always pass")

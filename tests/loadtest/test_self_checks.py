@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,13 +67,15 @@ async def test_a_run_whose_requests_are_served_in_batches_is_refused(tmp_path: P
 async def test_a_run_whose_client_starves_is_refused(tmp_path: Path) -> None:
     """Stopped for half of each tenth of a second, as a machine does that has too much to do."""
     async with FakeGateway(LOW, HIGH) as gateway:
-        process = await start(gateway, tmp_path, *SWEEP, "--limit", "client_lag=1")
+        process = await start(gateway, tmp_path, *SWEEP, "--limit", "client_lag=1", "--limit", "unsteady=0.1")
         waiting = asyncio.ensure_future(process.communicate())
-        while not waiting.done():
-            process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.05)
-            process.send_signal(signal.SIGCONT)
-            await asyncio.wait([waiting], timeout=0.05)
+        with suppress(ProcessLookupError):  # it has ended
+            while not waiting.done():
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(0.05)
+                process.send_signal(signal.SIGCONT)
+                await asyncio.wait([waiting], timeout=0.05)
+        await waiting
         stdout, stderr = waiting.result()
     assert process.returncode is not None
     outcome = Outcome(process.returncode, stdout.decode(), stderr.decode())
