@@ -15,9 +15,11 @@ from loadtest.errors import Unreachable
 from loadtest.plan import Plan
 from loadtest.report.html import render_html
 from loadtest.report.markdown import render_markdown
+from loadtest.report.spreadsheet import render_csv
 from loadtest.result import Result
+from loadtest.stored import parse_result
 
-BEGINNING, CELLS = "run.json", "cells.jsonl"
+BEGINNING, CELLS, RESULT, PAGE = "run.json", "cells.jsonl", "result.json", "report.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,28 @@ class RunFolder:
 
     def write(self, result: Result) -> None:
         document = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
-        (self.path / "result.json").write_bytes(document + b"\n")
+        (self.path / RESULT).write_bytes(document + b"\n")
+        self.write_reports(result)
+
+    def write_reports(self, result: Result) -> None:
+        """All that is told of the result and can be told again: report.html, report.md, cells.csv."""
+        (self.path / "cells.csv").write_text(render_csv(result.cells))
         (self.path / "report.md").write_text(render_markdown(result))
-        (self.path / "report.html").write_text(render_html(result))
+        (self.path / PAGE).write_text(render_html(result))
+
+    def read_result(self) -> Result:
+        """Raises Unreachable if it has none, or one of another version's."""
+        path = self.path / RESULT
+        try:
+            return parse_result(path.read_bytes())
+        except FileNotFoundError as exc:
+            raise Unreachable(f"{self.path} {self._describe_lack()}") from exc
+        except OSError as exc:
+            raise Unreachable(f"cannot read {path}: {exc.strerror}") from exc
+        except ValueError as exc:
+            raise Unreachable(f"{path}: {exc}") from exc
+
+    def _describe_lack(self) -> str:
+        if (self.path / BEGINNING).exists():
+            return f"has no {RESULT} yet: that run goes on, or was killed and waits for `crossover calibrate --resume`"
+        return f"is not the folder of a run: it has no {RESULT}"

@@ -1,0 +1,40 @@
+"""cells.csv: one row per cell that counts, one value in every field, units in the columns' names. Pure."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+
+from loadtest.cell import Cell
+
+Value = str | int | float | bool | None
+Column = tuple[str, Callable[[Cell], Value]]
+
+
+def render_csv(cells: Iterable[Cell]) -> str:
+    """A heading line and the cells in the order measured. A percentile of too few samples is an empty field."""
+    columns, text = list(_columns()), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heading for heading, _ in columns)
+    writer.writerows([read(cell) for _, read in columns] for cell in cells if not cell.void)
+    return text.getvalue()
+
+
+def _columns() -> Iterator[Column]:
+    yield from map(_plain, ("backend", "level", "pair", "is_null", "window_s"))
+    yield "throughput_tok_s", attrgetter("throughput")
+    yield from map(_plain, ("requests", "requests_per_s"))
+    yield "goodput_requests_per_s", attrgetter("goodput")
+    for name in ("ttft", "tpot", "e2e"):
+        yield f"{name}_samples", attrgetter(f"{name}_s.n")
+        yield from ((f"{name}_{quantile}_s", attrgetter(f"{name}_s.{quantile}")) for quantile in ("p50", "p90", "p99"))
+    yield from map(_plain, ("prompt_tokens", "in_flight", "fill", "evenness", "phase_order", "tokens_per_chunk"))
+    yield "cached_prompt_share", attrgetter("cached")
+    yield "counted_by", attrgetter("counted_by")
+    yield "client_cpu_share", attrgetter("client_cpu")
+    yield from map(_plain, ("loop_lag_p99_s", "loop_lag_max_s"))
+    yield "machine_load_per_core", attrgetter("machine_load")
+
+
+def _plain(name: str) -> Column:
+    return name, attrgetter(name)
