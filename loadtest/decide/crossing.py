@@ -67,14 +67,24 @@ def find_crossing(estimate: Estimate | None, band: float) -> Finding:
     if estimate is None:
         return Finding(Verdict.UNDECIDED)
     edge, levels = math.log1p(band), estimate.levels
-    clear = [level for level in levels if estimate.is_apart(level, 0, CLEAR_ALPHA / len(levels))]
-    tied = [level for level in levels if estimate.is_within(level, edge, TIE_ALPHA)]
+    clear, tied = find_clear(estimate), find_tied(estimate, band)
     doubtful = tuple(level.level for level in levels if level not in clear and level not in tied)
     if len(tied) == len(levels):
         return Finding(Verdict.TIE)
     turns = [(a, b) for a, b in pairwise(clear) if a.gain * b.gain < 0]
     changes = tuple(_locate(estimate, left, right) for left, right in turns)
     return Finding(_judge(estimate, clear, turns, edge), changes, doubtful)
+
+
+def find_clear(estimate: Estimate) -> list[Level]:
+    """Levels whose gain surely differs from zero."""
+    alpha = CLEAR_ALPHA / len(estimate.levels)
+    return [level for level in estimate.levels if estimate.is_apart(level, 0, alpha)]
+
+
+def find_tied(estimate: Estimate, band: float) -> list[Level]:
+    """Levels whose gain surely lies within the band; one may be clear besides."""
+    return [level for level in estimate.levels if estimate.is_within(level, math.log1p(band), TIE_ALPHA)]
 
 
 def _judge(estimate: Estimate, clear: Sequence[Level], turns: Sequence[tuple[Level, Level]], edge: float) -> Verdict:

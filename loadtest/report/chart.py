@@ -15,20 +15,25 @@ TICK_STEPS = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """(requests in flight, value) in rising order; `style` is the CSS class that colours it."""
+    """(requests in flight, value) in rising order; `style` is the CSS class that colours it.
+
+    `spans`: (requests in flight, lower end, upper end), drawn as a bar through the point there.
+    """
 
     name: str
     style: str
     points: Sequence[tuple[float, float]]
+    spans: Sequence[tuple[float, float, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The crossing and the threshold around it, drawn across the chart."""
+    """Crossings, the parts of their confidence sets and the threshold around them, drawn across the chart."""
 
-    crossing: float | None = None
+    crossings: Sequence[float] = ()
     down: int | None = None
     up: int | None = None
+    parts: Sequence[tuple[float, float]] = ()
     are_named: bool = True
 
 
@@ -99,16 +104,24 @@ class Chart:
         marks = self.marks
         if marks.down is not None and marks.up is not None:
             left, right = self._clamp(marks.down), self._clamp(marks.up)
-            height = self._bottom - MARGIN_TOP
-            yield f'<rect class="zone" x="{left:.1f}" y="{MARGIN_TOP}" width="{right - left:.1f}" height="{height}"/>'
+            yield self._stripe("zone", left, right)
             if marks.are_named:
                 yield f'<text class="mark end" x="{left - 4:.1f}" y="{self._bottom - 6}">down {marks.down}</text>'
                 yield f'<text class="mark" x="{right + 4:.1f}" y="{self._bottom - 6}">up {marks.up}</text>'
-        if marks.crossing is not None:
-            x = self._clamp(marks.crossing)
+        for low, high in marks.parts:
+            yield self._stripe("set", self._clamp(low), self._clamp(high), f"95 % set: {low:.3g} to {high:.3g}")
+        for crossing in marks.crossings:
+            x = self._clamp(crossing)
             yield f'<line class="crossing" x1="{x:.1f}" y1="{MARGIN_TOP}" x2="{x:.1f}" y2="{self._bottom}"/>'
             if marks.are_named:
-                yield f'<text class="mark mid" x="{x:.1f}" y="{MARGIN_TOP - 6}">crossing {marks.crossing:.1f}</text>'
+                yield f'<text class="mark mid" x="{x:.1f}" y="{MARGIN_TOP - 6}">crossing {crossing:.1f}</text>'
+
+    def _stripe(self, style: str, left: float, right: float, title: str = "") -> str:
+        """From top to bottom, wide enough to be seen."""
+        width, height = max(right - left, 2.0), self._bottom - MARGIN_TOP
+        words = f"<title>{escape(title)}</title>" if title else ""
+        place = f'x="{left:.1f}" y="{MARGIN_TOP}" width="{width:.1f}" height="{height}"'
+        return f'<rect class="{style}" {place}>{words}</rect>'
 
     def _clamp(self, level: float) -> float:
         return min(max(self._x(max(level, 0.5)), MARGIN_LEFT), self.width - MARGIN_RIGHT)
@@ -118,19 +131,27 @@ class Chart:
             places = [(self._x(x), self._y(y), x, y) for x, y in line.points]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in places)
             yield f'<g class="{line.style}"><polyline points="{path}"/>'
+            yield from (self._span(*span) for span in line.spans)
             for x, y, level, value in places:
                 label = escape(f"{line.name}, {level:g} in flight: {self.show(value)}")
-                yield f"{_dot(line.style, x, y)}<title>{label}</title></{_SHAPES.get(line.style, 'circle')}>"
+                yield draw_dot(line.style, x, y, label)
             yield "</g>"
+
+    def _span(self, level: float, low: float, high: float) -> str:
+        x, bottom, top = self._x(level), self._y(low), self._y(high)
+        return (
+            f'<path class="span" d="M{x:.1f} {bottom:.1f}V{top:.1f}M{x - 4:.1f} {top:.1f}h8m-8 {bottom - top:.1f}h8"/>'
+        )
 
 
 _SHAPES = {"high": "rect"}  # the two backends differ in shape as well as in colour
 
 
-def _dot(style: str, x: float, y: float) -> str:
+def draw_dot(style: str, x: float, y: float, title: str) -> str:
+    """`title`: what it says when pointed at, escaped."""
     if _SHAPES.get(style) == "rect":
-        return f'<rect x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7">'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4">'
+        return f'<rect x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7"><title>{title}</title></rect>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>'
 
 
 def axis_from_zero(values: Sequence[float], show: Callable[[float], str]) -> Axis:

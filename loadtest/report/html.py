@@ -1,13 +1,16 @@
 """report.html: one self-contained page, readable in light and dark, with nothing fetched from anywhere."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from loadtest.cell import Cell
-from loadtest.curves import THROUGHPUT, make_trials, mean_gains, series
+from loadtest.curves import THROUGHPUT, series
 from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
+from loadtest.report.command import describe_command
+from loadtest.report.pareto import choose_quantiles, describe_quantiles, draw_pareto
+from loadtest.report.ratios import HEADINGS, Ratio, make_ratios
 from loadtest.report.table import make_table
 from loadtest.report.words import (
     describe_finding,
@@ -32,17 +35,23 @@ def render_html(result: Result) -> str:
     environment = Environment(
         loader=PackageLoader("loadtest.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    ratios = make_ratios(result)
     return environment.get_template("report.html.jinja").render(
         result=result,
         work=describe_work(result.plan),
         threshold=describe_threshold(result),
         crossings=[(o.name, describe_finding(o, result), describe_set(o, result)) for o in objectives_of(result.plan)],
         throughput=_draw(result, "Throughput, tokens per second", THROUGHPUT.read, show_rate),
-        ratio=_draw_ratio(result),
+        ratio=_draw_ratio(result, ratios),
+        ratios=ratios,
+        ratio_headings=HEADINGS,
+        pareto=draw_pareto(result.cells, result.subject.backends),
+        quantiles=describe_quantiles(choose_quantiles(result.cells)),
         latencies=[_draw(result, title, read, show_ms, **SMALL) for title, read in LATENCIES],
         table=make_table(result),
         counted_by_usage=all(cell.counted_by == "usage" for cell in result.cells),
         plan=asdict(result.plan),
+        command=describe_command(result),
     )
 
 
@@ -55,20 +64,25 @@ def _draw(
     return Chart(title, lines, axis, show, _marks(result, are_named=not size), **size).render()
 
 
-def _draw_ratio(result: Result) -> str:
-    means = mean_gains(make_trials(result.cells, result.subject.low))
-    gains = [(float(level), gain) for level, gain in means.items()]
-    if not gains:
+def _draw_ratio(result: Result, ratios: Sequence[Ratio]) -> str:
+    if not ratios:
         return ""
-    axis: Axis = axis_of_ratios([gain for _, gain in gains], result.plan.band)
+    points = [(float(ratio.level), ratio.gain) for ratio in ratios]
+    spans = [(float(ratio.level), *ratio.ends) for ratio in ratios if ratio.ends]
+    reach = [gain for _, gain in points] + [end for _, *ends in spans for end in ends]
+    axis: Axis = axis_of_ratios(reach, result.plan.band)
     title = f"Throughput of {result.subject.low} over {result.subject.high}; within the grey band they are tied"
-    return Chart(title, [Line("ratio", "ratio", gains)], axis, show_ratio, _marks(result), height=280).render()
+    lines = [Line("ratio", "ratio", points, spans)]
+    return Chart(title, lines, axis, show_ratio, _marks(result), height=280).render()
 
 
 def _marks(result: Result, are_named: bool = True) -> Marks:
-    change = result.finding.change if result.finding else None
-    crossing = change.point if change else None
+    """Every crossing with every part of its set: where there are several, all of them."""
+    changes = result.finding.changes if result.finding else ()
+    marks = Marks(
+        tuple(change.point for change in changes),
+        parts=tuple(part for change in changes for part in change.set),
+        are_named=are_named,
+    )
     threshold = result.threshold
-    if threshold is None:
-        return Marks(crossing, are_named=are_named)
-    return Marks(crossing, threshold.down, threshold.up, are_named)
+    return replace(marks, down=threshold.down, up=threshold.up) if threshold else marks

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
+from loadtest.report.command import describe_command
+from loadtest.report.ratios import HEADINGS, make_ratios
 from loadtest.report.table import make_table
 from loadtest.report.words import describe, describe_threshold, describe_work
 from loadtest.result import Result, objectives_of
 
 
 def render_markdown(result: Result) -> str:
-    return "\n".join((*_head(result), *_table(result), *_foot(result), ""))
+    return "\n".join((*_head(result), *_ratios(result), *_table(result), *_foot(result), ""))
 
 
 def _head(result: Result) -> Iterator[str]:
@@ -20,6 +22,16 @@ def _head(result: Result) -> Iterator[str]:
     for objective in objectives_of(result.plan):
         yield f"- **{objective.name}**: {describe(objective, result)}"
     yield f"- **threshold**: {describe_threshold(result)}"
+    yield ""
+
+
+def _ratios(result: Result) -> Iterator[str]:
+    yield f"Throughput of {result.subject.low} over {result.subject.high}:"
+    yield ""
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield f"|{' ---: |' * (len(HEADINGS) - 1)} --- |"
+    for ratio in make_ratios(result):
+        yield f"| {' | '.join(ratio.fields)} |"
     yield ""
 
 
@@ -37,3 +49,5 @@ def _foot(result: Result) -> Iterator[str]:
     yield "| --- | --- | --- |"
     for check in result.checks:
         yield f"| {check.name} | {check.status} | {check.message} |"
+    yield ""
+    yield f"Measured by: `{describe_command(result)}` (`--url` and operator key as they were)"

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ from loadtest.folder import RunFolder
 from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
 from loadtest.report.html import render_html
 from loadtest.report.markdown import render_markdown
+from loadtest.report.ratios import make_ratios
 from loadtest.report.words import describe, describe_threshold, show_ms, show_rate
 from loadtest.result import Result
 from tests.loadtest.samples import make_result
@@ -57,11 +59,91 @@ def test_page_follows_light_and_dark_schemes() -> None:
 def test_plots_are_well_formed_and_mark_crossing_and_threshold() -> None:
     page = render_html(make_result(CROSSING))
     plots = [ElementTree.fromstring(f"<svg{rest.partition('</svg>')[0]}</svg>") for rest in page.split("<svg")[1:]]
-    assert len(plots) == 5
+    assert len(plots) == 6
     texts = [element.text or "" for element in plots[0].iter("text")]
     assert {"down 33", "up 47"} <= set(texts)
     assert any(text.startswith("crossing 39.9") for text in texts)
     assert len(list(plots[0].iter("polyline"))) == 2
+
+
+def read_plots(result: Result) -> list[ElementTree.Element]:
+    page = render_html(result)
+    return [ElementTree.fromstring(f"<svg{rest.partition('</svg>')[0]}</svg>") for rest in page.split("<svg")[1:]]
+
+
+def styled(plot: ElementTree.Element, style: str) -> list[ElementTree.Element]:
+    return [element for element in plot.iter() if element.get("class") == style]
+
+
+def test_every_part_of_every_set_is_a_band_in_the_throughput_plot() -> None:
+    (band,) = styled(read_plots(make_result(CROSSING))[0], "set")
+    (point,) = styled(read_plots(make_result(CROSSING))[0], "crossing")
+    left, width = float(band.get("x") or 0), float(band.get("width") or 0)
+    assert left <= float(point.get("x1") or 0) <= left + width
+    several = make_result({1: 1.2, 2: 0.8, 4: 1.2})
+    assert len(styled(read_plots(several)[0], "set")) == len(styled(read_plots(several)[0], "crossing")) == 2
+    finding = make_result(CROSSING).findings["throughput"]
+    (change,) = finding.changes
+    parts = replace(finding, changes=(replace(change, set=((20.0, 30.0), (35.0, 50.0))),))
+    result = replace(make_result(CROSSING), findings={"throughput": parts})
+    assert [band[0].text for band in styled(read_plots(result)[0], "set")] == [
+        "95 % set: 20 to 30",
+        "95 % set: 35 to 50",
+    ]
+
+
+def test_the_ratio_has_an_interval_at_every_level_that_grows_with_the_scatter() -> None:
+    def lengths(scatter: float) -> list[float]:
+        spans = styled(read_plots(make_result(CROSSING, scatter))[1], "span")
+        ends = [re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", span.get("d") or "")[0] for span in spans]
+        return [float(bottom) - float(top) for bottom, top in ends]
+
+    assert len(lengths(0.01)) == len(CROSSING)
+    assert min(lengths(0.02)) > 1.3 * max(lengths(0.01)) > 0
+
+
+@pytest.mark.parametrize(
+    ("scatter", "level", "row"),
+    [
+        (0.0002, 1, ("1", "2", "1.200", "1.199 to 1.201", "triton is better")),
+        (0.0002, 64, ("64", "2", "0.900", "0.899 to 0.901", "vllm is better")),
+        (0.05, 32, ("32", "2", "1.050", "0.902 to 1.222", "not known")),
+    ],
+)
+def test_ratios_are_told_with_interval_and_winner(scatter: float, level: int, row: tuple[str, ...]) -> None:
+    """By hand: squares about the levels' means 10 scatter^2, less 0.4 scatter^2 of order, over 10 - 5 - 1 degrees of
+    freedom; a level's error is the root of half of that, and Student's t with 4 is 2.776.
+    """
+    ratios = {ratio.level: ratio.fields for ratio in make_ratios(make_result(CROSSING, scatter))}
+    assert ratios[level] == row
+    assert f"| {' | '.join(row)} |" in render_markdown(make_result(CROSSING, scatter))
+
+
+def test_a_tie_and_a_difference_within_the_band_are_told() -> None:
+    assert [ratio.verdict for ratio in make_ratios(make_result({1: 1.0, 8: 1.01, 32: 0.99, 64: 1.2}))] == [
+        "tied, within 3%",
+        "triton is better, within 3%",
+        "vllm is better, within 3%",
+        "triton is better",
+    ]
+
+
+def test_levels_measured_once_have_ratios_without_intervals() -> None:
+    result = make_result({1: 1.2, 2: 1.1})
+    ratios = make_ratios(replace(result, cells=result.cells[:4]))
+    assert [ratio.fields[1:] for ratio in ratios] == [
+        ("1", "1.200", "n/a", "not known"),
+        ("1", "1.100", "n/a", "not known"),
+    ]
+
+
+def test_the_page_tells_the_command_and_the_engines_and_no_key() -> None:
+    result = make_result(CROSSING)
+    result = replace(result, subject=replace(result.subject, engines={"vllm": {"version": "0.24.0"}}))
+    page = Page(render_html(result))
+    assert "crossover calibrate --quick --model toy" in page.text
+    assert "version=0.24.0" in page.text
+    assert "--key" not in page.text
 
 
 def test_every_point_of_a_plot_says_what_it_is() -> None:
@@ -185,7 +267,7 @@ def test_ratio_axis_has_equal_steps_for_equal_factors() -> None:
 
 
 def test_a_chart_of_one_level_is_drawn() -> None:
-    chart = Chart("t", [Line("a", "low", [(4, 1.0)])], Axis(0, 2, [(1.0, "1")]), str, Marks(3.0, 2, 5)).render()
+    chart = Chart("t", [Line("a", "low", [(4, 1.0)])], Axis(0, 2, [(1.0, "1")]), str, Marks((3.0,), 2, 5)).render()
     ElementTree.fromstring(chart)
 
 

@@ -1,0 +1,61 @@
+"""The command that measures again what a run measured. Pure.
+
+The plan does not know the gateway's address, nor its key: neither is part of the command. What was declared of the
+hardware came from a file, which is named HARDWARE_FILE here.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+from loadtest.limits import Limits
+from loadtest.plan import FULL, QUICK, Plan
+from loadtest.result import Result
+from loadtest.slo import Slo
+
+HARDWARE_FILE = "hardware.yaml"
+
+
+def describe_command(result: Result) -> str:
+    """With every option in which the plan differs from its mode's defaults, quoted for a shell."""
+    return shlex.join(["crossover", "calibrate", *_options(result.plan), "--model", result.subject.model])
+
+
+def _options(plan: Plan) -> Iterator[str]:
+    usual = QUICK if plan.mode == QUICK.mode else FULL
+    if usual is QUICK:
+        yield "--quick"
+    if plan.levels != usual.levels:
+        yield from ("--levels", ",".join(map(str, plan.levels)))
+    for option, value, default in (
+        ("--tokens", plan.tokens, usual.tokens),
+        ("--window", plan.window_s, usual.window_s),
+        ("--budget", plan.budget_s, usual.budget_s),
+        ("--repeats", plan.repeats, usual.repeats),
+        ("--regret", plan.regret_repeats, usual.regret_repeats),
+    ):
+        if value is not None and value != default:
+            yield from (option, _show(value))
+    yield from _conditions(plan, usual)
+
+
+def _conditions(plan: Plan, usual: Plan) -> Iterator[str]:
+    """What counts as good, as sound and as narrow enough."""
+    if plan.slo:
+        yield from ("--slo", _describe_slo(plan.slo))
+    if plan.widest is None:
+        yield "--accept-wide"
+    for name in Limits.names():
+        limit = getattr(plan.limits, name)
+        if limit != getattr(usual.limits, name):
+            yield from ("--limit", f"{name}={_show(limit)}")
+    if plan.hardware is not None:
+        yield from ("--hardware", HARDWARE_FILE)
+
+
+def _describe_slo(slo: Slo) -> str:
+    return ",".join(f"{name}={_show(most)}" for name, most in slo.limits.items() if most is not None)
+
+
+def _show(value: float) -> str:
+    """As short as it can be and still the same number."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -1,0 +1,65 @@
+"""The command in a report, parsed as the command line parses it, makes the plan it was written from."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadtest.cli import Options, _make_plan, calibrate
+from loadtest.hardware import Hardware
+from loadtest.plan import FULL, QUICK, Plan
+from loadtest.report.command import describe_command
+from loadtest.slo import Slo
+from tests.loadtest.samples import make_result
+
+OF_NO_PLAN = {"target", "key", "should_apply", "out", "resume", "as_json"}
+
+
+def describe(plan: Plan, model: str = "toy") -> list[str]:
+    result = make_result({})
+    return shlex.split(describe_command(replace(result, plan=plan, subject=replace(result.subject, model=model))))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        FULL,
+        QUICK,
+        replace(QUICK, levels=(1, 2, 4), tokens=64, window_s=0.4, budget_s=12.5, repeats=5),
+        replace(FULL, levels=(3,), budget_s=3600.0, widest=None),
+        replace(FULL, slo=Slo(ttft_s=0.1234567891, e2e_s=2.0), regret_repeats=0),
+        replace(FULL, limits=replace(FULL.limits, client_cpu=0.95, chunking=0.5)),
+        replace(QUICK, limits=FULL.limits),
+    ],
+)
+def test_the_command_makes_the_plan_again(plan: Plan) -> None:
+    command = describe(plan)
+    assert command[:2] == ["crossover", "calibrate"]
+    given = calibrate.make_context("calibrate", command[2:]).params
+    assert given["model"] == "toy"
+    assert replace(_make_plan(Options(**given)), seed=plan.seed) == plan
+
+
+def test_what_was_declared_of_the_hardware_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = describe(replace(QUICK, hardware={"vllm": Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)}))
+    assert command[-4:] == ["--hardware", "hardware.yaml", "--model", "toy"]
+    monkeypatch.chdir(tmp_path)
+    Path("hardware.yaml").write_text("vllm: {weights_gb: 8, bandwidth_gb_s: 3350}\n")
+    given = calibrate.make_context("calibrate", command[2:]).params
+    assert _make_plan(Options(**given)).hardware == {"vllm": Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)}
+
+
+def test_what_is_usual_is_not_said() -> None:
+    assert describe(QUICK) == ["crossover", "calibrate", "--quick", "--model", "toy"]
+
+
+def test_a_model_is_quoted_for_a_shell() -> None:
+    assert describe(FULL, "it's $HOME; rm") == ["crossover", "calibrate", "--model", "it's $HOME; rm"]
+
+
+def test_every_option_of_a_plan_is_one_that_the_command_knows() -> None:
+    """A new option has to be told too, or it is none of the plan's."""
+    told = {"model", "is_quick", "levels", "tokens", "window_s", "budget_s", "repeats", "slo", "accept_wide"}
+    told |= {"regret_repeats", "limits", "hardware"}
+    assert {parameter.name for parameter in calibrate.params} - OF_NO_PLAN == told
