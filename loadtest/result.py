@@ -59,7 +59,7 @@ class Result:
             "plan": self.plan,
             "cells": self.cells,
             "checks": self.checks,
-            "crossover": {name: _encode(finding) for name, finding in self.findings.items()},
+            "crossover": {name: encode_finding(finding) for name, finding in self.findings.items()},
             "threshold": self._encode_threshold(),
             "applied": self.applied,
             "routed": self.losses,
@@ -103,7 +103,7 @@ def is_resolved(finding: Finding, threshold: Threshold | None) -> bool:
     return threshold is not None or finding.verdict in {Verdict.ALWAYS_LOW, Verdict.ALWAYS_HIGH, Verdict.TIE}
 
 
-def _encode(finding: Finding) -> dict[str, object]:
+def encode_finding(finding: Finding) -> dict[str, object]:
     """`point` and `set` of the one crossing; where there are several, each of them in `changes`."""
     one = finding.change
     return {

@@ -128,12 +128,12 @@ def estimate(trials: Sequence[Trial]) -> Estimate | None:
     squares = sum(group.order_squares for group in quiet)
     effect = sum(group.products for group in quiet) / squares if squares else 0.0
     scatters = {each.level: each for each in _scatter(quiet, effect)}
-    pooled = _pool(list(scatters.values()))
+    pooled = pool(list(scatters.values()))
     if pooled is None:
         return None
     prior = fit_prior(list(scatters.values()), Prior(pooled.variance, math.inf))
     known = (
-        _moderate(scatters[group.level], prior, pooled.dof) if group.level in scatters else _own(group, effect)
+        moderate(scatters[group.level], prior, pooled.dof) if group.level in scatters else _own(group, effect)
         for group in groups
     )
     levels = tuple(_describe(group, effect, own) for group, own in zip(groups, known, strict=True))
@@ -150,7 +150,7 @@ def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
     loud: list[Scatter] = []
     known = sorted((each for each in scatters if each.dof > 0), key=lambda each: -each.variance)
     for number, one in enumerate(known):
-        others = _pool(known[number + 1 :])
+        others = pool(known[number + 1 :])
         if others is None or len(known) - number <= FEWEST_QUIET or one.variance <= 0:
             break
         ratio = one.variance / others.variance
@@ -178,6 +178,22 @@ def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
     return Prior(math.exp(mean + float(digamma(half)) - math.log(half)), 2 * half)
 
 
+def pool(scatters: Sequence[Scatter]) -> Prior | None:
+    """One variance for all, with all their degrees of freedom; None if there is not one."""
+    total = sum(each.dof for each in scatters)
+    if total < 1 - 1e-9:
+        return None
+    return Prior(max(sum(each.squares for each in scatters) / total, 1e-12), total)
+
+
+def moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
+    """`most`: nobody knows more than all levels together tell."""
+    if math.isinf(prior.dof):
+        return Prior(prior.variance, most)
+    dof = prior.dof + scatter.dof
+    return Prior((prior.dof * prior.variance + scatter.squares) / dof, min(dof, most))
+
+
 def _group(level: int, trials: Sequence[Trial]) -> _Group:
     mine = [trial for trial in trials if trial.level == level]
     return _Group(level, tuple(trial.order for trial in mine), tuple(trial.gain for trial in mine))
@@ -200,22 +216,6 @@ def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
         )
         for group in groups
     ]
-
-
-def _pool(scatters: Sequence[Scatter]) -> Prior | None:
-    """One variance for all, with all their degrees of freedom; None if there is not one."""
-    total = sum(each.dof for each in scatters)
-    if total < 1 - 1e-9:
-        return None
-    return Prior(max(sum(each.squares for each in scatters) / total, 1e-12), total)
-
-
-def _moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
-    """`most`: nobody knows more than all levels together tell."""
-    if math.isinf(prior.dof):
-        return Prior(prior.variance, most)
-    dof = prior.dof + scatter.dof
-    return Prior((prior.dof * prior.variance + scatter.squares) / dof, min(dof, most))
 
 
 def _own(group: _Group, effect: float) -> Prior:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from loadtest.published.compare import METRICS, compare
 from loadtest.published.faults import find_faults
 from loadtest.published.rows import parse
-from loadtest.published_cli import report
+from loadtest.report_cli import report
 
 DATA = Path(__file__).parent / "data"
 SWEEPS = parse((DATA / "published.json").read_bytes())

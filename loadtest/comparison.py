@@ -1,0 +1,261 @@
+"""Two runs side by side: what they measured on, their figures level by level, where their engines cross. Pure.
+
+In: two Results. Out: a Comparison, and its JSON. A run that was broken off is compared as far as its cells go.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from loadtest.cell import Cell
+from loadtest.curves import OBJECTIVES, Objective, make_trials
+from loadtest.decide.confidence import Interval
+from loadtest.decide.contrast import Contrast, contrast_samples
+from loadtest.decide.crossing import Finding
+from loadtest.result import Result, encode_finding
+
+SCHEMA = "crossover.comparison/1"
+ALPHA = 0.05  # over all intervals of a comparison together
+SAME_PROMPTS = 0.02  # prompts are random words: their mean length differs by chance
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name` with its unit."""
+
+    name: str
+    read: Callable[[Cell], float | None]
+    higher_is_better: bool = False
+
+
+METRICS = (
+    Metric("throughput_tok_s", lambda cell: cell.throughput, higher_is_better=True),
+    Metric("ttft_p50_s", lambda cell: cell.ttft_s.p50),
+    Metric("tpot_p50_s", lambda cell: cell.tpot_s.p50),
+)
+RATIO = "throughput_low_over_high"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`a` and `b`: geometric means of the repeats. `ends`: of the interval of `ratio`, which is b over a; None where no
+    level was measured twice. `level` is None for the mean over all common levels.
+    """
+
+    metric: str
+    backend: str
+    level: int | None
+    a: float
+    b: float
+    ends: Interval | None
+
+    @property
+    def ratio(self) -> float:
+        return self.b / self.a
+
+    @property
+    def differs(self) -> bool | None:
+        """By more than chance; None where nothing tells."""
+        return None if self.ends is None else not self.ends[0] <= 1 <= self.ends[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of what was measured, or how: a field of the fingerprint, the shape or the plan."""
+
+    name: str
+    a: object
+    b: object
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """`do_overlap`: whether the two confidence sets have a place in common; None unless there are two."""
+
+    objective: Objective
+    a: Finding | None
+    b: Finding | None
+    do_overlap: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    a: Result
+    b: Result
+    differences: Sequence[Difference]
+    rows: Sequence[Row]
+    crossings: Sequence[Crossing]
+    notes: Sequence[str]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            "a": _encode_run(self.a),
+            "b": _encode_run(self.b),
+            "notes": self.notes,
+            "differences": self.differences,
+            "figures": [_encode_row(row) for row in self.rows],
+            "intervals_are": "95 % for all figures together",
+            "crossover": {each.objective.name: _encode_crossing(each) for each in self.crossings},
+        }
+
+
+def compare_runs(a: Result, b: Result) -> Comparison:
+    return Comparison(a, b, list(_find_differences(a, b)), _make_rows(a, b), _cross(a, b), list(_find_doubts(a, b)))
+
+
+def _find_differences(a: Result, b: Result) -> Iterator[Difference]:
+    one, other = dict(_flatten(_describe(a))), dict(_flatten(_describe(b)))
+    for name in {**one, **other}:
+        mine, theirs = one.get(name), other.get(name)
+        if mine != theirs and not (name == "shape.prompt_tokens" and _are_close(mine, theirs)):
+            yield Difference(name, mine, theirs)
+
+
+def _describe(result: Result) -> Mapping[str, object]:
+    """Without the seed, which is another each time, and the policy, which steers no pinned request."""
+    subject = result.subject
+    plan = {name: value for name, value in asdict(result.plan).items() if name != "seed"}
+    return {
+        "model": subject.model,
+        "low": subject.low,
+        "high": subject.high,
+        "engines": subject.engines,
+        "gateway": subject.gateway,
+        "client": result.client,
+        "shape": {"prompt_tokens": result.prompt_tokens, "completion_tokens": result.plan.tokens},
+        "plan": plan,
+    }
+
+
+def _flatten(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _flatten(inner, f"{name}.{key}" if name else str(key))
+
+
+def _are_close(mine: object, theirs: object) -> bool:
+    if not isinstance(mine, float) or not isinstance(theirs, float):
+        return False
+    return abs(mine - theirs) <= SAME_PROMPTS * max(mine, theirs)
+
+
+def _make_rows(a: Result, b: Result) -> list[Row]:
+    """Intervals are as wide as it takes for all of them together to hold the truth in 95 of 100 comparisons."""
+    found = list(_contrast(a, b))
+    count = sum(1 for *_, contrast in found if contrast.error is not None)
+    return [_make_row(metric, backend, contrast, ALPHA / max(count, 1)) for metric, backend, contrast in found]
+
+
+def _contrast(a: Result, b: Result) -> Iterator[tuple[str, str, Contrast]]:
+    for metric in METRICS:
+        for backend in _common_backends(a, b):
+            for each in contrast_samples(_sample(a, backend, metric), _sample(b, backend, metric)):
+                yield metric.name, backend, each
+    if a.subject.backends == b.subject.backends:
+        for each in contrast_samples(_sample_gains(a), _sample_gains(b)):
+            yield RATIO, "/".join(a.subject.backends), each
+
+
+def _common_backends(a: Result, b: Result) -> list[str]:
+    return [name for name in a.subject.backends if name in b.subject.backends]
+
+
+def _sample(result: Result, backend: str, metric: Metric) -> dict[int, list[float]]:
+    """Logarithms by level. Null pairs are left out: not every run has them, and they come first."""
+    samples: dict[int, list[float]] = {}
+    for cell in result.cells:
+        value = metric.read(cell)
+        if cell.backend == backend and not cell.is_null and not cell.void and value:
+            samples.setdefault(cell.level, []).append(math.log(value))
+    return samples
+
+
+def _sample_gains(result: Result) -> dict[int, list[float]]:
+    samples: dict[int, list[float]] = {}
+    for trial in make_trials(result.cells, result.subject.low):
+        samples.setdefault(trial.level, []).append(trial.gain)
+    return samples
+
+
+def _make_row(metric: str, backend: str, contrast: Contrast, alpha: float) -> Row:
+    ends = contrast.find_ends(alpha)
+    interval = (math.exp(ends[0]), math.exp(ends[1])) if ends else None
+    return Row(metric, backend, contrast.level, math.exp(contrast.first), math.exp(contrast.second), interval)
+
+
+def _cross(a: Result, b: Result) -> list[Crossing]:
+    known = [each for each in OBJECTIVES if each.name in {**a.findings, **b.findings}]
+    return [
+        Crossing(each, one, other, _do_overlap(one, other))
+        for each in known
+        for one, other in [(a.findings.get(each.name), b.findings.get(each.name))]
+    ]
+
+
+def _do_overlap(one: Finding | None, other: Finding | None) -> bool | None:
+    mine, theirs = _parts(one), _parts(other)
+    if not mine or not theirs:
+        return None
+    return any(low <= top and bottom <= high for low, high in mine for bottom, top in theirs)
+
+
+def _parts(finding: Finding | None) -> list[Interval]:
+    return [part for change in finding.changes for part in change.set] if finding else []
+
+
+def _find_doubts(a: Result, b: Result) -> Iterator[str]:
+    if a.run == b.run:
+        yield "A and B are the same run."
+    for name, result in (("A", a), ("B", b)):
+        if result.failure:
+            cells = f"compared as far as its {len(result.cells)} cells go"
+            yield f"{name} is {result.status}, {cells}: {result.failure.rstrip('.')}."
+    if a.plan.tokens != b.plan.tokens:
+        lengths = f"answers of {a.plan.tokens} tokens in A, of {b.plan.tokens} in B"
+        yield f"UNEQUAL WORK: {lengths}; what differs may be that alone."
+    yield from _find_gaps(a, b)
+
+
+def _find_gaps(a: Result, b: Result) -> Iterator[str]:
+    for name, mine, theirs in (("A", a, b), ("B", b, a)):
+        backends = [each for each in mine.subject.backends if each not in theirs.subject.backends]
+        if backends:
+            yield f"Only {name} measured {' and '.join(backends)}."
+        levels = sorted({cell.level for cell in mine.cells} - {cell.level for cell in theirs.cells})
+        if levels:
+            yield f"Only {name} measured at {', '.join(map(str, levels))} in flight."
+
+
+def _encode_run(result: Result) -> dict[str, object]:
+    return {
+        "run": result.run,
+        "status": result.status,
+        "failure": result.failure,
+        "started_at": result.started_at,
+        "cells": len(result.cells),
+        "threshold": result.threshold,
+    }
+
+
+def _encode_row(row: Row) -> dict[str, object]:
+    return {
+        "metric": row.metric,
+        "backend": row.backend,
+        "level": row.level,
+        "a": row.a,
+        "b": row.b,
+        "ratio": row.ratio,
+        "interval": row.ends,
+        "differs": row.differs,
+    }
+
+
+def _encode_crossing(crossing: Crossing) -> dict[str, object]:
+    return {
+        "a": encode_finding(crossing.a) if crossing.a else None,
+        "b": encode_finding(crossing.b) if crossing.b else None,
+        "sets_overlap": crossing.do_overlap,
+    }

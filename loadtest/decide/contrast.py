@@ -1,0 +1,85 @@
+"""How two runs' figures differ at every level, and how well that is known. Pure.
+
+In: logarithms of a figure, each repeat's, by level, of two runs. Out: Contrasts. The cells of two runs are no pairs:
+each run has a mean of its own at a level, and both scatter there alike. A level's variance is that of its cells about
+their run's mean, drawn towards what all levels share as in `estimate`. The standard error of the difference of two
+means of n and m cells is sqrt(variance (1/n + 1/m)), and Student's t with the moderated degrees of freedom gives the
+interval. What sets whole runs apart (a machine warmer than yesterday) is no part of that variance.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from loadtest.decide.estimate import Prior, Scatter, find_loud, fit_prior, moderate, pool, quantile
+
+Samples = Mapping[int, Sequence[float]]  # by level
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """`difference`: the second run's mean less the first's, in logarithms; `error` is its standard error, None where
+    nothing was measured twice. `level` is None for the mean over all levels.
+    """
+
+    level: int | None
+    first: float
+    second: float
+    error: float | None = None
+    dof: float = 0.0
+
+    @property
+    def difference(self) -> float:
+        return self.second - self.first
+
+    def find_ends(self, alpha: float) -> tuple[float, float] | None:
+        """Of the interval that misses the true difference with probability `alpha`."""
+        if self.error is None:
+            return None
+        reach = quantile(alpha, self.dof) * self.error
+        return self.difference - reach, self.difference + reach
+
+
+def contrast_samples(first: Samples, second: Samples) -> list[Contrast]:
+    """At the levels that both have, rising; then their mean, if there are several."""
+    levels = sorted(level for level in first if level in second)
+    known = _share(levels, first, second)
+    found = [_contrast(level, first[level], second[level], known.get(level)) for level in levels]
+    return [*found, *_average(found)]
+
+
+def _share(levels: Sequence[int], first: Samples, second: Samples) -> dict[int, Prior]:
+    """Each level's moderated variance; a loud one keeps its own. Empty where no level was measured twice."""
+    scatters = [_scatter(level, first[level], second[level]) for level in levels]
+    loud = find_loud(scatters)
+    quiet = [each for each in scatters if each not in loud]
+    pooled = pool(quiet)
+    if pooled is None:
+        return {}
+    prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
+    known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
+    return known | {each.level: Prior(each.variance, each.dof) for each in loud}
+
+
+def _scatter(level: int, first: Sequence[float], second: Sequence[float]) -> Scatter:
+    squares = sum((value - fmean(values)) ** 2 for values in (first, second) for value in values)
+    return Scatter(level, squares, len(first) + len(second) - 2)
+
+
+def _contrast(level: int, first: Sequence[float], second: Sequence[float], known: Prior | None) -> Contrast:
+    if known is None:
+        return Contrast(level, fmean(first), fmean(second))
+    error = math.sqrt(known.variance * (1 / len(first) + 1 / len(second)))
+    return Contrast(level, fmean(first), fmean(second), error, known.dof)
+
+
+def _average(found: Sequence[Contrast]) -> list[Contrast]:
+    """Over levels with equal weight. Its degrees of freedom are the fewest of any level's: never too many."""
+    if len(found) < 2:
+        return []
+    first, second = fmean(each.first for each in found), fmean(each.second for each in found)
+    errors = [each.error for each in found if each.error is not None]
+    if len(errors) < len(found):
+        return [Contrast(None, first, second)]
+    return [Contrast(None, first, second, math.hypot(*errors) / len(found), min(each.dof for each in found))]
