@@ -1,6 +1,7 @@
 """The command, as its users run it: a process of its own against a gateway on a socket."""
 
 import asyncio
+import csv
 import json
 import re
 import signal
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from loadtest.stored import parse_result
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)
@@ -56,6 +59,11 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
         assert gateway.policy["version"] == 2
     result = read_result(tmp_path)
     assert list_files(tmp_path) == {f"{result['run']}/{name}" for name in FILES}
+    written = (tmp_path / result["run"] / "result.json").read_bytes()
+    assert orjson.loads(orjson.dumps(parse_result(written).to_json())) == result
+    with (tmp_path / result["run"] / "cells.csv").open() as file:
+        levels = [(row["backend"], int(row["level"])) for row in csv.DictReader(file)]
+    assert levels == [(cell["backend"], cell["level"]) for cell in result["cells"]]
     assert result["status"] == "complete"
     assert result["crossover"]["throughput"]["point"] == pytest.approx(crossing(LOW, HIGH), rel=0.2)
     assert (gateway.policy["up"], gateway.policy["down"]) == (result["threshold"]["up"], result["threshold"]["down"])

@@ -1,6 +1,8 @@
 """`crossover report` on run folders: one run told again, two runs compared."""
 
 import json
+import math
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from loadtest.report_cli import report
 from loadtest.result import Result
 from loadtest.slo import Slo
 from loadtest.stats import Percentiles
-from tests.loadtest.samples import make_result
+from tests.loadtest.samples import CELL, make_result
 
 CROSSING = {1: 1.2, 8: 1.1, 32: 1.05, 64: 0.9, 128: 0.6}
 LATER = {1: 1.3, 8: 1.25, 32: 1.2, 64: 1.1, 128: 0.6}
@@ -89,6 +91,33 @@ def test_within_the_scatter_of_the_cells_nothing_is_told() -> None:
         make_run({level: ratio * 0.97 for level, ratio in CROSSING.items()}, "b", 0.05),
     )
     assert {row.differs for row in rows_of(a, b, "throughput_tok_s", "triton").values()} == {False}
+
+
+def make_noisy_run(chance: random.Random, repeats: int) -> Result:
+    """Engines that are always the same; every cell is off by chance of its own."""
+
+    def draw(backend: str, level: int, pair: int) -> Cell:
+        times = Percentiles(50, 0.02 * math.exp(chance.gauss(0, 0.09)))
+        tpot = Percentiles(50, 0.01 * math.exp(chance.gauss(0, 0.01)))
+        rate = 100.0 * level * math.exp(chance.gauss(0, 0.02))
+        return replace(CELL, backend=backend, level=level, pair=pair, throughput=rate, ttft_s=times, tpot_s=tpot)
+
+    places = enumerate((level, repeat) for repeat in range(repeats) for level in (1, 2, 4, 8, 16, 32, 64, 128))
+    pairs = [
+        [draw(backend, level, pair) for backend in (("triton", "vllm"), ("vllm", "triton"))[(pair + repeat) % 2]]
+        for pair, (level, repeat) in places
+    ]
+    return replace(make_result({}), cells=[cell for pair in pairs for cell in pair])
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_of_comparisons_of_like_runs_no_more_are_wrong_anywhere_than_said(repeats: int) -> None:
+    """200 of 63 figures each: 5 in a hundred, with three standard errors."""
+    chance = random.Random(0)
+    found = [compare_runs(make_noisy_run(chance, repeats), make_noisy_run(chance, repeats)) for _ in range(200)]
+    wrong = sum(any(row.differs for row in comparison.rows) for comparison in found)
+    assert {len(comparison.rows) for comparison in found} == {63}
+    assert wrong / len(found) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(found))
 
 
 def test_a_shorter_time_is_faster_and_more_tokens_are() -> None:
