@@ -19,8 +19,8 @@ MODEL = "bench/mock-8b"
 class Pace:
     """How tokens leave: one per `interval_us` and stream, streams spread over `groups`; 0: as fast as they go.
 
-    `lockstep`: the next leaves when the client has read the one before. `fault`, at every `every`th token, is for
-    tests.
+    `lockstep`: the next leaves when the client has read the one before. `batch`: tokens of a stream in one write, where
+    they go as fast as they go. `fault`, at every `every`th token, is for tests.
     """
 
     interval_us: int = 0
@@ -28,11 +28,12 @@ class Pace:
     lockstep: bool = False
     fault: str = "none"
     every: int = 1000
+    batch: int = 1
 
     def query(self) -> str:
         return (
             f"interval_us={self.interval_us}&groups={self.groups}&lockstep={self.lockstep:d}"
-            f"&fault={self.fault}&every={self.every}"
+            f"&fault={self.fault}&every={self.every}&batch={self.batch}"
         )
 
 

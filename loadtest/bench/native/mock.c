@@ -3,12 +3,14 @@
  *   mock --port N [--acks FILE] [--time-ids FIRST --place-ids FIRST] [--model NAME]
  *
  *   POST /v1/chat/completions     text wire: streamed as one HTTP chunk and one send() per token, as vLLM's uvicorn does,
- *                                 with a usage chunk where asked for; or a fixed completion at once
+ *                                 with a usage chunk where asked for, or with usage in every chunk
+ *                                 (continuous_usage_stats), then framed as the gateway does; or a fixed completion at once
  *   POST /inference/v1/generate   id wire, streamed; ids start at --time-ids and --place-ids (wire.h)
  *   GET  /health /version /v1/models /metrics, and what routers ask about a server
  *   GET  /bench/set?key=value&... changes how tokens are sent:
  *          interval_us  time between two tokens of a stream; 0: as fast as they go
  *          groups       streams step in so many groups spread over the interval, as engines that do not step together
+ *          batch        tokens of a stream in one send(), where they go as fast as they go
  *          lockstep     1: the next token leaves when the client has acknowledged the one before (needs --acks)
  *          cut          1: every connection that streams is closed, now
  *          fault        none, drop, swap, repeat, foreign or cut, at every `every`th token of a stream
@@ -33,7 +35,7 @@
 
 #include "wire.h"
 
-enum { MAX_FDS = 65536, MAX_HEAD = 65536, MAX_BODY = 64 << 20, SLEEP_NS = 20000 };
+enum { MAX_FDS = 65536, MAX_HEAD = 65536, MAX_BODY = 64 << 20, SLEEP_NS = 20000, PROMPT_TOKENS = 48 };
 enum fault { NO_FAULT, DROP, SWAP, REPEAT, FOREIGN, CUT };
 static const char *const FAULTS[] = {"none", "drop", "swap", "repeat", "foreign", "cut"};
 
@@ -45,7 +47,7 @@ struct connection {
     int slot;        /* place in `running`, -1 when it streams nothing */
     enum wire wire;
     uint32_t stream, tokens, sent, group;
-    bool wants_usage;
+    bool wants_usage, is_counted; /* usage at the end, and in every chunk */
 };
 
 static struct settings {
@@ -53,8 +55,8 @@ static struct settings {
     uint32_t groups;
     bool lockstep;
     enum fault fault;
-    uint32_t every;
-} settings = {.groups = 8, .every = 1000};
+    uint32_t every, batch;
+} settings = {.groups = 8, .every = 1000, .batch = 1};
 
 static const char *model = "bench/mock-8b";
 static uint32_t time_ids, place_ids;
@@ -64,6 +66,7 @@ static int running_count;
 static uint32_t next_group;
 static unsigned long requests, tokens_sent;
 static volatile const uint32_t *acks;
+static bool is_held; /* what is put is kept for `release` */
 
 /* ------------------------------------------------------------------------------------------------ connections */
 
@@ -95,7 +98,7 @@ static void watch(struct connection *c)
 /* Sends what the socket takes and keeps the rest. False if the peer is gone. */
 static bool put(struct connection *c, const char *data, size_t n)
 {
-    if (!c->is_blocked) {
+    if (!c->is_blocked && !is_held) {
         ssize_t sent = send(c->fd, data, n, MSG_NOSIGNAL);
         if (sent == (ssize_t)n)
             return true;
@@ -121,6 +124,23 @@ static bool flush(struct connection *c)
     c->out.length = c->out_sent = 0;
     c->is_blocked = false;
     watch(c);
+    return true;
+}
+
+static bool release(struct connection *c)
+{
+    is_held = false;
+    if (c->is_blocked || !c->out.length)
+        return true;
+    ssize_t sent = send(c->fd, c->out.data, c->out.length, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN)
+        return false;
+    c->out_sent = sent > 0 ? (size_t)sent : 0;
+    c->is_blocked = c->out_sent < c->out.length;
+    if (c->is_blocked)
+        watch(c);
+    else
+        c->out.length = c->out_sent = 0;
     return true;
 }
 
@@ -161,8 +181,33 @@ static void prepare_chat_chunk(void)
     chat_stamp = (size_t)(strstr(chat_chunk, "\"content\":\"") - chat_chunk) + strlen("\"content\":\"");
 }
 
+/* The gateway's chunk of one token with what was used so far. Three hexadecimal digits hold its length. */
+static char counted_chunk[1024];
+static size_t counted_length, counted_stamp;
+
+static void prepare_counted_chunk(void)
+{
+    counted_length = (size_t)snprintf(
+        counted_chunk, sizeof counted_chunk,
+        "000\r\ndata: " CHAT_HEAD "{\"index\":0,\"delta\":{\"content\":\"%0*d\"},\"logprobs\":null,\"finish_reason\":null}],"
+        "\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":", model, TEXT_WIDTH, 0, PROMPT_TOKENS);
+    counted_stamp = (size_t)(strstr(counted_chunk, "\"content\":\"") - counted_chunk) + strlen("\"content\":\"");
+}
+
+static bool send_counted_token(struct connection *c, uint32_t place, uint32_t stream)
+{
+    size_t n = counted_length;
+    n += (size_t)snprintf(counted_chunk + n, sizeof counted_chunk - n, "%u,\"total_tokens\":%u}}\n\n\r\n", place + 1,
+                          place + 1 + PROMPT_TOKENS);
+    write_hex(counted_chunk, n - 7, 3); /* less the length itself and two ends of lines */
+    write_text_stamp(counted_chunk + counted_stamp, now_ns(), stream, place);
+    return put(c, counted_chunk, n);
+}
+
 static bool send_chat_token(struct connection *c, uint32_t place, uint32_t stream)
 {
+    if (c->is_counted)
+        return send_counted_token(c, place, stream);
     write_text_stamp(chat_chunk + chat_stamp, now_ns(), stream, place);
     return put(c, chat_chunk, chat_length);
 }
@@ -191,20 +236,32 @@ static bool send_token(struct connection *c, uint32_t place, uint32_t stream)
     return c->wire == TEXT_WIRE ? send_chat_token(c, place, stream) : send_id_token(c, place, stream);
 }
 
+/* Of a chunk that counts: what follows its choices. Else they end with it. */
+static const char *usage_of(const struct connection *c, uint32_t tokens)
+{
+    static char usage[128];
+    if (!c->is_counted)
+        return "";
+    snprintf(usage, sizeof usage, ",\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%u,\"total_tokens\":%u}",
+             PROMPT_TOKENS, tokens, PROMPT_TOKENS + tokens);
+    return usage;
+}
+
 static bool send_end(struct connection *c)
 {
     char event[1024];
     if (c->wire == TEXT_WIRE) {
         int n = snprintf(event, sizeof event,
                          "data: " CHAT_HEAD "{\"index\":0,\"delta\":{\"content\":\"\"},\"logprobs\":null,"
-                         "\"finish_reason\":\"length\",\"stop_reason\":null,\"token_ids\":null}]}\n\n", model);
+                         "\"finish_reason\":\"length\",\"stop_reason\":null,\"token_ids\":null}]%s}\n\n",
+                         model, usage_of(c, c->tokens));
         if (!put_chunk(c, event, (size_t)n))
             return false;
     }
     if (c->wants_usage) {
         int n = snprintf(event, sizeof event,
-                         "data: " CHAT_HEAD "],\"usage\":{\"prompt_tokens\":48,\"total_tokens\":%u,"
-                         "\"completion_tokens\":%u}}\n\n", model, 48 + c->tokens, c->tokens);
+                         "data: " CHAT_HEAD "],\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%u,"
+                         "\"completion_tokens\":%u}}\n\n", model, PROMPT_TOKENS, PROMPT_TOKENS + c->tokens, c->tokens);
         if (!put_chunk(c, event, (size_t)n))
             return false;
     }
@@ -256,7 +313,7 @@ static bool start_stream(struct connection *c)
     if (c->wire == TEXT_WIRE) {
         int n = snprintf(event, sizeof event,
                          "data: " CHAT_HEAD "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                         "\"logprobs\":null,\"finish_reason\":null}]}\n\n", model);
+                         "\"logprobs\":null,\"finish_reason\":null}]%s}\n\n", model, usage_of(c, 0));
         if (!put_chunk(c, event, (size_t)n))
             return false;
     }
@@ -308,6 +365,7 @@ static bool answer_generation(struct connection *c, enum wire wire, const char *
     if (!is_true(body, n, "\"stream\""))
         return answer_whole(c);
     c->wants_usage = is_true(body, n, "\"include_usage\"");
+    c->is_counted = wire == TEXT_WIRE && c->wants_usage && is_true(body, n, "\"continuous_usage_stats\"");
     c->stream = (uint32_t)number_after(body, n, "\"seed\"", 0) % MAX_STREAMS;
     c->tokens = (uint32_t)number_after(body, n, "\"max_tokens\"", number_after(body, n, "\"max_completion_tokens\"", 256));
     return start_stream(c);
@@ -323,6 +381,8 @@ static void apply(const char *key, const char *value)
         settings.lockstep = atoi(value) && acks;
     else if (!strcmp(key, "every") && atoi(value) > 0)
         settings.every = (uint32_t)atoi(value);
+    else if (!strcmp(key, "batch") && atoi(value) > 0)
+        settings.batch = (uint32_t)atoi(value);
     else if (!strcmp(key, "cut") && atoi(value))
         while (running_count)
             close_connection(running[running_count - 1]);
@@ -491,9 +551,20 @@ static void accept_all(int listener)
     }
 }
 
-static void advance(struct connection *c)
+static bool step_batch(struct connection *c, uint32_t tokens)
 {
-    if (!step(c) || !serve(c))
+    is_held = tokens > 1;
+    for (; tokens && c->slot >= 0; tokens--)
+        if (!step(c)) {
+            is_held = false;
+            return false;
+        }
+    return release(c);
+}
+
+static void advance(struct connection *c, uint32_t tokens)
+{
+    if (!step_batch(c, tokens) || !serve(c))
         close_connection(c);
 }
 
@@ -502,7 +573,7 @@ static void step_group(uint32_t group)
 {
     for (int i = running_count - 1; i >= 0; i--)
         if (!running[i]->is_blocked && running[i]->group % settings.groups == group)
-            advance(running[i]);
+            advance(running[i], 1);
 }
 
 static void step_due(uint64_t *next, uint64_t tick_ns)
@@ -523,7 +594,7 @@ static void step_at_will(void)
     bool has_stepped = false;
     for (int i = running_count - 1; i >= 0; i--)
         if (!running[i]->is_blocked && is_acknowledged(running[i])) {
-            advance(running[i]);
+            advance(running[i], settings.lockstep ? 1 : settings.batch);
             has_stepped = true;
         }
     if (!has_stepped) { /* the client may have this core too */
@@ -617,6 +688,7 @@ int main(int count, char **arguments)
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_TIMERSLACK, 1000); /* 1 us; the default of 50 us would blur the pace */
     prepare_chat_chunk();
+    prepare_counted_chunk();
     int listener = listen_on(port);
     epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event e = {.events = EPOLLIN, .data.fd = listener};
