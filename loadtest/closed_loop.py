@@ -31,6 +31,7 @@ class ClosedLoop:
     pair: Pair
     backend: str
     first_stream: int = 0
+    new_answer: type[Answer] = Answer
     _answers: list[Answer] = field(default_factory=list)
     _ticks: list[Tick] = field(default_factory=list)
     _closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -67,7 +68,7 @@ class ClosedLoop:
             connection.abort()
 
     async def _ask(self, connection: Connection, asked: Asked) -> Answer:
-        answer = Answer()
+        answer = self.new_answer()
         self._answers.append(answer)
         await self.sender.send(connection, asked, answer)
         self.judge.accept(answer, asked)

@@ -8,11 +8,13 @@ from typing import Any
 import click
 import orjson
 import uvloop
+from click.core import ParameterSource
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.arrivals import Arrivals, Kind
+from loadtest.ceiling_cli import print_ceiling, refuse_others
 from loadtest.cell import summarise
 from loadtest.cli import parse_slo, parse_target
 from loadtest.closed_loop import ClosedLoop
@@ -48,6 +50,7 @@ class Options:
     any_length: bool
     slo: Slo | None
     seed: int | None
+    is_null: bool
     as_json: bool
 
 
@@ -75,8 +78,10 @@ class Options:
 @click.option("--any-length", is_flag=True, help="Take answers that end early: for endpoints without ignore_eos.")
 @click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
 @click.option("--seed", type=int, help="Of prompts and arrivals; a new one each time if not given.")
+@click.option("--null", "is_null", is_flag=True, help="Measure this client: against a server here that does no work.")
 @click.option("--json", "as_json", is_flag=True, help="Figures as JSON on stdout.")
-def bench(**values: Any) -> None:  # Any: click's; Options gives the types
+@click.pass_context
+def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Options gives the types
     """Load any OpenAI endpoint with one workload and say how fast it is.
 
     Closed loop (--concurrency) or open loop (--rate). In an open loop latencies count from when a request was due, so
@@ -86,10 +91,14 @@ def bench(**values: Any) -> None:  # Any: click's; Options gives the types
     Examples:
       crossover bench --url http://gpu-node:8080 --concurrency 64
       crossover bench --url http://gpu-node:8000/v1 --rate 12 --tokens 128 --slo ttft=0.5,tpot=0.03
+      crossover bench --null
 
     Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 an answer was not the work asked for.
     """
     options = Options(**values)
+    if options.is_null:
+        _print_ceiling(context, options)
+        return
     if (options.concurrency is None) == (options.rate is None):
         raise click.UsageError("one of --concurrency and --rate says which load it is to be")
     try:
@@ -101,6 +110,16 @@ def bench(**values: Any) -> None:  # Any: click's; Options gives the types
         click.echo(f"Error: {exc}", err=True)
         raise SystemExit(getattr(exc, "exit_code", 2)) from None
     _print(figures, options)
+
+
+def _print_ceiling(context: click.Context, options: Options) -> None:
+    refuse_others(context)
+    is_given = context.get_parameter_source("window_s") is ParameterSource.COMMANDLINE
+    try:
+        print_ceiling(options.concurrency, options.window_s if is_given else None, as_json=options.as_json)
+    except CalibrationError as exc:
+        click.echo(f"Error: {exc}", err=True)
+        raise SystemExit(exc.exit_code) from None
 
 
 async def _run(options: Options, seed: int) -> Figures:
