@@ -5,7 +5,7 @@ for want of requests, is not drawn as another: a line is broken where the percen
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -66,8 +66,14 @@ def draw_pareto(cells: Sequence[Cell], backends: tuple[str, str]) -> str:
     across = Scale.over([point.throughput for point in points], LEFT, WIDTH - RIGHT)
     up = Scale.over([point.ttft_s for point in points], HEIGHT - BOTTOM, TOP)
     title = f"Time to first token ({_name_quantiles(points)}) against throughput; right and down is better"
-    curves = (_curve(name, style, lines[name], across, up) for name, style in zip(backends, STYLES, strict=True))
-    body = "".join((*_grid(across, up), *(part for curve in curves for part in curve)))
+    best = {level: max(p.throughput for p in points if p.level == level) for level in {p.level for p in points}}
+    named = list(zip(backends, STYLES, strict=True))
+    parts = [
+        *_grid(across, up),
+        *(part for name, style in named for part in _curve(name, style, lines[name], across, up)),
+        *(part for name, style in named for part in _labels(style, lines[name], best, across, up)),
+    ]
+    body = "".join(parts)
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
         f'<text class="title" x="0" y="14">{escape(title)}</text>{body}</svg>'
@@ -130,7 +136,6 @@ def _grid(across: Scale, up: Scale) -> Iterator[str]:
 
 
 def _curve(name: str, style: str, points: Sequence[Point], across: Scale, up: Scale) -> Iterator[str]:
-    """Labels of one backend stand above its points, of the other below: they lie near each other."""
     yield f'<g class="{style}">'
     for _, run in groupby(points, key=lambda point: point.quantile):
         path = " ".join(f"{across.place(p.throughput):.1f},{up.place(p.ttft_s):.1f}" for p in run)
@@ -139,5 +144,15 @@ def _curve(name: str, style: str, points: Sequence[Point], across: Scale, up: Sc
         x, y = across.place(point.throughput), up.place(point.ttft_s)
         figures = f"{show_rate(point.throughput)} tok/s, TTFT {point.quantile} {show_ms(point.ttft_s)}"
         yield draw_dot(style, x, y, escape(f"{name}, {point.level} in flight: {figures}"))
-        yield f'<text class="at mid" x="{x:.1f}" y="{y + (-9 if style == STYLES[0] else 17):.1f}">{point.level}</text>'
     yield "</g>"
+
+
+def _labels(style: str, points: Sequence[Point], best: Mapping[int, float], across: Scale, up: Scale) -> Iterator[str]:
+    """Drawn after all curves. The faster backend's stand right of its points, the other's left: they lie near."""
+    for point in points:
+        x, y = across.place(point.throughput), up.place(point.ttft_s)
+        if point.throughput == best[point.level]:
+            place = f'class="{style}-at" x="{x + 7:.1f}" y="{y + 14:.1f}"'
+        else:
+            place = f'class="{style}-at end" x="{x - 7:.1f}" y="{y - 6:.1f}"'
+        yield f"<text {place}>{point.level}</text>"
