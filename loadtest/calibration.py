@@ -21,6 +21,7 @@ from loadtest.closed_loop import ClosedLoop
 from loadtest.curves import THROUGHPUT, make_trials
 from loadtest.decide.threshold import Threshold
 from loadtest.folder import RunFolder
+from loadtest.foreign import Watch
 from loadtest.history import Half, History
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
@@ -153,8 +154,10 @@ class Calibration:
         self.screen.measuring(pair, backend)
         # A backend that is measured against itself gets other prompts the second time: it may remember them.
         first_stream = turn * pair.level if pair.is_null else 0
-        recording = await ClosedLoop(sender, self._judge, self.plan, pair, backend, first_stream).run()
-        return summarise(recording, self.plan.tokens, self.plan.slo)
+        watch = Watch(self.target, self.subject, backend)
+        loop = ClosedLoop(sender, self._judge, self.plan, pair, backend, first_stream)
+        recording = await watch.over(loop.run())
+        return replace(summarise(recording, self.plan.tokens, self.plan.slo), foreign=watch.find_share(recording))
 
     async def _travel(self, sender: Sender, trip: Trip) -> Loss:
         """Other prompts for the two: routing may send them where they have been."""

@@ -49,8 +49,9 @@ class Cell:
 
     `fill`: throughput over what the request times allow. `evenness`: the poorest fifth of the window over the mean
     one. `is_null`: of a pair of the backend with itself. `requests_per_s`: that ended in the window; `goodput`: those
-    of them that kept the plan's limits. `cached`: the share of prompt tokens from a cache, where answers tell. `void`
-    says why the cell was measured again.
+    of them that kept the plan's limits. `cached`: the share of prompt tokens from a cache, where answers tell.
+    `foreign`: the share of those in flight there that others had sent, None if unknown. `void` says why the cell was
+    measured again.
     """
 
     backend: str
@@ -77,6 +78,7 @@ class Cell:
     requests_per_s: float = 0.0
     goodput: float | None = None
     cached: float | None = None
+    foreign: float | None = None
     void: str | None = None
 
 

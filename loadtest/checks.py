@@ -74,7 +74,14 @@ def _first(messages: Sequence[str]) -> str:
 
 
 def find_flaw(cell: Cell, limits: Limits = USUAL) -> str | None:
-    """Why a cell's window was not one steady load, if so: a pause somewhere, in a backend or in this very process."""
+    """Why a cell's window was not our load alone and steady, if so."""
+    if (cell.foreign or 0.0) > limits.foreign:
+        return f"FOREIGN LOAD: {cell.foreign:.1%} of the requests at {cell.backend} c={cell.level} were others'."
+    return _find_pause(cell, limits)
+
+
+def _find_pause(cell: Cell, limits: Limits) -> str | None:
+    """A pause somewhere, in a backend or in this very process."""
     name = f"NOT STEADY: {cell.backend} c={cell.level}"
     if cell.in_flight < limits.in_flight * cell.level:
         return f"{name} held only {cell.in_flight:.1f} in flight."

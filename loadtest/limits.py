@@ -22,6 +22,7 @@ class Limits:
         0.6, "least tokens in a fifth of the window, of the usual fifth, from 8 in flight on: a pause"
     )
     client_pause: float = _limit(0.05, "longest hold-up of the client itself, of the window")
+    foreign: float = _limit(0.05, "most requests of others among those in flight: theirs would be measured with ours")
     unsteady: float = _limit(
         0.1,
         "most cells kept that paused, or whose client was late: a few are weighed less, many are the run",

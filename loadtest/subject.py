@@ -55,12 +55,29 @@ async def confirm_engines(target: Target, subject: Subject) -> Subject:
     )
 
 
-async def count_in_flight(target: Target, subject: Subject) -> int:
-    """Requests in flight on the two backends, whoever sent them."""
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """In flight on a backend: all requests, and those that are no calibration's (None: the gateway does not tell)."""
+
+    in_flight: int
+    foreign: int | None
+
+
+async def count_by_backend(target: Target, subject: Subject) -> dict[str, Counts]:
     state = _mapping(await target.fetch("GET", "/admin/state"))
     backends = _mapping(_choose(_models(state), subject.model).get("backends"))
-    counts = (_mapping(backends.get(name)).get("in_flight") for name in subject.backends)
-    return sum(count for count in counts if isinstance(count, int))
+    return {name: _read_counts(_mapping(backends.get(name))) for name in subject.backends}
+
+
+def _read_counts(backend: Json) -> Counts:
+    """`steering`: what the policy goes by, which is all but what is pinned and tagged as a run."""
+    in_flight, steering = backend.get("in_flight"), backend.get("steering")
+    return Counts(in_flight if isinstance(in_flight, int) else 0, steering if isinstance(steering, int) else None)
+
+
+async def count_in_flight(target: Target, subject: Subject) -> int:
+    """Requests in flight on the two backends, whoever sent them."""
+    return sum(counts.in_flight for counts in (await count_by_backend(target, subject)).values())
 
 
 async def apply_threshold(target: Target, subject: Subject, threshold: Threshold, run: str) -> Json:

@@ -51,6 +51,7 @@ class Request:
     writer: asyncio.StreamWriter
     counts_events: bool = False
     per_chunk: int = 1
+    steers: bool = True
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
 
@@ -80,6 +81,10 @@ class PacedBackend:
         for requests in (self.running, self._waiting):
             if request in requests:
                 requests.remove(request)
+
+    def count(self) -> dict[str, int]:
+        held = self.running + self._waiting
+        return {"in_flight": len(held), "steering": sum(request.steers for request in held)}
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -215,8 +220,7 @@ class FakeGateway:
                 return 200, {"version": "fake", "models": {"toy": self.engines}}
             case "GET", "/admin/state":
                 backends = {
-                    name: {"ready": self.is_ready[name], "in_flight": len(backend.running)}
-                    for name, backend in self.backends.items()
+                    name: {"ready": self.is_ready[name], **backend.count()} for name, backend in self.backends.items()
                 }
                 model = {"model": "toy", "backends": backends, "policy": self.policy}
                 return 200, {"version": "fake", "models": [model]}
@@ -260,6 +264,7 @@ class FakeGateway:
         tokens = int(str(body["max_tokens"])) - (number == self.faults.short_answer)
         is_counted = wants_counts and self.continuous_usage == "counted"
         request = Request(tokens, writer, is_counted, 1 + (self.faults.merges_on == name))
+        request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
         if not await self._until_done(request, reader, name):
             raise ConnectionResetError

@@ -65,10 +65,12 @@ def test_the_same_prompt_must_be_as_many_tokens_on_both_backends() -> None:
         (replace(CELL, fill=1.2), "generated 20% more"),
         (replace(CELL, level=8, in_flight=8.0, evenness=0.3), "only 30% of the usual in one fifth"),
         (replace(CELL, loop_lag_max_s=1.2), "held up for 1.20 s"),
+        (replace(CELL, foreign=0.051), "5.1% of the requests at triton c=1 were others'"),
     ],
 )
 def test_a_cell_with_a_pause_is_not_steady(flawed: Cell, message: str) -> None:
     assert find_flaw(CELL) is None
+    assert find_flaw(replace(CELL, foreign=0.05)) is None
     assert message in (find_flaw(flawed) or "")
 
 
@@ -92,8 +94,8 @@ def delay(cell: Cell) -> Cell:
     return replace(cell, loop_lag_p99_s=0.02)
 
 
-def cache(cell: Cell) -> Cell:
-    return replace(cell, cached=0.4)
+def share(cell: Cell) -> Cell:
+    return replace(cell, foreign=0.2)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,7 @@ def cache(cell: Cell) -> Cell:
         (delay, "client headroom", "failed", "CLIENT-BOUND at c=16"),
         (pause, "steady load", "failed", "NOT STEADY"),
         (crowd, "quiet machine", "warning", "BUSY MACHINE"),
+        (share, "steady load", "failed", "FOREIGN LOAD: 20.0% of the requests at "),
     ],
 )
 def test_review_tells_what_is_unsound(spoil: Callable[[Cell], Cell], name: str, status: str, message: str) -> None:
