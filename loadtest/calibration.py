@@ -21,7 +21,7 @@ from loadtest.closed_loop import ClosedLoop
 from loadtest.curves import THROUGHPUT, make_trials
 from loadtest.decide.threshold import Threshold
 from loadtest.folder import RunFolder
-from loadtest.foreign import Watch
+from loadtest.foreign import Watch, wait_for_room
 from loadtest.history import Half, History
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
@@ -43,6 +43,7 @@ PROBES = 2  # per backend: the first may find it cold, the second tells how long
 class Calibration:
     """One run. `cells` holds what is finished, also when the run is broken off.
 
+    `max_foreign`: no cell begins while more requests of others than these are in flight.
     `prompt_seed` is new for every process: an engine may still know the prompts of a cell that was broken off.
     """
 
@@ -54,6 +55,7 @@ class Calibration:
     begun_at: datetime
     prompt_seed: int
     history: History = field(default_factory=History)
+    max_foreign: int | None = None
     cells: list[Cell] = field(default_factory=list)
     _half: Half | None = None
     _judge: Judge = field(default_factory=Judge)
@@ -82,8 +84,7 @@ class Calibration:
     async def check_regret(self, threshold: Threshold, point: float) -> tuple[list[Loss], Check]:
         """With the threshold in force: requests go wherever routing sends them, beside the better backend alone."""
         assert self._sender is not None, "run comes first"
-        low, high = self.subject.backends
-        trips = plan_trips(threshold, point, low, high, self.plan.regret_repeats)
+        trips = plan_trips(threshold, point, self.subject.backends, max(self.plan.levels), self.plan.regret_repeats)
         losses = [await self._travel(self._sender, trip) for trip in trips]
         return losses, find_regret(losses, self.plan.limits.regret)
 
@@ -150,7 +151,7 @@ class Calibration:
     async def _measure(self, sender: Sender, pair: Pair, turn: int) -> Cell:
         backends = self.subject.backends if pair.low_first else self.subject.backends[::-1]
         backend = backends[0 if pair.is_null else turn]
-        await self._wait_until_quiet()
+        await self._wait_for_turn()
         self.screen.measuring(pair, backend)
         # A backend that is measured against itself gets other prompts the second time: it may remember them.
         first_stream = turn * pair.level if pair.is_null else 0
@@ -164,13 +165,18 @@ class Calibration:
         pair = self._number(Pair(trip.level, low_first=True))
         rates, served = {}, Counter[str]()
         for turn, backend in enumerate(("", trip.best) if trip.is_routed_first else (trip.best, "")):
-            await self._wait_until_quiet()
+            await self._wait_for_turn()
             self.screen.measuring(pair, backend or "routed")
             recording = await ClosedLoop(sender, self._judge, self.plan, pair, backend, turn * trip.level).run()
             rates[backend] = summarise(recording, self.plan.tokens).throughput
             if not backend:
                 served.update(answer.backend for answer in recording.answers if answer.backend)
         return Loss(trip.level, trip.best, math.log(rates[""] / rates[trip.best]), dict(served))
+
+    async def _wait_for_turn(self) -> None:
+        if self.max_foreign is not None:
+            await wait_for_room(self.target, self.subject, self.max_foreign, self.screen.note)
+        await self._wait_until_quiet()
 
     async def _wait_until_quiet(self) -> None:
         """The cell before was cut off in mid-stream; its requests must have left the engines before the next begins."""

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import signal
+import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from loadtest.folder import Beginning, RunFolder
 from loadtest.hardware import Declared, read_hardware
 from loadtest.history import History
 from loadtest.plan import FULL, QUICK, Plan
+from loadtest.progress import ProgressLines
 from loadtest.report.words import describe, describe_threshold
 from loadtest.result import Result
 from loadtest.screen import Screen, make_screen
@@ -53,6 +55,9 @@ class Options:
     limits: tuple[str, ...]
     hardware: Declared | None
     resume: Path | None
+    max_in_flight: int | None
+    max_foreign: int | None
+    progress: str
     as_json: bool
 
 
@@ -138,6 +143,19 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Go on with the run in this folder, by its own plan: nothing is measured twice.",
 )
+@click.option("--max-in-flight", type=click.IntRange(min=1), help="Leave out levels above this.")
+@click.option(
+    "--max-foreign",
+    type=click.IntRange(min=0),
+    help="Begin no measurement while more requests of others than this are in flight; wait instead.",
+)
+@click.option(
+    "--progress",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="json: one JSON object a line on stderr, for programs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print result.json on stdout; progress goes to stderr.")
 def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     """Measure both engines through the gateway, find the load at which they cross, set the threshold.
@@ -158,19 +176,27 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     options = Options(**values)
     plan = _make_plan(options)
     signal.signal(signal.SIGTERM, _interrupt)
-    console = Console(stderr=options.as_json)
+    lines = ProgressLines(sys.stderr) if options.progress == "json" else None
+    console = Console(stderr=options.as_json, quiet=options.as_json and lines is not None)
     try:
         with (
-            closing(make_screen(console)) as screen,
+            closing(lines or make_screen(console)) as screen,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             result = runner.run(_run(options, plan, screen))
     except KeyboardInterrupt:
+        if lines:
+            lines.end("interrupted", INTERRUPTED)
         console.print("interrupted; the cells measured so far are kept: --resume goes on from them", highlight=False)
         raise SystemExit(INTERRUPTED) from None
     except CalibrationError as exc:
-        click.echo(f"Error: {exc}", err=True)
+        if lines:
+            lines.end("failed", exc.exit_code, str(exc))
+        else:
+            click.echo(f"Error: {exc}", err=True)
         raise SystemExit(exc.exit_code) from None
+    if lines:
+        lines.conclude(result, EXIT_CODES[result.status])
     _print_result(result, options, console)
     raise SystemExit(EXIT_CODES[result.status])
 
@@ -187,10 +213,14 @@ def _make_plan(options: Options) -> Plan:
         for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "regret_repeats", "slo")
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
-    if options.resume and (changes or options.is_quick or options.accept_wide or options.limits or options.hardware):
+    is_bounded = options.max_in_flight is not None
+    is_judged = bool(options.limits or options.hardware)
+    if options.resume and (changes or options.is_quick or options.accept_wide or is_bounded or is_judged):
         raise click.UsageError("a run that is resumed keeps its plan: --resume goes with no option that changes it")
     if options.accept_wide:
         changes["widest"] = None
+    if options.max_in_flight is not None:
+        changes["levels"] = tuple(level for level in options.levels or plan.levels if level <= options.max_in_flight)
     try:
         # A new seed each time: prompts of an earlier run may still lie in an engine's prefix cache.
         limits = plan.limits.changed(options.limits)
@@ -203,6 +233,7 @@ async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
     """A whole run, written to its folder however it ends. Raises CalibrationError if it cannot even begin."""
     target = replace(options.target, key=options.key)
     calibration = await (_resume if options.resume else _begin)(target, options, plan, screen)
+    calibration.max_foreign = options.max_foreign
     try:
         result = await calibration.run()
         calibration.folder.write(result)

@@ -34,13 +34,16 @@ class Loss:
     served: dict[str, int]
 
 
-def plan_trips(threshold: Threshold, point: float, low: str, high: str, repeats: int) -> Iterator[Trip]:
-    """At both ends of the band, at the crossing and at twice that; upwards and downwards in turn.
+def plan_trips(
+    threshold: Threshold, point: float, backends: tuple[str, str], most: int, repeats: int
+) -> Iterator[Trip]:
+    """At both ends of the band, at the crossing and at twice that, none above `most`; upwards and downwards in turn.
 
     Within the band it matters where the load came from: upwards it still finds the low-load backend, downwards the
     other one.
     """
-    levels = sorted({threshold.down, round(point), threshold.up, round(2 * point)})
+    low, high = backends
+    levels = sorted({min(most, level) for level in (threshold.down, round(point), threshold.up, round(2 * point))})
     for repeat in range(repeats):
         for level in levels if repeat % 2 == 0 else levels[::-1]:
             yield Trip(level, low if level <= point else high, is_routed_first=repeat % 2 == 0)
