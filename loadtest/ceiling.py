@@ -18,9 +18,9 @@ from loadtest.bench.errors import BenchError
 from loadtest.bench.http import free_ports
 from loadtest.bench.mock import MODEL, IdSpace, MockEngine, Pace
 from loadtest.cell import Recording, summarise
-from loadtest.judge import Judge
 from loadtest.closed_loop import ClosedLoop
 from loadtest.errors import Unreachable
+from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.sender import Sender
 from loadtest.stats import Percentiles, percentiles
