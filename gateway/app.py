@@ -24,7 +24,7 @@ from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
-from gateway.operator import install_operator
+from gateway.operator import Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
@@ -37,6 +37,7 @@ class App:
     operator: FastAPI
     router: Router
     metrics: Metrics
+    calibrations: Calibrations
 
     @property
     def handler(self) -> Inference:
@@ -55,10 +56,12 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     metrics = Metrics(router.state, node.tally, node.roster)
     operator = FastAPI(title="Crossover", version=__version__)
     metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
+    calibrations = Calibrations(settings.runs_folder, settings.operator_key)
     install_operator(operator, router, metrics, settings.operator_key, node.board)
+    install_calibrations(operator, router, calibrations)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
     inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings)
-    return App(inference, operator, router, metrics)
+    return App(inference, operator, router, metrics, calibrations)
 
 
 @asynccontextmanager
@@ -177,6 +180,11 @@ class Gateway:
             await send({"type": "lifespan.startup.failed", "message": str(exc)})
         else:
             await send({"type": "lifespan.shutdown.complete"})
+
+    def stop_calibrating(self) -> None:
+        """For a server that is told to end: a calibration would not let it come to rest."""
+        if self._app is not None:
+            self._app.calibrations.close()
 
     def give_up(self) -> None:
         """End every answer under way with an error event, for a server that must go now."""

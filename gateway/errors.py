@@ -7,8 +7,11 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
       InvalidRequest            400   a bad or unsupported field; `param` names it
         ContextLengthExceeded   400   prompt, or prompt and max_tokens, beyond the model's context
         PolicyChanged           409   the policy to replace is no longer the one in force
+        CalibrationRunning      409   there is one already
       Unauthorized            401   the operator key is missing or wrong
       ModelNotFound             404
+      CalibrationNotFound       404
+      CalibrationUnavailable    503   its folder cannot be written, or its process not started
       Overloaded                429   we shed; nothing was started
       BackendError              502   an engine failed
         BackendLost             502   it went away after it had begun to answer
@@ -50,6 +53,11 @@ class PolicyChanged(InvalidRequest):
     code = "policy_changed"
 
 
+class CalibrationRunning(InvalidRequest):
+    status = 409
+    code = "calibration_running"
+
+
 class Unauthorized(GatewayError):
     status = 401
     type = "authentication_error"
@@ -60,6 +68,17 @@ class ModelNotFound(GatewayError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+class CalibrationNotFound(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    code = "calibration_not_found"
+
+
+class CalibrationUnavailable(GatewayError):
+    status = 503
+    code = "calibration_unavailable"
 
 
 class Overloaded(GatewayError):

@@ -78,6 +78,7 @@ class Server(uvicorn.Server):
         self._exit.set()  # the signal itself has woken the loop up
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._gateway.stop_calibrating()
         # uvicorn cancels what is left in the end, which cuts streams off in silence.
         asyncio.get_running_loop().call_later(self._drain_timeout_s, self._gateway.give_up)
         await super().shutdown(sockets)

@@ -1,5 +1,6 @@
 """The operator's HTTP API: what routing is doing, what it should do, and whether the gateway is up."""
 
-from gateway.operator.install import install_operator
+from gateway.operator.calibrations import Calibrations
+from gateway.operator.install import install_calibrations, install_operator
 
-__all__ = ["install_operator"]
+__all__ = ["Calibrations", "install_calibrations", "install_operator"]

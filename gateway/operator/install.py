@@ -5,6 +5,7 @@ from fastapi import Depends, FastAPI
 from gateway.evidence import Board
 from gateway.metrics import Metrics
 from gateway.operator.admin import admin_routes
+from gateway.operator.calibrations import Calibrations, calibration_routes
 from gateway.operator.errors import install_error_handlers
 from gateway.operator.key import OperatorKey
 from gateway.operator.limit import BodyLimit
@@ -23,3 +24,9 @@ def install_operator(
     app.include_router(admin_routes(router, board), dependencies=[Depends(OperatorKey(operator_key))])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)
+
+
+def install_calibrations(app: FastAPI, router: Router, calibrations: Calibrations) -> None:
+    """Adds /admin/calibrations/... to an app that has the other routes of the operator."""
+    key = Depends(OperatorKey(calibrations.operator_key))
+    app.include_router(calibration_routes(router, calibrations), dependencies=[key])

@@ -187,3 +187,4 @@ class ConfigurationFile(Section):
     streams: StreamSection = StreamSection()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = None
+    runs_folder: Annotated[str, Field(min_length=1)] = "runs"

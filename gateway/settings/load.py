@@ -100,6 +100,7 @@ def _slice_file(file: ConfigurationFile, folder: Path) -> Settings:
         streams=file.streams.slice(),
         log_level=file.log_level,
         operator_key=file.operator_key,
+        runs_folder=folder / Path(file.runs_folder).expanduser(),
     )
 
 

@@ -164,3 +164,4 @@ class Settings:
     streams: StreamSettings = StreamSettings()
     log_level: str = "info"
     operator_key: str | None = field(default=None, repr=False)
+    runs_folder: Path = Path("runs")

@@ -98,6 +98,7 @@ def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Do
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
     assert (settings.limits, settings.probe) == (LimitSettings(), ProbeSettings())
     assert (settings.log_level, settings.operator_key) == ("info", None)
+    assert settings.runs_folder == folder / "runs"
     assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
     assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
 

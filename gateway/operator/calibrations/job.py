@@ -1,0 +1,97 @@
+"""One calibration's folder, as every worker of the node reads it: what was ordered, and the lines of its process.
+
+In: a path. Out: an order, events, whether the process lives. Starts and ends nothing.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import orjson
+
+Event: TypeAlias = Mapping[str, object]
+
+ORDER, PROGRESS, OUTPUT, LOCK, CANCELLED = "order.json", "progress.jsonl", "output.txt", "lock", "cancelled"
+END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The folder's name is the calibration's id. Complete once its order is written, which comes last."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def is_ordered(self) -> bool:
+        return (self.path / ORDER).exists()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return (self.path / CANCELLED).exists()
+
+    def write_order(self, order: Mapping[str, object]) -> None:
+        """At once or not at all: other workers may be reading."""
+        unfinished = self.path / f"{ORDER}.new"
+        unfinished.write_bytes(orjson.dumps(order))
+        unfinished.rename(self.path / ORDER)
+
+    def read_order(self) -> dict[str, object]:
+        order: dict[str, object] = orjson.loads((self.path / ORDER).read_bytes())
+        return order
+
+    def is_running(self) -> bool:
+        """Its process holds a lock of its own for as long as it lives; the kernel frees it, whatever ends it."""
+        with open_locked(self.path / LOCK, fcntl.LOCK_SH) as fd:  # shared, so that two who ask at once do not disturb
+            return fd is None
+
+    def cancel_once(self) -> bool:
+        """Whether this call is the first: a second signal would break off the writing that the first one begins."""
+        try:
+            os.close(os.open(self.path / CANCELLED, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def read_events(self) -> list[Event]:
+        """All so far, and one of the kind `end` if it is over without a word."""
+        is_over = not self.is_running()  # asked first: what was written by then is read below
+        events = list(parse_lines((self.path / PROGRESS).read_bytes().splitlines(keepends=True)))
+        if is_over and not (events and events[-1].get("event") == END):
+            events.append(self._make_end())
+        return events
+
+    def _make_end(self) -> Event:
+        if self.is_cancelled:
+            return {"event": END, "status": "interrupted", "failure": None}
+        words = (self.path / PROGRESS).read_bytes().decode(errors="replace").split("\n")
+        last = next((line for line in reversed(words) if line.strip() and not line.startswith("{")), "")
+        return {"event": END, "status": "failed", "failure": last or "its process ended without a word"}
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
+    """What is no whole object is passed over: half a line, or what a process that crashed says."""
+    for line in lines:
+        if line.startswith(b"{") and line.endswith(b"}\n"):
+            yield orjson.loads(line)
+
+
+@contextmanager
+def open_locked(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
+    """A descriptor that holds the lock, for the block and whoever inherits it; None if it is taken."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield None
+    else:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,82 @@
+"""/admin/calibrations: start one beside live traffic, follow it, end it. In: the operator's JSON. Out: JSON and SSE."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+
+from gateway.operator.calibrations.desk import Calibrations
+from gateway.operator.calibrations.job import END, Event, Job
+from gateway.operator.calibrations.shapes import CalibrationBody, CalibrationList, CalibrationView
+from gateway.routing import Router
+
+POLL_S = 0.25
+POLLS_PER_COMMENT = 60  # proxies cut off a connection that is silent for a minute or so
+
+logger = logging.getLogger(__name__)
+
+
+def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
+    routes = APIRouter(prefix="/admin/calibrations", tags=["admin"])
+
+    @routes.post("", status_code=201)
+    async def start(body: CalibrationBody, request: Request) -> CalibrationView:
+        """Start a calibration of this gateway by itself; 409 while there is one."""
+        router.model_state(body.model)  # refused at once if there is no such model, or a choice between several
+        by = request.client.host if request.client else "unknown"
+        job = calibrations.start(body, _own_url(request), by)
+        logger.info("calibration %s started by %s: %s", job.id, by, body)
+        return CalibrationView.of(job)
+
+    @routes.get("")
+    async def list_all() -> CalibrationList:
+        """Every calibration that was started over HTTP, the latest first."""
+        return CalibrationList(calibrations=[CalibrationView.of(job) for job in calibrations.list()])
+
+    @routes.get("/{job_id}")
+    async def read(job_id: str) -> CalibrationView:
+        """How far it is, or how it ended."""
+        return CalibrationView.of(calibrations.find(job_id))
+
+    @routes.get("/{job_id}/events")
+    async def follow(job_id: str) -> StreamingResponse:
+        """Its events from the first on as they come, until it is over: server-sent events, named as they are."""
+        job = calibrations.find(job_id)
+        return StreamingResponse(_stream(job), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    @routes.delete("/{job_id}", status_code=202)
+    async def cancel(job_id: str) -> CalibrationView:
+        """End it; its policy is not applied, and it can be resumed. One that is over stays as it is."""
+        job = calibrations.find(job_id)
+        calibrations.cancel(job)
+        return CalibrationView.of(job)
+
+    return routes
+
+
+def _own_url(request: Request) -> str:
+    """Where this very request came in: an address that the gateway listens at, whatever the client calls it."""
+    host, port = request.scope["server"]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _stream(job: Job) -> AsyncIterator[bytes]:
+    sent = silent = 0
+    while True:
+        events = job.read_events()
+        for event in events[sent:]:
+            yield _frame(event)
+        if events and events[-1]["event"] == END:
+            return
+        silent = 0 if len(events) > sent else silent + 1
+        sent = len(events)
+        if silent and silent % POLLS_PER_COMMENT == 0:
+            yield b": still running\n\n"
+        await asyncio.sleep(POLL_S)
+
+
+def _frame(event: Event) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (str(event["event"]).encode(), orjson.dumps(event))
