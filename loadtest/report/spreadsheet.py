@@ -30,6 +30,7 @@ def _columns() -> Iterator[Column]:
         yield from ((f"{name}_{quantile}_s", attrgetter(f"{name}_s.{quantile}")) for quantile in ("p50", "p90", "p99"))
     yield from map(_plain, ("prompt_tokens", "in_flight", "fill", "evenness", "phase_order", "tokens_per_chunk"))
     yield "cached_prompt_share", attrgetter("cached")
+    yield "foreign_share", attrgetter("foreign")
     yield "counted_by", attrgetter("counted_by")
     yield "client_cpu_share", attrgetter("client_cpu")
     yield from map(_plain, ("loop_lag_p99_s", "loop_lag_max_s"))

@@ -48,5 +48,5 @@ def test_every_figure_of_a_cell_has_a_column() -> None:
     columns = set(next(csv.reader(io.StringIO(render_csv([])))))
     known = {name.removesuffix("_samples") + "_s" for name in columns if name.endswith("_samples")} | columns
     renamed = {"throughput": "throughput_tok_s", "goodput": "goodput_requests_per_s", "client_cpu": "client_cpu_share"}
-    renamed |= {"machine_load": "machine_load_per_core", "cached": "cached_prompt_share"}
+    renamed |= {"machine_load": "machine_load_per_core", "cached": "cached_prompt_share", "foreign": "foreign_share"}
     assert {renamed.get(field.name, field.name) for field in fields(Cell)} - known == {"void"}
