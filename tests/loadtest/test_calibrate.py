@@ -17,6 +17,7 @@ import pytest
 from loadtest.stored import parse_result
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 
+pytestmark = pytest.mark.timeout(180)  # some calibrate twice
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)
 FILES = ("run.json", "cells.jsonl", "cells.csv", "result.json", "report.md", "report.html")
 SHORT = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "2,4,8,16")
