@@ -1,4 +1,4 @@
-"""The two C programs: built on first use, found again by what they were built from.
+"""The C programs: built on first use, found again by what they were built from.
 
 In: a cache directory. Out: paths of executables, or BenchError where there is no compiler.
 """
