@@ -81,10 +81,10 @@ def _places(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
     show_default="the reference engine's",
     help="A folder with the model's tokenizer: the others will not start without one.",
 )
-@click.option("--ttft-ms", type=click.FloatRange(0), default=200.0, show_default=True, help="The paced engine's.")
-@click.option("--interval-ms", type=click.FloatRange(0), default=20.0, show_default=True, help="From token to token.")
+@click.option("--ttft-ms", type=click.FloatRange(0), default=500.0, show_default=True, help="The paced engine's.")
+@click.option("--interval-ms", type=click.FloatRange(0), default=25.0, show_default=True, help="From token to token.")
 @click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Requests in flight.")
-@click.option("--requests", type=int, default=128, show_default=True, help="Of each run: a multiple of concurrency.")
+@click.option("--requests", type=int, default=96, show_default=True, help="Of each run: a multiple of concurrency.")
 @click.option("--tokens", type=int, default=64, show_default=True, help="Length of every answer.")
 @click.option("--prompt-words", type=click.IntRange(1), default=48, show_default=True, help="Length of every prompt.")
 @click.option(

@@ -14,7 +14,7 @@ class Workload:
     """A closed loop: `concurrency` requests in flight until `requests` are answered, each by `tokens` tokens."""
 
     concurrency: int = 16
-    requests: int = 128
+    requests: int = 96
     tokens: int = 64
     prompt_words: int = 48
 
@@ -46,8 +46,8 @@ class Workload:
 class Pace:
     """An engine's: until the first token, and from one token to the next."""
 
-    ttft_s: float = 0.2
-    interval_s: float = 0.02
+    ttft_s: float = 0.5
+    interval_s: float = 0.025
 
     def e2e_s(self, tokens: int) -> float:
         return self.ttft_s + (tokens - 1) * self.interval_s
