@@ -26,9 +26,9 @@ class Reading:
 def read_crossover(content: bytes, workload: Workload) -> Reading:
     """Every answer's length was checked by `crossover bench` itself; that the window held the work is checked here."""
     figures = _parse(content, "crossover bench")
-    found = Reading(figures["tokens_per_s"], figures["ttft_s"]["p50"], figures["tpot_s"]["p50"])
-    _expect("crossover bench", "requests at least", figures["requests"] >= workload.requests, True)
-    return found
+    if figures["requests"] < workload.requests:
+        raise _other_work("crossover bench", "requests answered", figures["requests"], workload.requests)
+    return Reading(figures["tokens_per_s"], figures["ttft_s"]["p50"], figures["tpot_s"]["p50"])
 
 
 def read_e2e_s(content: bytes) -> float:
@@ -73,7 +73,11 @@ def _parse(content: bytes, who: str) -> dict[str, Any]:  # Any: JSON
 
 def _expect(who: str, what: str, found: float, asked: float) -> None:
     if found != asked:
-        raise BenchError(f"{who} did other work than it was given: {what} {found:g}, asked for {asked:g}")
+        raise _other_work(who, what, found, asked)
+
+
+def _other_work(who: str, what: str, found: float, asked: float) -> BenchError:
+    return BenchError(f"{who} did other work than it was given: {what} {found:g}, asked for {asked:g}")
 
 
 def _convert(metric: Mapping[str, Any], statistic: str, units: Mapping[str, float]) -> float:  # Any: JSON
