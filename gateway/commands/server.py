@@ -22,6 +22,7 @@ KEEP_ALIVE_S = (
     75  # longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request
 )
 TICK_S = 1.0  # for the date of answers
+LATE_S = 0.5  # for whoever was let in as the door closed, to say what it wants
 
 
 class Server(uvicorn.Server):
@@ -80,8 +81,16 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway.stop_calibrating()
         # uvicorn cancels what is left in the end, which cuts streams off in silence.
-        asyncio.get_running_loop().call_later(self._drain_timeout_s, self._gateway.give_up)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._drain_timeout_s, self._gateway.give_up)
+        # uvicorn closes the idle connections it knows of. The loop has accepted some of which it tells only now: one of
+        # those on which nothing is asked would be waited for until the drain time is over.
+        loop.call_later(LATE_S, self._close_idle)
         await super().shutdown(sockets)
+
+    def _close_idle(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            connection.shutdown()
 
     def _end(self, leash: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(leash)

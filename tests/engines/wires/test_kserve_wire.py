@@ -19,6 +19,7 @@ from tests.workers import ON_CPU_STACK
 
 Complete = Callable[..., list[int]]
 PROMPT = list(range(10, 20))
+DEADLINE_S = 45.0  # below a test's own time limit, whose signal gRPC's loop does not end by
 EOS = 2
 DTYPES = {"BYTES": np.object_, "INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "UINT64": np.uint64}
 SCALARS = {
@@ -133,7 +134,7 @@ class Part:
 
 async def exchange(target: Target, *requests: pb.ModelInferRequest, **metadata: str) -> list[Part]:
     async with connected(target) as stub:
-        call = stub.ModelStreamInfer(iter(requests), metadata=tuple(metadata.items()), timeout=60)
+        call = stub.ModelStreamInfer(iter(requests), metadata=tuple(metadata.items()), timeout=DEADLINE_S)
         return [Part.of(message) async for message in call]
 
 
@@ -463,7 +464,7 @@ async def test_many_at_once_get_what_each_would_get_alone(triton: Target, comple
 
 async def test_cancelled_stream_frees_the_engine_at_once(triton: Target) -> None:
     async with connected(triton) as stub:
-        call = stub.ModelStreamInfer(iter([ask(max_tokens=1000)]))
+        call = stub.ModelStreamInfer(iter([ask(max_tokens=1000)]), timeout=DEADLINE_S)
         assert (await anext(aiter(call))).error_message == ""
         await metric_becomes(is_positive, triton.metrics, **ACTIVE)
         call.cancel()
@@ -472,7 +473,7 @@ async def test_cancelled_stream_frees_the_engine_at_once(triton: Target) -> None
 
 async def test_lost_connection_frees_the_engine(triton: Target) -> None:
     async with connected(triton) as stub:
-        calls = [stub.ModelStreamInfer(iter([ask(max_tokens=1000)])) for _ in range(8)]
+        calls = [stub.ModelStreamInfer(iter([ask(max_tokens=1000)]), timeout=DEADLINE_S) for _ in range(8)]
         for call in calls:
             await anext(aiter(call))
     await metric_becomes(is_zero, triton.metrics, **ACTIVE)
@@ -480,7 +481,7 @@ async def test_lost_connection_frees_the_engine(triton: Target) -> None:
 
 async def test_stop_tensor_ends_the_request_of_the_same_id(triton: Target) -> None:
     async with connected(triton) as stub:
-        call = stub.ModelStreamInfer()
+        call = stub.ModelStreamInfer(timeout=DEADLINE_S)
         await call.write(ask(max_tokens=1000))
         parts = [Part.of(await call.read())]
         await call.write(ask(stop=True))
