@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from deploy.ports import LOCALHOST, find_free, listens
 from deploy.probes import answers
@@ -19,6 +19,12 @@ CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
 # Of a pace, as good as all of it. An idle machine gives 0.98 and more; the curves run so close that 3 % less of one
 # engine move the crossing by some 15 %.
 HELD = 0.97
+
+
+class Pacing(Protocol):
+    """How fast the reference engine is, as options of its command line."""
+
+    def options(self, backend: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +53,27 @@ class Pace:
         shares = [(cell["throughput"] / self.throughput(cell["backend"], cell["level"]), cell) for cell in cells]
         return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
 
-    def options(self, curve: str) -> tuple[str, ...]:
-        return ("--curve", curve, "--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
+    def options(self, backend: str) -> tuple[str, ...]:
+        return (
+            "--curve",
+            CURVES[backend],
+            "--time-scale",
+            f"{self.time_scale:g}",
+            "--answer-tokens",
+            str(self.answer_tokens),
+        )
 
 
-def embedded(pace: Pace | None = None) -> Stack:
+def embedded(pacing: Pacing | None = None) -> Stack:
     """The reference engine behind Triton's wire and behind vLLM's; without a pace as fast as this machine can."""
     grpc, metrics, http = find_free(3)
     # Several processes share the cores: BLAS threads of their own would only get in each other's way.
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     triton = _serve("kserve", "--grpc-port", str(grpc), "--metrics-port", str(metrics))
     vllm = _serve("vllm_http", "--port", str(http))
-    if pace:
-        triton += pace.options(CURVES["triton"])
-        vllm += pace.options(CURVES["vllm"])
+    if pacing:
+        triton += pacing.options("triton")
+        vllm += pacing.options("vllm")
     return Stack(
         name="embedded",
         engines=(

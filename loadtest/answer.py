@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from loadtest.shape import Shape
+from loadtest.event_shape import EventShape
 
 DONE = b"[DONE]"
 MAX_SHAPES = 8  # looked for in one answer: a server whose events are never alike would make it pay for each
@@ -38,7 +38,7 @@ class Answer:
     cached_tokens: int | None = None  # of the prompt's; few servers tell
     error: str | None = None
     _rest: bytes = b""
-    _shape: Shape | None = None
+    _shape: EventShape | None = None
     _shapes_left: int = MAX_SHAPES
 
     def begin(self, at: float) -> None:
@@ -107,7 +107,7 @@ class Answer:
     def _learn(self, line: bytes, chunk: Mapping[str, object]) -> None:
         """Events may change their shape within an answer: the first often shows the role as well."""
         self._shapes_left -= 1
-        self._shape = Shape.of(line, chunk) or self._shape
+        self._shape = EventShape.of(line, chunk) or self._shape
 
     def _choice(self, choice: Mapping[str, object], count: int | None, at: float) -> None:
         if count is not None and self.is_counted:

@@ -4,36 +4,41 @@ import asyncio
 import secrets
 import signal
 import sys
+from collections.abc import Coroutine, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import orjson
 import uvloop
 from rich.console import Console
 
-from loadtest.calibration import Calibration
 from loadtest.curves import THROUGHPUT
-from loadtest.engines import confirm_same
-from loadtest.errors import CalibrationError, Unreachable, Untrusted
-from loadtest.folder import Beginning, RunFolder
+from loadtest.errors import CalibrationError
+from loadtest.folder import PAGE as RUN_PAGE
+from loadtest.folder import RunFolder
 from loadtest.hardware import Declared, read_hardware
-from loadtest.history import History
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.progress import ProgressLines
+from loadtest.report.shapes import describe_contrast
 from loadtest.report.words import describe, describe_threshold
 from loadtest.result import Result
-from loadtest.screen import Screen, make_screen
+from loadtest.runs import Order, run
+from loadtest.screen import make_screen
+from loadtest.series import PAGE as SHAPES_PAGE
+from loadtest.series import Series
+from loadtest.shapes import Shape
 from loadtest.slo import Slo
-from loadtest.subject import apply_threshold, find_subject, restore_policy
+from loadtest.subject import find_subject
 from loadtest.target import Target
 
 EXIT_CODES = {"complete": 0, "failed": 2, "untrusted": 3, "unresolved": 4, "regretted": 5}
 INTERRUPTED = 130
+GRAVEST = (2, 3, 5, 4, 0)  # of several shapes: the first of these that one of them ended with
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Options:
     out: Path
     levels: tuple[int, ...] | None
     tokens: int | None
+    shapes: tuple[Shape, ...]
     window_s: float | None
     budget_s: float | None
     repeats: int | None
@@ -73,6 +79,16 @@ def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None
         return tuple(int(level) for level in text.split(",")) if text else None
     except ValueError as exc:
         raise click.BadParameter("whole numbers with commas between them, like 1,2,4,8") from exc
+
+
+def _parse_shapes(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[Shape, ...]:
+    try:
+        shapes = tuple(map(Shape.parse, texts))
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+    if len(set(shapes)) < len(shapes):
+        raise click.BadParameter("every shape once")
+    return shapes
 
 
 def parse_slo(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Slo | None:
@@ -109,6 +125,15 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
 )
 @click.option("--levels", callback=_parse_levels, help="Requests in flight to measure at.  [default: 1,2,4,...,128]")
 @click.option("--tokens", type=int, help="Exact length of every answer.  [default: 256, quick 32]")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    callback=_parse_shapes,
+    metavar="WORDSxTOKENS",
+    help="Words of each prompt and exact length of each answer, like 512x64; several are calibrated in turn, and the "
+    "threshold is the first one's.  [default: 48x256, quick 12x32]",
+)
 @click.option("--window", "window_s", type=float, help="Least seconds of each measurement.  [default: 20, quick 2.5]")
 @click.option(
     "--budget",
@@ -167,6 +192,7 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     Examples:
       crossover calibrate --quick --apply
       crossover calibrate --url http://gpu-node:8080 --tokens 512 --out /var/lib/crossover/runs
+      crossover calibrate --shape 200x250 --shape 2000x50 --shape 50x1000
       crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
@@ -174,16 +200,12 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     fared worse than on the better engine alone, and the policy before is back; 130 interrupted: --resume goes on.
     """
     options = Options(**values)
-    plan = _make_plan(options)
+    plans = _make_plans(options)
     signal.signal(signal.SIGTERM, _interrupt)
     lines = ProgressLines(sys.stderr) if options.progress == "json" else None
     console = Console(stderr=options.as_json, quiet=options.as_json and lines is not None)
     try:
-        with (
-            closing(lines or make_screen(console)) as screen,
-            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        ):
-            result = runner.run(_run(options, plan, screen))
+        results = _measure_all(options, plans, console, lines)
     except KeyboardInterrupt:
         if lines:
             lines.end("interrupted", INTERRUPTED)
@@ -195,15 +217,22 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
         else:
             click.echo(f"Error: {exc}", err=True)
         raise SystemExit(exc.exit_code) from None
-    if lines:
-        lines.conclude(result, EXIT_CODES[result.status])
-    _print_result(result, options, console)
-    raise SystemExit(EXIT_CODES[result.status])
+    if options.as_json:
+        documents = [result.to_json() for result in results]
+        click.echo(orjson.dumps(documents[0] if len(documents) == 1 else documents, option=orjson.OPT_INDENT_2))
+    raise SystemExit(min((EXIT_CODES[result.status] for result in results), key=GRAVEST.index))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """SIGTERM ends a run as Ctrl-C does, whatever Ctrl-C does just then."""
     signal.raise_signal(signal.SIGINT)
+
+
+def _make_plans(options: Options) -> tuple[Plan, ...]:
+    """One for each shape; that of a run to be resumed does not count."""
+    plan = _make_plan(options)
+    shapes = options.shapes or (Shape.of(plan),)
+    return tuple(replace(plan, prompt_words=shape.prompt_words, tokens=shape.tokens) for shape in shapes)
 
 
 def _make_plan(options: Options) -> Plan:
@@ -215,8 +244,11 @@ def _make_plan(options: Options) -> Plan:
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
     is_bounded = options.max_in_flight is not None
     is_judged = bool(options.limits or options.hardware)
-    if options.resume and (changes or options.is_quick or options.accept_wide or is_bounded or is_judged):
+    is_changed = bool(changes or options.shapes or options.is_quick or options.accept_wide)
+    if options.resume and (is_changed or is_bounded or is_judged):
         raise click.UsageError("a run that is resumed keeps its plan: --resume goes with no option that changes it")
+    if options.shapes and options.tokens is not None:
+        raise click.UsageError("--shape says how long answers are: it goes without --tokens")
     if options.accept_wide:
         changes["widest"] = None
     if options.max_in_flight is not None:
@@ -229,87 +261,81 @@ def _make_plan(options: Options) -> Plan:
         raise click.UsageError(str(exc)) from exc
 
 
-async def _run(options: Options, plan: Plan, screen: Screen) -> Result:
-    """A whole run, written to its folder however it ends. Raises CalibrationError if it cannot even begin."""
+def _measure_all(
+    options: Options, plans: tuple[Plan, ...], console: Console, lines: ProgressLines | None
+) -> list[Result]:
+    """One run, or one for each shape and what they say together."""
     target = replace(options.target, key=options.key)
-    calibration = await (_resume if options.resume else _begin)(target, options, plan, screen)
-    calibration.max_foreign = options.max_foreign
+    order = Order(
+        target=target,
+        model=options.model,
+        plan=plans[0],
+        out=options.out,
+        begun=RunFolder(options.resume.resolve()) if options.resume else None,
+        should_apply=options.should_apply,
+        max_foreign=options.max_foreign,
+    )
+    series = _find_series(options, order, plans)
+    if series is None:
+        return [_measure(order, console, lines)]
+    results: list[Result] = []
     try:
-        result = await calibration.run()
-        calibration.folder.write(result)
-        result = await _apply(target, result) if options.should_apply else result
-        result = await _confirm(target, calibration, result) if result.applied else result
-    except CalibrationError as exc:
-        result = calibration.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
-    except asyncio.CancelledError:
-        calibration.folder.write(calibration.break_off("interrupted", "interrupted"))
-        raise
-    calibration.folder.write(result)
+        for number, plan in enumerate(series.plans):
+            console.print(f"shape {Shape.of(plan)}, {number + 1} of {len(series.plans)}", highlight=False)
+            place = series.folder(plan)
+            ordered = replace(order, plan=plan, begun=place if place.is_begun else None, place=place)
+            ordered = replace(ordered, should_apply=order.should_apply and number == 0)
+            results.append(place.read_result() if place.is_over else _measure(ordered, console, lines))
+    finally:
+        if results:
+            _print_contrast(series, results, console)
+    return results
+
+
+def _find_series(options: Options, order: Order, plans: tuple[Plan, ...]) -> Series | None:
+    """A new one where there are several shapes, that of the folder to be resumed, or none."""
+    if order.begun is not None:
+        return Series.read(order.begun.path)
+    if len(plans) == 1:
+        return None
+    _run(find_subject(order.target, order.model))  # before anything is written
+    try:
+        return Series.create(options.out, plans)
+    except OSError as exc:
+        raise CalibrationError(f"cannot write to {options.out}: {exc.strerror}") from exc
+
+
+def _measure(order: Order, console: Console, lines: ProgressLines | None) -> Result:
+    with closing(lines or make_screen(console)) as screen:
+        result = _run(run(order, screen))
+    if lines:
+        lines.conclude(result, EXIT_CODES[result.status])
+    folder = order.begun or order.place or RunFolder(order.out / result.run)
+    _print_result(result, folder, console)
     return result
 
 
-async def _begin(target: Target, options: Options, plan: Plan, screen: Screen) -> Calibration:
-    subject = await find_subject(target, options.model)
-    folder, now = _create_folder(options.out), datetime.now(UTC)
-    folder.begin(Beginning(now, subject.model, subject.low, subject.high, subject.engines, plan))
-    return Calibration(target, subject, plan, folder, screen, now, plan.seed)
+def _run(work: Coroutine[Any, Any, Answer]) -> Answer:  # Any: what a coroutine of asyncio's yields is its own affair
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
-async def _resume(target: Target, options: Options, _plan: Plan, screen: Screen) -> Calibration:
-    """With the plan, the model and the engines it was begun with. Raises CalibrationError if they are others now."""
-    assert options.resume is not None
-    folder = RunFolder(options.resume.resolve())
-    begun = folder.read_beginning()
-    subject = await find_subject(target, begun.model)
-    if subject.backends != (begun.low, begun.high):
-        raise Unreachable(f"the run compares {begun.low} with {begun.high}; the policy now names {subject.backends}")
-    subject = replace(subject, engines=confirm_same(begun.engines, subject.engines))
-    history = History.of(folder.recover(), subject.low)
-    return Calibration(target, subject, begun.plan, folder, screen, begun.started_at, secrets.randbits(32), history)
-
-
-async def _apply(target: Target, result: Result) -> Result:
-    """With no threshold to apply, nothing is: the policy stays as it is."""
-    if result.threshold is None:
-        return result
-    try:
-        return replace(result, applied=await apply_threshold(target, result.subject, result.threshold, result.run))
-    except CalibrationError as exc:
-        return replace(result, status="failed", failure=str(exc))
-
-
-async def _confirm(target: Target, calibration: Calibration, result: Result) -> Result:
-    """With routing live, where the plan has time for that; a policy that is worse than no policy is taken back."""
-    change = result.finding.change if result.finding else None
-    if result.threshold is None or change is None or not result.plan.regret_repeats:
-        return result
-    try:
-        losses, check = await calibration.check_regret(result.threshold, change.point)
-    except BaseException:  # whoever breaks it off leaves no policy behind that nobody has tried
-        await asyncio.shield(restore_policy(target, result.subject))
-        raise
-    result = replace(result, losses=losses, checks=[*result.checks, check])
-    if check.status != "failed":
-        return result
-    await restore_policy(target, result.subject)
-    return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)
-
-
-def _create_folder(parent: Path) -> RunFolder:
-    try:
-        return RunFolder.create(parent)
-    except OSError as exc:
-        raise CalibrationError(f"cannot write to {parent}: {exc.strerror}") from exc
-
-
-def _print_result(result: Result, options: Options, console: Console) -> None:
-    lines = [
+def _print_result(result: Result, folder: RunFolder, console: Console) -> None:
+    _print_lines(
+        console,
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
         *(f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"}),
-        f"report     {(options.resume or options.out / result.run) / 'report.html'}",
-    ]
+        f"report     {folder.path / RUN_PAGE}",
+    )
+
+
+def _print_contrast(series: Series, results: Sequence[Result], console: Console) -> None:
+    contrast = series.conclude(results)
+    sentences = (f"shapes     {sentence}" for sentence in describe_contrast(contrast))
+    _print_lines(console, *sentences, f"report     {series.path / SHAPES_PAGE}")
+
+
+def _print_lines(console: Console, *lines: str) -> None:
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if options.as_json:
-        click.echo(orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2))

@@ -38,6 +38,11 @@ BEGINNINGS = TypeAdapter(Beginning)
 CELL_LINES = TypeAdapter(Cell)
 
 
+def name_run() -> str:
+    """New, and in the order of time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """One run's directory; its name is the run's id."""
@@ -47,8 +52,7 @@ class RunFolder:
     @classmethod
     def create(cls, parent: Path) -> "RunFolder":
         """A new one under `parent`. OSError if that cannot be written."""
-        name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-        path = parent / name
+        path = parent / name_run()
         path.mkdir(parents=True)
         return cls(path)
 
@@ -56,7 +60,18 @@ class RunFolder:
     def run(self) -> str:
         return self.path.name
 
+    @property
+    def is_begun(self) -> bool:
+        return (self.path / BEGINNING).exists()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its result is one that going on would not change. Raises Unreachable as read_result."""
+        return (self.path / RESULT).exists() and self.read_result().status not in {"interrupted", "failed"}
+
     def begin(self, beginning: Beginning) -> None:
+        """OSError if it cannot be written."""
+        self.path.mkdir(exist_ok=True)
         (self.path / BEGINNING).write_bytes(orjson.dumps(beginning, option=orjson.OPT_INDENT_2) + b"\n")
 
     def read_beginning(self) -> Beginning:

@@ -1,15 +1,17 @@
 """A measured latency curve: time to first token and time per token against the requests in the engine.
 
-In: curves.json beside this file (its source is named there). Out: seconds, and where two curves cross. No clock.
+In: curves.json beside this file (its source is named there), or a file like one of its curves. Out: seconds, and where
+two curves cross. No clock.
 """
 
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 CURVES = Path(__file__).with_name("curves.json")
 MEASURED_TOKENS = 256  # tokens per answer in the measurements of curves.json
@@ -68,11 +70,32 @@ class Curve:
 
 def load_curve(name: str) -> Curve:
     """One of the project's curves, as measured. KeyError if there is none of that name."""
-    levels = json.loads(CURVES.read_text())["curves"][name]["levels"]
-    return Curve(
-        name,
-        tuple(Level(lv["concurrency"], lv["ttft_p50_s"], lv["itl_p50_ms"] / 1000) for lv in levels),
-    )
+    return _decode(name, json.loads(CURVES.read_text())["curves"][name])
+
+
+def read_curve(path: Path) -> Curve:
+    """What `encode` made. Raises OSError or ValueError, which names the file."""
+    try:
+        curve = _decode(path.stem, json.loads(path.read_text()))
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ValueError(f"{path} holds no curve: {type(exc).__name__}: {exc}") from exc
+    if len(curve.levels) < 2 or any(a.requests >= b.requests for a, b in pairwise(curve.levels)):
+        raise ValueError(f"{path} holds no curve: it takes two levels or more, in rising order")
+    return curve
+
+
+def encode(curve: Curve) -> str:
+    """As JSON, like one of curves.json."""
+    levels = [
+        {"concurrency": level.requests, "ttft_p50_s": level.ttft_s, "itl_p50_ms": level.itl_s * 1000}
+        for level in curve.levels
+    ]
+    return json.dumps({"levels": levels}, indent=1)
+
+
+def _decode(name: str, entry: Mapping[str, Any]) -> Curve:  # Any: JSON
+    levels = [Level(lv["concurrency"], lv["ttft_p50_s"], lv["itl_p50_ms"] / 1000) for lv in entry["levels"]]
+    return Curve(name, tuple(levels))
 
 
 def true_crossing(low: Curve, high: Curve, tokens: int) -> float:
@@ -87,7 +110,7 @@ def true_crossing(low: Curve, high: Curve, tokens: int) -> float:
 
     grid = sorted({math.log2(level.requests) for level in (*a.levels, *b.levels)})
     grid = [x for x in grid if 2**x <= min(a.levels[-1].requests, b.levels[-1].requests)]
-    brackets = [(x, y) for x, y in pairwise(grid) if gain(x) * gain(y) < 0]
+    brackets = [(x, y) for x, y in pairwise(grid) if (gain(x) > 0) != (gain(y) > 0)]
     if len(brackets) != 1:
         raise ValueError(f"{low.name} and {high.name} cross {len(brackets)} times at {tokens} tokens, not once")
     return float(2 ** _root(gain, *brackets[0]))

@@ -26,8 +26,11 @@ def _options(plan: Plan) -> Iterator[str]:
         yield "--quick"
     if plan.levels != usual.levels:
         yield from ("--levels", ",".join(map(str, plan.levels)))
+    if plan.prompt_words != usual.prompt_words:
+        yield from ("--shape", f"{plan.prompt_words}x{plan.tokens}")
+    elif plan.tokens != usual.tokens:
+        yield from ("--tokens", str(plan.tokens))
     for option, value, default in (
-        ("--tokens", plan.tokens, usual.tokens),
         ("--window", plan.window_s, usual.window_s),
         ("--budget", plan.budget_s, usual.budget_s),
         ("--repeats", plan.repeats, usual.repeats),

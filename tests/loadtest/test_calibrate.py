@@ -20,6 +20,7 @@ from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 pytestmark = pytest.mark.timeout(180)  # some calibrate twice
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)
 FILES = ("run.json", "cells.jsonl", "cells.csv", "result.json", "report.md", "report.html")
+SHAPED = ("--quick", "--window", "0.4", "--levels", "2,4,8,16", "--budget", "0", "--accept-wide")
 SHORT = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "2,4,8,16")
 
 
@@ -228,3 +229,63 @@ async def test_a_folder_that_cannot_be_written_is_exit_code_2(tmp_path: Path) ->
         outcome = await calibrate(gateway, tmp_path / "file" / "runs", *SHORT)
     assert outcome.exit_code == 2
     assert "cannot write to" in outcome.stderr
+
+
+async def test_several_shapes_are_calibrated_in_turn_and_only_the_first_is_applied(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHAPED, "--apply", "--shape", "5x16", "--shape", "40x8")
+        assert gateway.policy["version"] == 2
+    assert outcome.exit_code == 0, outcome
+    (series,) = list_folders(tmp_path)
+    first, other = (read_shape(series, shape, "result.json") for shape in ("5x16", "40x8"))
+    assert (first["shape"]["completion_tokens"], other["shape"]["completion_tokens"]) == (16, 8)
+    assert gateway.policy["calibration"] == first["run"]
+    assert (first["applied"] is None, other["applied"] is None) == (False, True)
+    assert "shapes     The crossing" in outcome.stdout
+    assert f"{series.name}-40x8/report.html" in (series / "shapes.html").read_text()
+
+
+async def test_a_calibration_of_shapes_goes_on_with_the_shape_it_was_broken_off_in(tmp_path: Path) -> None:
+    shapes = ("5x8", "6x8", "7x8")
+    async with FakeGateway(LOW, HIGH) as gateway:
+        process = await start(gateway, tmp_path, *SHAPED, *(part for shape in shapes for part in ("--shape", shape)))
+        assert process.stdout is not None
+        for line in (rb"shape 6x8, 2 of 3", rb" +\d+  triton"):
+            while not re.match(line, await process.stdout.readline()):
+                pass
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        (series,) = list_folders(tmp_path)
+        before = (series / f"{series.name}-5x8/cells.jsonl").read_bytes()
+        outcome = await calibrate(gateway, tmp_path, "--resume", str(series))
+    assert process.returncode == 130
+    assert outcome.exit_code == 0, outcome
+    assert (series / f"{series.name}-5x8/cells.jsonl").read_bytes() == before
+    for shape in shapes:
+        lines = (series / f"{series.name}-{shape}/cells.jsonl").read_text().splitlines()
+        assert len({(cell["pair"], cell["backend"]) for cell in map(json.loads, lines)}) == len(lines)
+        assert read_shape(series, shape, "result.json")["status"] == "complete"
+    assert "7x8 at" in outcome.stdout
+
+
+async def test_shapes_that_cannot_be_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        for options, message in (
+            (("--shape", "8"), "words of a prompt and tokens of an answer"),
+            (("--shape", "8x8", "--shape", "8x8"), "every shape once"),
+            (("--shape", "8x8", "--tokens", "9"), "it goes without --tokens"),
+        ):
+            outcome = await calibrate(gateway, tmp_path / "runs", *options)
+            assert outcome.exit_code == 2
+            assert message in " ".join(outcome.stderr.split())
+    outcome = await calibrate(None, tmp_path / "runs", "--shape", "8x8", "--shape", "9x8")  # nobody listens there
+    assert outcome.exit_code == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def list_folders(out: Path) -> list[Path]:
+    return list(out.glob("*"))
+
+
+def read_shape(series: Path, shape: str, name: str) -> Any:  # Any: JSON
+    return json.loads((series / f"{series.name}-{shape}" / name).read_bytes())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.cli import Options, _make_plan, calibrate
+from loadtest.cli import Options, _make_plans, calibrate
 from loadtest.hardware import Hardware
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.report.command import describe_command
@@ -28,6 +28,8 @@ def describe(plan: Plan, model: str = "toy") -> list[str]:
         FULL,
         QUICK,
         replace(QUICK, levels=(1, 2, 4), tokens=64, window_s=0.4, budget_s=12.5, repeats=5),
+        replace(FULL, prompt_words=512, tokens=64),
+        replace(QUICK, prompt_words=FULL.prompt_words),
         replace(FULL, levels=(3,), budget_s=3600.0, widest=None),
         replace(FULL, slo=Slo(ttft_s=0.1234567891, e2e_s=2.0), regret_repeats=0),
         replace(FULL, limits=replace(FULL.limits, client_cpu=0.95, chunking=0.5)),
@@ -39,7 +41,8 @@ def test_the_command_makes_the_plan_again(plan: Plan) -> None:
     assert command[:2] == ["crossover", "calibrate"]
     given = calibrate.make_context("calibrate", command[2:]).params
     assert given["model"] == "toy"
-    assert replace(_make_plan(Options(**given)), seed=plan.seed) == plan
+    (made,) = _make_plans(Options(**given))
+    assert replace(made, seed=plan.seed) == plan
 
 
 def test_what_was_declared_of_the_hardware_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +51,7 @@ def test_what_was_declared_of_the_hardware_is_a_file(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("hardware.yaml").write_text("vllm: {weights_gb: 8, bandwidth_gb_s: 3350}\n")
     given = calibrate.make_context("calibrate", command[2:]).params
-    assert _make_plan(Options(**given)).hardware == {"vllm": Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)}
+    assert _make_plans(Options(**given))[0].hardware == {"vllm": Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)}
 
 
 def test_what_is_usual_is_not_said() -> None:
@@ -61,6 +64,6 @@ def test_a_model_is_quoted_for_a_shell() -> None:
 
 def test_every_option_of_a_plan_is_one_that_the_command_knows() -> None:
     """A new option has to be told too, or it is none of the plan's."""
-    told = {"model", "is_quick", "levels", "tokens", "window_s", "budget_s", "repeats", "slo", "accept_wide"}
+    told = {"model", "is_quick", "levels", "tokens", "shapes", "window_s", "budget_s", "repeats", "slo", "accept_wide"}
     told |= {"regret_repeats", "limits", "hardware"}
     assert {parameter.name for parameter in calibrate.params} - OF_NO_PLAN - OF_LEVELS == told

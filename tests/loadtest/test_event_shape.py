@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.answer import Answer
-from loadtest.shape import Shape
+from loadtest.event_shape import EventShape
 
 HEAD = '"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m"'
 
@@ -27,11 +27,11 @@ def usage_of(count: int) -> str:
     return f'{{"prompt_tokens":48,"completion_tokens":{count},"total_tokens":{count + 48}}}'
 
 
-def shape_of(data: bytes) -> Shape | None:
-    return Shape.of(data, json.loads(data.removeprefix(b"data: ")))
+def shape_of(data: bytes) -> EventShape | None:
+    return EventShape.of(data, json.loads(data.removeprefix(b"data: ")))
 
 
-def sure_shape_of(data: bytes) -> Shape:
+def sure_shape_of(data: bytes) -> EventShape:
     shape = shape_of(data)
     assert shape is not None
     return shape

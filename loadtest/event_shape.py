@@ -34,7 +34,7 @@ class Endings:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EventShape:
     """A line of data: `before` its text, and `after` it. Where the server counts, what follows changes with every
     token and stands in `endings`.
     """
