@@ -9,15 +9,16 @@ import math
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
 
 from loadtest.campaign import next_pair
-from loadtest.cell import Cell, summarise
+from loadtest.cell import Cell, Recording, summarise
 from loadtest.checks import Check, find_failure, find_flaw, review
 from loadtest.closed_loop import ClosedLoop
+from loadtest.crew import Helper
 from loadtest.curves import THROUGHPUT, make_trials
 from loadtest.decide.threshold import Threshold
 from loadtest.folder import RunFolder
@@ -43,7 +44,8 @@ PROBES = 2  # per backend: the first may find it cold, the second tells how long
 class Calibration:
     """One run. `cells` holds what is finished, also when the run is broken off.
 
-    `max_foreign`: no cell begins while more requests of others than these are in flight.
+    `max_foreign`: no cell begins while more requests of others than these are in flight. `helpers`: other processes of
+    this client's.
     `prompt_seed` is new for every process: an engine may still know the prompts of a cell that was broken off.
     """
 
@@ -56,6 +58,7 @@ class Calibration:
     prompt_seed: int
     history: History = field(default_factory=History)
     max_foreign: int | None = None
+    helpers: Sequence[Helper] = ()
     cells: list[Cell] = field(default_factory=list)
     _half: Half | None = None
     _judge: Judge = field(default_factory=Judge)
@@ -156,8 +159,7 @@ class Calibration:
         # A backend that is measured against itself gets other prompts the second time: it may remember them.
         first_stream = turn * pair.level if pair.is_null else 0
         watch = Watch(self.target, self.subject, backend)
-        loop = ClosedLoop(sender, self._judge, self.plan, pair, backend, first_stream)
-        recording = await watch.over(loop.run())
+        recording = await watch.over(self._load(sender, pair, backend, first_stream))
         return replace(summarise(recording, self.plan.tokens, self.plan.slo), foreign=watch.find_share(recording))
 
     async def _travel(self, sender: Sender, trip: Trip) -> Loss:
@@ -167,11 +169,15 @@ class Calibration:
         for turn, backend in enumerate(("", trip.best) if trip.is_routed_first else (trip.best, "")):
             await self._wait_for_turn()
             self.screen.measuring(pair, backend or "routed")
-            recording = await ClosedLoop(sender, self._judge, self.plan, pair, backend, turn * trip.level).run()
+            recording = await self._load(sender, pair, backend, turn * trip.level)
             rates[backend] = summarise(recording, self.plan.tokens).throughput
             if not backend:
                 served.update(answer.backend for answer in recording.answers if answer.backend)
         return Loss(trip.level, trip.best, math.log(rates[""] / rates[trip.best]), dict(served))
+
+    async def _load(self, sender: Sender, pair: Pair, backend: str, first_stream: int) -> Recording:
+        helpers = self.helpers[: pair.level - 1]  # each needs a stream
+        return await ClosedLoop(sender, self._judge, self.plan, pair, backend, first_stream, helpers=helpers).run()
 
     async def _wait_for_turn(self) -> None:
         if self.max_foreign is not None:

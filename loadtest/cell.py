@@ -22,13 +22,14 @@ SLICES = 5
 @dataclass(frozen=True, slots=True)
 class Tick:
     """The client's own state at one moment: how late its event loop was, CPU seconds used so far, and its machine's
-    load average per core.
+    load average per core. `process`: which of its processes says so.
     """
 
     at: float
     lag_s: float
     cpu_s: float
     machine_load: float
+    process: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +168,12 @@ def _tokens_per_chunk(whole: list[Answer]) -> float:
 
 
 def _cpu_share(recording: Recording) -> float:
-    inside = _ticks_inside(recording)
-    if len(inside) < 2:
-        return 0.0
-    return (inside[-1].cpu_s - inside[0].cpu_s) / (inside[-1].at - inside[0].at)
+    """Of one core, by the busiest of the client's processes."""
+    processes: dict[int, list[Tick]] = {}
+    for tick in _ticks_inside(recording):
+        processes.setdefault(tick.process, []).append(tick)
+    spans = [(ticks[0], ticks[-1]) for ticks in processes.values() if len(ticks) > 1]
+    return max(((last.cpu_s - first.cpu_s) / (last.at - first.at) for first, last in spans), default=0.0)
 
 
 def _ticks_inside(recording: Recording) -> list[Tick]:

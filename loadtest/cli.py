@@ -63,6 +63,7 @@ class Options:
     resume: Path | None
     max_in_flight: int | None
     max_foreign: int | None
+    processes: int
     progress: str
     as_json: bool
 
@@ -175,6 +176,13 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
     help="Begin no measurement while more requests of others than this are in flight; wait instead.",
 )
 @click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Share the streams out to so many processes, where one core cannot read as fast as a backend sends.",
+)
+@click.option(
     "--progress",
     type=click.Choice(("text", "json")),
     default="text",
@@ -274,6 +282,7 @@ def _measure_all(
         begun=RunFolder(options.resume.resolve()) if options.resume else None,
         should_apply=options.should_apply,
         max_foreign=options.max_foreign,
+        processes=options.processes,
     )
     series = _find_series(options, order, plans)
     if series is None:

@@ -1,29 +1,25 @@
 """One cell's traffic: so many streams, each asking again the moment it is answered, until the window closes.
 
-In: a backend, a level, a plan. Out: a recording of every answer. Owns the cell's connections and closes them all.
+In: a backend, a level, a plan. Out: a recording of every answer. Shares the streams with helpers where there are some.
 """
 
 import asyncio
-import itertools
-import os
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
-from loadtest.cell import Recording, Tick
-from loadtest.connection import Connection, clock
+from loadtest.cell import Recording
+from loadtest.crew import Helper, Share
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.sender import Sender
+from loadtest.streams import Job, Streams, find_cause
 from loadtest.window import Window, first_lengths
-from loadtest.work import Asked, Place
-
-TICK_S = 0.05
 
 
 @dataclass(slots=True)
 class ClosedLoop:
-    """Runs one cell, once."""
+    """Runs one cell, once. `helpers`: other processes of this client's, which take a part of the streams each."""
 
     sender: Sender
     judge: Judge
@@ -32,66 +28,53 @@ class ClosedLoop:
     backend: str
     first_stream: int = 0
     new_answer: type[Answer] = Answer
-    _answers: list[Answer] = field(default_factory=list)
-    _ticks: list[Tick] = field(default_factory=list)
+    helpers: Sequence[Helper] = ()
     _closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> Recording:
         """Warm up, measure, leave. Raises CalibrationError at the first answer that is not the work asked for."""
         window = Window(self.plan.settle_requests, self.plan.window_requests, self.plan.window_s)
-        lengths = first_lengths(self.pair.level, self.plan.tokens)
+        jobs = self._share_out()
+        own = Streams(self.sender, self.judge, jobs[0], new_answer=self.new_answer)
+        leader = self.pair.level - 1
+
+        def watch(stream: int, answer: Answer) -> None:
+            if stream == leader and answer.finished_at is not None and window.pass_request(answer.finished_at):
+                self._closed.set()
+
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._tick())]
-                for stream, length in enumerate(lengths):
-                    leads = window if stream == len(lengths) - 1 else None
-                    tasks.append(group.create_task(self._stream(stream, length, leads)))
+                mine = group.create_task(own.run(watch))
+                theirs = [
+                    group.create_task(helper.work(self.sender, job))
+                    for helper, job in zip(self.helpers, jobs[1:], strict=True)
+                ]
                 await self._closed.wait()
-                for task in tasks:
-                    task.cancel()
+                mine.cancel()
+                for helper in self.helpers:
+                    helper.stop()
         except ExceptionGroup as group_error:
-            raise _find_cause(group_error) from group_error
-        return self._record(window)
+            raise find_cause(group_error) from group_error
+        return self._record(window, own, [task.result() for task in theirs])
 
-    async def _stream(self, stream: int, first_tokens: int, window: Window | None) -> None:
-        connection = await self.sender.connect()
-        try:
-            for number in itertools.count():
-                tokens = self.plan.tokens if number else first_tokens
-                connection = connection if connection.is_open else await self.sender.connect()
-                answer = await self._ask(
-                    connection, Asked(self.backend, Place(self.pair.number, self.first_stream + stream, number), tokens)
-                )
-                if window and answer.finished_at is not None and window.pass_request(answer.finished_at):
-                    self._closed.set()
-        finally:
-            connection.abort()
+    def _share_out(self) -> list[Job]:
+        """In turn, the leading stream here. The same streams go to the same process on either backend, whose prompts
+        it holds against each other's.
+        """
+        lengths = first_lengths(self.pair.level, self.plan.tokens)
+        hands = 1 + len(self.helpers)
+        parts: list[dict[int, int]] = [{} for _ in range(hands)]
+        for stream, length in enumerate(lengths):
+            parts[(self.pair.level - 1 - stream) % hands][stream] = length
+        return [Job(self.backend, self.pair.number, self.plan.tokens, part, self.first_stream) for part in parts]
 
-    async def _ask(self, connection: Connection, asked: Asked) -> Answer:
-        answer = self.new_answer()
-        self._answers.append(answer)
-        await self.sender.send(connection, asked, answer)
-        self.judge.accept(answer, asked)
-        return answer
-
-    async def _tick(self) -> None:
-        """How late this very loop is: what it adds to every time that is measured here."""
-        while True:
-            due = clock() + TICK_S
-            await asyncio.sleep(TICK_S)
-            now = clock()
-            self._ticks.append(Tick(now, now - due, time.process_time(), os.getloadavg()[0] / (os.cpu_count() or 1)))
-
-    def _record(self, window: Window) -> Recording:
+    def _record(self, window: Window, own: Streams, shares: Sequence[Share]) -> Recording:
         assert window.opened_at is not None
         assert window.closed_at is not None
-        # One cut off before its request was sent has no start; it was never in flight.
-        answers = tuple(answer for answer in self._answers if answer.started_at)
-        return Recording(self.backend, self.pair, window.opened_at, window.closed_at, answers, tuple(self._ticks))
-
-
-def _find_cause(failure: BaseException) -> BaseException:
-    """The first fault; the others are streams that fell with it."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
+        answers, ticks = list(own.begun), list(own.ticks)
+        for share in shares:
+            self.judge.answers += share.judged
+            answers += share.answers
+            ticks += share.ticks
+        answers.sort(key=lambda answer: answer.started_at)
+        return Recording(self.backend, self.pair, window.opened_at, window.closed_at, tuple(answers), tuple(ticks))

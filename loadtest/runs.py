@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from loadtest.calibration import Calibration
+from loadtest.crew import crew
 from loadtest.engines import confirm_same
 from loadtest.errors import CalibrationError, Unreachable, Untrusted
 from loadtest.folder import Beginning, RunFolder
@@ -24,7 +25,7 @@ from loadtest.target import Target
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What to measure, and where. `begun`: the run to go on with, by its own plan. `place`: where a new one is to
-    begin; None gives it a name under `out`.
+    begin; None gives it a name under `out`. `processes`: of this client's.
     """
 
     target: Target
@@ -35,6 +36,7 @@ class Order:
     place: RunFolder | None = None
     should_apply: bool = False
     max_foreign: int | None = None
+    processes: int = 1
 
 
 async def run(order: Order, screen: Screen) -> Result:
@@ -42,10 +44,11 @@ async def run(order: Order, screen: Screen) -> Result:
     calibration = await (_resume(order, order.begun, screen) if order.begun else _begin(order, screen))
     calibration.max_foreign = order.max_foreign
     try:
-        result = await calibration.run()
-        calibration.folder.write(result)
-        result = await _apply(order.target, result) if order.should_apply else result
-        result = await _confirm(order.target, calibration, result) if result.applied else result
+        async with crew(order.processes - 1) as calibration.helpers:
+            result = await calibration.run()
+            calibration.folder.write(result)
+            result = await _apply(order.target, result) if order.should_apply else result
+            result = await _confirm(order.target, calibration, result) if result.applied else result
     except CalibrationError as exc:
         result = calibration.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
     except asyncio.CancelledError:

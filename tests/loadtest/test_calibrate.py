@@ -289,3 +289,20 @@ def list_folders(out: Path) -> list[Path]:
 
 def read_shape(series: Path, shape: str, name: str) -> Any:  # Any: JSON
     return json.loads((series / f"{series.name}-{shape}" / name).read_bytes())
+
+
+async def test_several_client_processes_find_the_same_crossing_and_end_by_ctrl_c(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path / "whole", *SHORT, "--processes", "3")
+        process = await start(gateway, tmp_path / "broken", *SHORT, "--processes", "3")
+        assert process.stdout is not None
+        while not re.match(rb" +\d+  triton", await process.stdout.readline()):
+            pass
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+        async with asyncio.timeout(10):
+            await gateway.empty.wait()
+    assert outcome.exit_code == 0, outcome
+    point = read_result(tmp_path / "whole")["crossover"]["throughput"]["point"]
+    assert point == pytest.approx(crossing(LOW, HIGH), rel=0.2)
+    assert process.returncode == 130
