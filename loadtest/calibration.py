@@ -23,6 +23,7 @@ from loadtest.curves import THROUGHPUT, make_trials
 from loadtest.decide.threshold import Threshold
 from loadtest.folder import RunFolder
 from loadtest.foreign import Watch, wait_for_room
+from loadtest.gpus import GpuWatch
 from loadtest.history import Half, History
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
@@ -45,7 +46,7 @@ class Calibration:
     """One run. `cells` holds what is finished, also when the run is broken off.
 
     `max_foreign`: no cell begins while more requests of others than these are in flight. `helpers`: other processes of
-    this client's.
+    this client's. `exporter`: DCGM's, for what the GPUs do meanwhile.
     `prompt_seed` is new for every process: an engine may still know the prompts of a cell that was broken off.
     """
 
@@ -59,6 +60,7 @@ class Calibration:
     history: History = field(default_factory=History)
     max_foreign: int | None = None
     helpers: Sequence[Helper] = ()
+    exporter: Target | None = None
     cells: list[Cell] = field(default_factory=list)
     _half: Half | None = None
     _judge: Judge = field(default_factory=Judge)
@@ -106,6 +108,8 @@ class Calibration:
         """Both backends answer exactly as asked, and whether the gateway counts every event for us."""
         plan = self.plan
         run = self.folder.run
+        if self.exporter is not None:
+            await GpuWatch(self.exporter).look()
         sender = Sender(self.target, self.subject.model, run, self.prompt_seed, plan.prompt_words, counted=True)
         warm: list[float] = []
         for number, backend in itertools.product(range(PROBES), self.subject.backends):
@@ -159,8 +163,14 @@ class Calibration:
         # A backend that is measured against itself gets other prompts the second time: it may remember them.
         first_stream = turn * pair.level if pair.is_null else 0
         watch = Watch(self.target, self.subject, backend)
-        recording = await watch.over(self._load(sender, pair, backend, first_stream))
-        return replace(summarise(recording, self.plan.tokens, self.plan.slo), foreign=watch.find_share(recording))
+        measuring = watch.over(self._load(sender, pair, backend, first_stream))
+        gpus = GpuWatch(self.exporter) if self.exporter else None
+        recording = await (gpus.over(measuring) if gpus else measuring)
+        return replace(
+            summarise(recording, self.plan.tokens, self.plan.slo),
+            foreign=watch.find_share(recording),
+            gpus=gpus.summarise(recording) if gpus else (),
+        )
 
     async def _travel(self, sender: Sender, trip: Trip) -> Loss:
         """Other prompts for the two: routing may send them where they have been."""

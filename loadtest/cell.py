@@ -44,6 +44,23 @@ class Recording:
     ticks: tuple[Tick, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU over a window: means of power, clock and how busy it was (a share), the most of the others; None is not
+    told. `readings`: what they are of; an exporter may tell the same for a while.
+    """
+
+    gpu: str
+    name: str
+    readings: int
+    power_w: float | None
+    sm_clock_mhz: float | None
+    least_sm_clock_mhz: float | None
+    memory_used_mib: float | None
+    temperature_c: float | None
+    busy: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One row. Seconds and tokens per second; `requests` are whole answers, warm-up included.
@@ -51,8 +68,8 @@ class Cell:
     `fill`: throughput over what the request times allow. `evenness`: the poorest fifth of the window over the mean
     one. `is_null`: of a pair of the backend with itself. `requests_per_s`: that ended in the window; `goodput`: those
     of them that kept the plan's limits. `cached`: the share of prompt tokens from a cache, where answers tell.
-    `foreign`: the share of those in flight there that others had sent, None if unknown. `void` says why the cell was
-    measured again.
+    `foreign`: the share of those in flight there that others had sent, None if unknown. `gpus`: of the
+    node, where an exporter tells. `void` says why the cell was measured again.
     """
 
     backend: str
@@ -80,6 +97,7 @@ class Cell:
     goodput: float | None = None
     cached: float | None = None
     foreign: float | None = None
+    gpus: tuple[Gpu, ...] = ()
     void: str | None = None
 
 

@@ -18,6 +18,7 @@ from loadtest.stats import P90_SAMPLES, P99_SAMPLES
 
 SPREAD_LEVEL = 8  # below this, few streams are bunched by chance, and fifths of a window hold few tokens
 CHANCE = 0.001  # at which streams that are spread out look as if they were in lockstep
+BUSY_GPU = 0.5  # of the time: one that idles lowers its clock by itself
 LAG_FLOOR_S = 0.01  # of the client's event loop: less is nothing on any machine that has other things to do
 ORDER_ALPHA = 0.05
 MANY = 32  # in flight, where a GPU's step has become longer than that of one request
@@ -50,6 +51,7 @@ def review(
         _check_repeats(known, limits),
         *_check_pairs(known, null_gains(cells), limits),
         _check_busy(cells, limits),
+        *_check_gpus(cells, limits),
         Check("percentiles", "note", f"p90 needs {P90_SAMPLES} samples, p99 {P99_SAMPLES}; n/a where there are fewer"),
     ]
 
@@ -135,6 +137,36 @@ def _late(cells: Sequence[Cell], limits: Limits) -> Iterator[str]:
 
 def _name_reading(cell: Cell) -> str:
     return f"CLIENT-BOUND at c={cell.level}: reading {cell.throughput:.0f} tok/s from {cell.backend}"
+
+
+def _check_gpus(cells: Sequence[Cell], limits: Limits) -> Iterator[Check]:
+    """Nothing where no exporter told anything."""
+    if not any(cell.gpus for cell in cells):
+        return
+    slow = list(_slowed(cells, limits))
+    silent = sum(1 for cell in cells if not cell.gpus)
+    if slow:
+        yield Check("gpu clocks", _weigh(len({id(cell) for cell, _ in slow}), len(cells), limits.unsteady), slow[0][1])
+    elif silent:
+        yield Check("gpu clocks", "warning", f"nothing was told of the GPUs in {silent} of {len(cells)} cells")
+    else:
+        yield Check("gpu clocks", "passed", "every busy GPU kept its usual clock")
+
+
+def _slowed(cells: Sequence[Cell], limits: Limits) -> Iterator[tuple[Cell, str]]:
+    """Cells in which a busy GPU was slower than it usually is on that backend. One that idles clocks down by itself."""
+    clocks: dict[tuple[str, str], list[tuple[Cell, float]]] = {}
+    for cell in cells:
+        for gpu in cell.gpus:
+            if gpu.sm_clock_mhz is not None and (gpu.busy is None or gpu.busy >= BUSY_GPU):
+                clocks.setdefault((cell.backend, gpu.gpu), []).append((cell, gpu.sm_clock_mhz))
+    for (backend, number), known in clocks.items():
+        usual = statistics.median(clock for _, clock in known)
+        for cell, clock in known:
+            if clock < (1 - limits.gpu_clock) * usual:
+                ran = f"GPU {number} ran at {clock:.0f} MHz under {backend}, usually at {usual:.0f}"
+                cure = "heat or a power limit, look at nvidia-smi -q -d PERFORMANCE."
+                yield cell, f"GPU SLOWED at c={cell.level}: {ran}; {cure}"
 
 
 def _check_busy(cells: Sequence[Cell], limits: Limits) -> Check:

@@ -64,6 +64,7 @@ class Options:
     max_in_flight: int | None
     max_foreign: int | None
     processes: int
+    gpus: Target | None
     progress: str
     as_json: bool
 
@@ -80,6 +81,10 @@ def _parse_levels(_ctx: click.Context, _param: click.Parameter, text: str | None
         return tuple(int(level) for level in text.split(",")) if text else None
     except ValueError as exc:
         raise click.BadParameter("whole numbers with commas between them, like 1,2,4,8") from exc
+
+
+def _parse_gpus(ctx: click.Context, param: click.Parameter, url: str | None) -> Target | None:
+    return parse_target(ctx, param, url) if url else None
 
 
 def _parse_shapes(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[Shape, ...]:
@@ -183,6 +188,12 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
     help="Share the streams out to so many processes, where one core cannot read as fast as a backend sends.",
 )
 @click.option(
+    "--gpus",
+    metavar="URL",
+    callback=_parse_gpus,
+    help="Page of the node's DCGM exporter, like http://node:9400/metrics: power, clocks and memory go into the cells.",
+)
+@click.option(
     "--progress",
     type=click.Choice(("text", "json")),
     default="text",
@@ -283,6 +294,7 @@ def _measure_all(
         should_apply=options.should_apply,
         max_foreign=options.max_foreign,
         processes=options.processes,
+        exporter=options.gpus,
     )
     series = _find_series(options, order, plans)
     if series is None:

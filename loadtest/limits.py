@@ -44,6 +44,9 @@ class Limits:
     flat_tpot: float = _limit(
         1.05, "least TPOT at 32 in flight on a GPU, of one request's: below, its host is the limit"
     )
+    gpu_clock: float = _limit(
+        0.05, "most that a busy GPU's mean clock may lie below its usual one in a cell: it was hot, or out of power"
+    )
     regret: float = _limit(0.03, "most that routing may lose of what the better backend has alone, beyond chance")
     plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
 

@@ -26,6 +26,7 @@ from loadtest.target import Target
 class Order:
     """What to measure, and where. `begun`: the run to go on with, by its own plan. `place`: where a new one is to
     begin; None gives it a name under `out`. `processes`: of this client's.
+    `exporter`: DCGM's.
     """
 
     target: Target
@@ -37,12 +38,13 @@ class Order:
     should_apply: bool = False
     max_foreign: int | None = None
     processes: int = 1
+    exporter: Target | None = None
 
 
 async def run(order: Order, screen: Screen) -> Result:
     """Raises CalibrationError if it cannot even begin."""
     calibration = await (_resume(order, order.begun, screen) if order.begun else _begin(order, screen))
-    calibration.max_foreign = order.max_foreign
+    calibration.max_foreign, calibration.exporter = order.max_foreign, order.exporter
     try:
         async with crew(order.processes - 1) as calibration.helpers:
             result = await calibration.run()

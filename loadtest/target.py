@@ -66,10 +66,21 @@ class Target:
 
     async def fetch(self, method: str, path: str, body: object = None) -> object:
         """The JSON a control endpoint answers. Raises Unreachable, with the gateway's own words, on anything else."""
+        content = await self._fetch(method, path, b"" if body is None else orjson.dumps(body))
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError as exc:
+            raise Unreachable(f"{method} {self}{path}: the answer is not JSON") from exc
+
+    async def fetch_text(self, method: str, path: str) -> str:
+        """Raises Unreachable, with the server's own words, on anything but a 200."""
+        return (await self._fetch(method, path, b"")).decode(errors="replace")
+
+    async def _fetch(self, method: str, path: str, body: bytes) -> bytes:
         page = _Page()
         connection = await self.connect()
         try:
-            await connection.exchange(self.request(method, path, b"" if body is None else orjson.dumps(body)), page)
+            await connection.exchange(self.request(method, path, body), page)
             return page.read(f"{method} {self}{path}")
         except ConnectionLost as exc:
             raise Unreachable(f"{method} {self}{path}: {exc}") from exc
@@ -96,11 +107,8 @@ class _Page:
     def end(self) -> None:
         pass
 
-    def read(self, what: str) -> object:
+    def read(self, what: str) -> bytes:
         if self.status != 200:
             words = self.content[:300].decode(errors="replace")
             raise Unreachable(f"{what}: HTTP {self.status}: {words}")
-        try:
-            return orjson.loads(self.content)
-        except orjson.JSONDecodeError as exc:
-            raise Unreachable(f"{what}: the answer is not JSON") from exc
+        return self.content

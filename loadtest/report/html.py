@@ -9,6 +9,8 @@ from loadtest.cell import Cell
 from loadtest.curves import THROUGHPUT, series
 from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
 from loadtest.report.command import describe_command
+from loadtest.report.gpus import HEADINGS as GPU_HEADINGS
+from loadtest.report.gpus import list_gpus
 from loadtest.report.pareto import choose_quantiles, describe_quantiles, draw_pareto
 from loadtest.report.ratios import HEADINGS, Ratio, make_ratios
 from loadtest.report.table import make_table
@@ -49,6 +51,8 @@ def render_html(result: Result) -> str:
         quantiles=describe_quantiles(choose_quantiles(result.cells)),
         latencies=[_draw(result, title, read, show_ms, **SMALL) for title, read in LATENCIES],
         table=make_table(result),
+        gpus=list_gpus(result.cells),
+        gpu_headings=GPU_HEADINGS,
         counted_by_usage=all(cell.counted_by == "usage" for cell in result.cells),
         plan=asdict(result.plan),
         command=describe_command(result),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from loadtest.cell import Cell
+from loadtest.report.gpus import find_power_w
 
 Value = str | int | float | bool | None
 Column = tuple[str, Callable[[Cell], Value]]
@@ -35,6 +36,7 @@ def _columns() -> Iterator[Column]:
     yield "client_cpu_share", attrgetter("client_cpu")
     yield from map(_plain, ("loop_lag_p99_s", "loop_lag_max_s"))
     yield "machine_load_per_core", attrgetter("machine_load")
+    yield "gpu_power_w", find_power_w
 
 
 def _plain(name: str) -> Column:

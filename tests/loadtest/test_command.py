@@ -13,7 +13,18 @@ from loadtest.report.command import describe_command
 from loadtest.slo import Slo
 from tests.loadtest.samples import make_result
 
-OF_NO_PLAN = {"target", "key", "should_apply", "out", "resume", "as_json", "progress", "max_foreign", "processes"}
+OF_NO_PLAN = {
+    "target",
+    "key",
+    "should_apply",
+    "out",
+    "resume",
+    "as_json",
+    "progress",
+    "max_foreign",
+    "processes",
+    "gpus",
+}
 OF_LEVELS = {"max_in_flight"}  # leaves some out: those that are left are told
 
 

@@ -44,9 +44,12 @@ def test_a_run_without_cells_has_headings() -> None:
 
 
 def test_every_figure_of_a_cell_has_a_column() -> None:
-    """All but the reason that leaves a cell out; a new one has to be given a name with its unit."""
+    """All but the reason that leaves a cell out, and single GPUs; a new one has to be given a name with its unit."""
     columns = set(next(csv.reader(io.StringIO(render_csv([])))))
     known = {name.removesuffix("_samples") + "_s" for name in columns if name.endswith("_samples")} | columns
     renamed = {"throughput": "throughput_tok_s", "goodput": "goodput_requests_per_s", "client_cpu": "client_cpu_share"}
     renamed |= {"machine_load": "machine_load_per_core", "cached": "cached_prompt_share", "foreign": "foreign_share"}
-    assert {renamed.get(field.name, field.name) for field in fields(Cell)} - known == {"void"}
+    assert {renamed.get(field.name, field.name) for field in fields(Cell)} - known == {
+        "void",
+        "gpus",
+    }  # of those, their power together
