@@ -236,14 +236,16 @@ def _check_cache(cells: Sequence[Cell], limits: Limits) -> Check:
 
 
 def _check_physics(cells: Sequence[Cell], hardware: Declared, limits: Limits) -> Iterator[Check]:
-    if not hardware:
+    physical = {backend: declared for backend, declared in hardware.items() if declared.weights_gb is not None}
+    if not physical:
         yield Check("physics", "note", "no memory bandwidth was declared (--hardware) to hold times per token against")
-    for backend, declared in hardware.items():
+    for backend, declared in physical.items():
         curve = dict(series(cells, backend, lambda cell: cell.tpot_s.p50))
-        if 1 not in curve:
+        used = declared.used(curve[1]) if 1 in curve else None
+        if used is None:
             yield Check("physics", "note", f"{backend}: one request alone (--levels 1,...) was not measured")
             continue
-        yield _check_roofline(backend, declared.used(curve[1]), limits)
+        yield _check_roofline(backend, used, limits)
         yield from _check_growth(backend, curve, limits)
 
 

@@ -167,7 +167,7 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
     "--hardware",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_parse_hardware,
-    help="What the backends' memory can deliver, to hold times per token against (YAML: docs/calibration.md).",
+    help="What the backends run on and what their engines do not tell of themselves (YAML: docs/calibration.md).",
 )
 @click.option(
     "--resume",

@@ -14,6 +14,7 @@ from loadtest.crew import crew
 from loadtest.engines import confirm_same
 from loadtest.errors import CalibrationError, Unreachable, Untrusted
 from loadtest.folder import Beginning, RunFolder
+from loadtest.hardware import find_contradiction
 from loadtest.history import History
 from loadtest.plan import Plan
 from loadtest.result import Result
@@ -63,6 +64,8 @@ async def run(order: Order, screen: Screen) -> Result:
 async def _begin(order: Order, screen: Screen) -> Calibration:
     subject = await find_subject(order.target, order.model)
     now, plan = datetime.now(UTC), order.plan
+    if wrong := find_contradiction(plan.hardware or {}, subject.engines, subject.backends):
+        raise Unreachable(f"--hardware: {wrong}")
     try:
         folder = order.place or RunFolder.create(order.out)
         folder.begin(Beginning(now, subject.model, subject.low, subject.high, subject.engines, plan))

@@ -216,6 +216,16 @@ async def test_bad_arguments_are_usage_errors(tmp_path: Path, options: tuple[str
     assert not list_files(tmp_path)
 
 
+async def test_a_declaration_that_the_engine_denies_ends_a_calibration_before_it_begins(tmp_path: Path) -> None:
+    declared = tmp_path / "hardware.yaml"
+    declared.write_text("vllm: {engine: {version: 0.23.0, precision: fp8}}")
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path / "runs", *SHORT, "--hardware", str(declared))
+    assert outcome.exit_code == 2
+    assert "--hardware: vllm's version was declared as 0.23.0, and the engine says 0.24.0" in outcome.stderr
+    assert not list_files(tmp_path / "runs")
+
+
 async def test_no_gateway_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     outcome = await calibrate(None, tmp_path, *SHORT)
     assert outcome.exit_code == 2

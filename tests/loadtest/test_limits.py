@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.hardware import Hardware, read_hardware
+from loadtest.engines import Engines
+from loadtest.hardware import Hardware, find_contradiction, read_hardware
 from loadtest.limits import LOOSE, USUAL, Limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
@@ -50,7 +51,8 @@ def test_hardware_is_read_by_backend(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("triton: {weights_gb: 8}", "triton.bandwidth_gb_s: Field required"),
+        ("triton: {weights_gb: 8}", "triton: .*weights_gb and bandwidth_gb_s say something together only"),
+        ("triton: {engine: {precision: [1]}}", "triton.engine.precision"),
         ("triton: {weights_gb: 8, bandwidth_gb_s: 0}", "triton.bandwidth_gb_s: Input should be greater than 0"),
         ("triton: {weights_gb: 8, bandwidth_gb_s: 1, gpu: 2}", "triton.gpu: "),
         ("- 1", "Input should be a valid dictionary"),
@@ -62,3 +64,31 @@ def test_a_declaration_that_is_wrong_names_the_field(tmp_path: Path, text: str, 
     file.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_hardware(file)
+
+
+DECLARED = {"triton": Hardware(engine={"precision": "fp8", "max_batch": 256}), "vllm": Hardware()}
+
+
+@pytest.mark.parametrize(
+    ("engines", "backends", "wrong"),
+    [
+        ({}, ("triton", "vllm"), None),
+        ({"triton": {"max_batch": 256, "version": "1.2"}}, ("triton", "vllm"), None),
+        (
+            {"triton": {"max_batch": 128}},
+            ("triton", "vllm"),
+            "triton's max_batch was declared as 256, and the",
+        ),
+        ({}, ("triton", "sglang"), "vllm was declared, and the backends are triton and sglang"),
+    ],
+)
+def test_a_declaration_is_held_against_what_engines_tell(
+    engines: Engines, backends: tuple[str, str], wrong: str | None
+) -> None:
+    found = find_contradiction(DECLARED, engines, backends)
+    assert (found or "").startswith(wrong or "")
+    assert (found is None) == (wrong is None)
+
+
+def test_what_is_declared_of_an_engine_alone_claims_nothing_of_its_memory() -> None:
+    assert Hardware(engine={"precision": "fp8"}).used(0.01) is None
