@@ -6,8 +6,8 @@ In: a target, and the measuring itself. Out: what it returned, and the share of 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
+from loadtest.beside import Measured, beside
 from loadtest.cell import Recording
 from loadtest.connection import clock
 from loadtest.subject import Counts, Subject, count_by_backend
@@ -15,8 +15,6 @@ from loadtest.target import Target
 
 POLL_S = 0.25  # ten looks at the shortest usual window
 ROOM_POLL_S = 0.5
-
-Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,7 @@ class Watch:
 
     async def over(self, measuring: Awaitable[Measured]) -> Measured:
         """What `measuring` returns. Raises what it raises, and Unreachable if the gateway stops telling its counts."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                looking = group.create_task(self._look())
-                measured = await measuring
-                looking.cancel()
-        except ExceptionGroup as failure:
-            raise failure.exceptions[0] from failure
-        return measured
+        return await beside(measuring, self._look())
 
     def find_share(self, recording: Recording) -> float | None:
         return find_share(self._looks, recording)

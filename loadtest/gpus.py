@@ -9,14 +9,13 @@ import statistics
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from loadtest.beside import Measured, beside
 from loadtest.cell import Gpu, Recording
 from loadtest.connection import clock
 from loadtest.errors import Unreachable
-from loadtest.streams import find_cause
 from loadtest.target import Target
 
 POLL_S = 1.0
@@ -28,8 +27,6 @@ FIELDS = {
     "DCGM_FI_DEV_GPU_UTIL": "busy_percent",
 }
 BLANK = 2.0**62  # DCGM's values for "not known" lie above
-
-Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +72,7 @@ class GpuWatch:
 
     async def over(self, measuring: Awaitable[Measured]) -> Measured:
         """What `measuring` returns. An exporter that fails for a moment is asked again: it decides nothing."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                looking = group.create_task(self._look_on())
-                measured = await measuring
-                looking.cancel()
-        except ExceptionGroup as failure:
-            raise find_cause(failure) from failure
-        return measured
+        return await beside(measuring, self._look_on())
 
     def summarise(self, recording: Recording) -> tuple[Gpu, ...]:
         """Of the readings in the window; none if nobody answered then."""
