@@ -24,7 +24,7 @@ END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Assignment:
     """`process`: the helper's own number, from 1."""
 
     sender: Sender
@@ -57,7 +57,7 @@ class Helper:
 
     async def work(self, sender: Sender, job: Job) -> Share:
         """Until `stop`. Raises CalibrationError at the first answer that is not the work asked for."""
-        send(self._out, Order(sender, job, self._number))
+        send(self._out, Assignment(sender, job, self._number))
         said = await self._hear()
         if isinstance(said, CalibrationError):
             raise said

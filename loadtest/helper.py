@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from loadtest.crew import Order, Share, receive, send
+from loadtest.crew import Assignment, Share, receive, send
 from loadtest.errors import CalibrationError
 from loadtest.judge import Judge
 from loadtest.streams import Streams, find_cause
@@ -28,10 +28,10 @@ async def serve() -> None:
         return  # whom we work for is gone
 
 
-async def _work(order: Order, judge: Judge, reader: asyncio.StreamReader) -> Share | CalibrationError:
+async def _work(assignment: Assignment, judge: Judge, reader: asyncio.StreamReader) -> Share | CalibrationError:
     """Until the next message, which says to stop, or until an answer is not what was asked for."""
     judged = judge.answers
-    streams = Streams(order.sender, judge, order.job, order.process)
+    streams = Streams(assignment.sender, judge, assignment.job, assignment.process)
     try:
         async with asyncio.TaskGroup() as group:
             work = group.create_task(streams.run())
