@@ -33,13 +33,17 @@ class ClosedLoop:
 
     async def run(self) -> Recording:
         """Warm up, measure, leave. Raises CalibrationError at the first answer that is not the work asked for."""
-        window = Window(self.plan.settle_requests, self.plan.window_requests, self.plan.window_s)
+        plan = self.plan
+        window = Window(plan.settle_requests, plan.window_requests, plan.window_s, plan.window_answers)
         jobs = self._share_out()
         own = Streams(self.sender, self.judge, jobs[0], new_answer=self.new_answer)
         leader = self.pair.level - 1
 
         def watch(stream: int, answer: Answer) -> None:
-            if stream == leader and answer.finished_at is not None and window.pass_request(answer.finished_at):
+            if answer.finished_at is None:
+                return
+            window.pass_answer(answer.finished_at)
+            if stream == leader and window.pass_request(answer.finished_at):
                 self._closed.set()
 
         try:

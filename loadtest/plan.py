@@ -29,7 +29,8 @@ class Pair:
 class Plan:
     """Every number a calibration depends on. Windows span whole requests of a cell's leading stream.
 
-    `settle_requests`: its requests between warm-up and window. `band`: backends closer than this share are tied.
+    `settle_requests`: its requests between warm-up and window. `window_requests`: the least of it in a window,
+    `window_answers`: the least of all streams of this process. `band`: backends closer than this share are tied.
     `margin`: least hysteresis on each side of the crossing. `null_pairs`: of a backend with itself, before the sweep.
     `retries`: pairs measured again over the run because a cell was not steady. `refine_pairs`: measured after the sweep
     until `aim` is reached, as far as `budget_s` seconds in all allow. `widest`: a confidence set whose upper end is
@@ -47,6 +48,7 @@ class Plan:
     null_pairs: int = 2
     settle_requests: int = 1
     window_requests: int = 12
+    window_answers: int = 0
     window_s: float = 20.0
     retries: int = 4
     refine_pairs: int = 24

@@ -32,6 +32,7 @@ from loadtest.target import Target
 from loadtest.work import Asked, Place
 
 WARM_SHARE = 0.25  # of an open loop's window
+LEAST_WINDOW_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Options:
     kind: Kind
     tokens: int
     prompt_words: int
+    requests: int
     window_s: float
     any_length: bool
     slo: Slo | None
@@ -75,6 +77,9 @@ class Options:
 @click.option("--tokens", type=click.IntRange(2), default=256, show_default=True, help="Length of every answer.")
 @click.option("--prompt-words", type=click.IntRange(1), default=48, show_default=True, help="Length of every prompt.")
 @click.option("--window", "window_s", type=float, default=20.0, show_default=True, help="Least seconds measured.")
+@click.option(
+    "--requests", type=click.IntRange(0), default=0, help="Closed loop: least requests measured, and no --window then."
+)
 @click.option("--any-length", is_flag=True, help="Take answers that end early: for endpoints without ignore_eos.")
 @click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
 @click.option("--seed", type=int, help="Of prompts and arrivals; a new one each time if not given.")
@@ -90,6 +95,7 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Op
     \b
     Examples:
       crossover bench --url http://gpu-node:8080 --concurrency 64
+      crossover bench --url http://gpu-node:8080 --concurrency 64 --requests 640
       crossover bench --url http://gpu-node:8000/v1 --rate 12 --tokens 128 --slo ttft=0.5,tpot=0.03
       crossover bench --null
 
@@ -101,6 +107,7 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Op
         return
     if (options.concurrency is None) == (options.rate is None):
         raise click.UsageError("one of --concurrency and --rate says which load it is to be")
+    options = _bound(context, options)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures = runner.run(_run(options, secrets.randbits(32) if options.seed is None else options.seed))
@@ -112,11 +119,24 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Op
     _print(figures, options)
 
 
+def _bound(context: click.Context, options: Options) -> Options:
+    """Whose window ends by requests, and by time only if that was asked for too."""
+    if not options.requests:
+        return options
+    if options.rate is not None:
+        raise click.UsageError("--requests: of a closed loop; in an open one --window and --rate say how many")
+    return options if _is_given(context, "window_s") else replace(options, window_s=LEAST_WINDOW_S)
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def _print_ceiling(context: click.Context, options: Options) -> None:
     refuse_others(context)
-    is_given = context.get_parameter_source("window_s") is ParameterSource.COMMANDLINE
+    window_s = options.window_s if _is_given(context, "window_s") else None
     try:
-        print_ceiling(options.concurrency, options.window_s if is_given else None, as_json=options.as_json)
+        print_ceiling(options.concurrency, window_s, as_json=options.as_json)
     except CalibrationError as exc:
         click.echo(f"Error: {exc}", err=True)
         raise SystemExit(exc.exit_code) from None
@@ -142,7 +162,13 @@ async def _find_model(target: Target) -> str:
 
 async def _run_closed(options: Options, sender: Sender, judge: Judge) -> Figures:
     assert options.concurrency is not None
-    plan = Plan(mode="bench", tokens=options.tokens, window_s=options.window_s, window_requests=2)
+    plan = Plan(
+        mode="bench",
+        tokens=options.tokens,
+        window_s=options.window_s,
+        window_requests=2,
+        window_answers=options.requests,
+    )
     pair = Pair(options.concurrency, low_first=True, number=0)
     recording = await ClosedLoop(sender, judge, plan, pair, options.backend).run()
     return figures_of_cell(summarise(recording, options.tokens, options.slo))

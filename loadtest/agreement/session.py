@@ -54,18 +54,17 @@ class Session:
         return tally
 
     def _sound(self) -> float:
-        """About how long a request takes under this load, which sets the length of `crossover bench`'s window.
-
-        The engine is warm after it.
+        """About how long a request takes under this load, from which follows when a tester hangs. The engine is warm
+        after it.
         """
         ours = next(tester for tester in self.testers if isinstance(tester, Crossover))
         short = replace(self.workload, requests=2 * self.workload.concurrency)
-        task = self._task(ours, 0, short, e2e_s=0.1)
+        task = self._task(ours, 0, short)
         run_program(ours, task, START_LIMIT_S)
         return read_e2e_s(task.log.read_bytes())
 
     def _measure(self, tester: LoadTester, number: int, e2e_s: float) -> Run:
-        task = self._task(tester, number, self.workload, e2e_s)
+        task = self._task(tester, number, self.workload)
         if self.endpoint.late_s:
             self.endpoint.late_s()
         run_program(tester, task, START_LIMIT_S + 3 * (self.workload.waves + 1) * e2e_s)
@@ -76,7 +75,7 @@ class Session:
         self.say(f"round {number}  {tester.name:<17} {run.describe()}")
         return run
 
-    def _task(self, tester: LoadTester, number: int, workload: Workload, e2e_s: float) -> Task:
+    def _task(self, tester: LoadTester, number: int, workload: Workload) -> Task:
         folder = self.folder / f"round-{number}" / tester.name.replace(" ", "-").lower()
         folder.mkdir(parents=True)
         return Task(
@@ -85,7 +84,6 @@ class Session:
             tokenizer=self.endpoint.tokenizer,
             workload=workload,
             seed=secrets.randbits(31),
-            e2e_s=e2e_s,
             folder=folder,
         )
 

@@ -23,7 +23,7 @@ VLLM_LAUNCHER = Path(__file__).parent / "launch" / "vllm_serve.py"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One run of one tester: what to load, with what, and the folder that is its own. `seed`: of this run's prompts,
-    for an engine must not have seen them. `e2e_s`: about how long a request takes.
+    for an engine must not have seen them.
     """
 
     url: str
@@ -31,7 +31,6 @@ class Task:
     tokenizer: Path
     workload: Workload
     seed: int
-    e2e_s: float
     folder: Path
 
     @property
@@ -61,14 +60,13 @@ class Crossover:
 
     def launch(self, task: Task) -> Launch:
         work = task.workload
-        window_s = work.window_s(task.e2e_s)
         options = [
             *("--url", task.url),
             *("--model", task.model),
             *("--concurrency", str(work.concurrency)),
             *("--tokens", str(work.tokens)),
             *("--prompt-words", str(work.prompt_words)),
-            *("--window", f"{window_s:.3f}"),
+            *("--requests", str(work.requests)),
             *("--seed", str(task.seed)),
         ]
         return Launch([str(self.command), "bench", *options, "--json"])

@@ -30,12 +30,6 @@ class Workload:
     def waves(self) -> int:
         return self.requests // self.concurrency
 
-    def window_s(self, e2e_s: float) -> float:
-        """How long `crossover bench` has to measure for as many requests, one of which takes `e2e_s`. Its window closes
-        where a request ends, so half a request less is asked for.
-        """
-        return (self.waves - 0.5) * e2e_s
-
     def prompts(self, seed: int) -> Iterator[str]:
         """One for each request and for each of the warm-up's, of which there are `concurrency`."""
         for number in range(self.requests + self.concurrency):

@@ -40,10 +40,11 @@ def test_aiperfs_file_is_read() -> None:
 
 
 def test_our_own_file_is_read() -> None:
-    figures = {"tokens_per_s": 700.0, "requests": 112, "ttft_s": {"p50": 0.2}, "tpot_s": {"p50": 0.02}}
+    times = {"ttft_s": {"p50": 0.2}, "tpot_s": {"p50": 0.02}}
+    figures = {"tokens_per_s": 700.0, "requests_per_s": 12.0, "window_s": 8.0, **times}
     assert read_crossover(orjson.dumps(figures), RECORDED) == Reading(700.0, 0.2, 0.02)
     with pytest.raises(BenchError, match="did other work"):
-        read_crossover(orjson.dumps({**figures, "requests": 50}), RECORDED)
+        read_crossover(orjson.dumps({**figures, "window_s": 7.9}), RECORDED)
 
 
 @pytest.mark.parametrize("change", [{"completed": 95}, {"total_output_tokens": 6143}])
@@ -191,7 +192,7 @@ def test_prompts_are_of_one_size_and_none_comes_twice() -> None:
     ("tester", "field"), [(VLLM(Path("/env/bin/vllm")), "prompt"), (AIPerf(Path("/env/bin/aiperf")), "text")]
 )
 def test_others_read_their_prompts_from_a_file(tester: LoadTester, field: str, tmp_path: Path) -> None:
-    task = Task(url="http://x", model="m", tokenizer=DATA, workload=RECORDED, seed=1, e2e_s=1.0, folder=tmp_path)
+    task = Task(url="http://x", model="m", tokenizer=DATA, workload=RECORDED, seed=1, folder=tmp_path)
     argv = tester.launch(task).argv
     path = tmp_path / "prompts.jsonl"
     assert str(path) in argv
@@ -199,7 +200,7 @@ def test_others_read_their_prompts_from_a_file(tester: LoadTester, field: str, t
 
 
 def test_vllms_command_may_be_a_python(tmp_path: Path) -> None:
-    task = Task(url="http://x", model="m", tokenizer=DATA, workload=RECORDED, seed=1, e2e_s=1.0, folder=tmp_path)
+    task = Task(url="http://x", model="m", tokenizer=DATA, workload=RECORDED, seed=1, folder=tmp_path)
     python, command = VLLM(Path("/env/bin/python3")).launch(task).argv, VLLM(Path("/env/bin/vllm")).launch(task).argv
     assert list(command[:3]) == ["/env/bin/vllm", "bench", "serve"]
     assert Path(python[1]).name == "vllm_serve.py"

@@ -19,12 +19,13 @@ STEADY = Speed(base_s=0.02, per_request_s=0.0)
 # Requests 50 ms apart meet every phase of its steps: the median TTFT is about 30 ms, of which a late timer is nothing.
 EASY = Speed(base_s=0.06, per_request_s=0.0)
 SLOW = Speed(base_s=0.0, per_request_s=0.02)  # 50 tokens per second whatever is asked
-SHORT = ("--tokens", "8", "--window", "1", "--prompt-words", "5")
+SHORT = ("--tokens", "8", "--prompt-words", "5")
 
 
 async def run(gateway: FakeGateway, *options: str) -> tuple[int, str]:
     """In a thread: the command has an event loop of its own, the gateway runs in this one."""
-    arguments = ["--url", gateway.url, *SHORT, *options]
+    window = () if "--requests" in options else ("--window", "1")
+    arguments = ["--url", gateway.url, *SHORT, *window, *options]
     done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(bench, arguments))
     return done.exit_code, done.output
 
@@ -105,6 +106,14 @@ async def test_a_closed_loop_has_the_pace_and_the_level_of_the_endpoint() -> Non
     assert found["goodput"] == pytest.approx(found["requests_per_s"])
 
 
+async def test_a_closed_loop_may_end_by_requests_that_its_window_held() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--concurrency", "4", "--requests", "14")
+    answered = round(found["requests_per_s"] * found["window_s"])
+    assert 14 <= answered <= 14 + 4
+    assert found["in_flight"] == pytest.approx(4, rel=0.05)
+
+
 @pytest.mark.alone  # a client that gets no CPU in time says so
 async def test_an_open_loop_sends_at_its_rate_and_reuses_connections() -> None:
     async with FakeGateway(EASY, EASY) as gateway:
@@ -149,6 +158,7 @@ async def test_an_answer_that_ends_early_is_refused_unless_any_length_will_do() 
     [
         ((), "one of --concurrency and --rate"),
         (("--concurrency", "2", "--rate", "3"), "one of --concurrency and --rate"),
+        (("--rate", "3", "--requests", "9"), "--requests: of a closed loop"),
         (("--rate", "0"), "the rate is a number of requests per second above 0"),
         (("--concurrency", "2", "--slo", "itl=1"), "limits are ttft, tpot and e2e"),
     ],

@@ -30,6 +30,18 @@ def test_window_stays_open_until_its_least_time_is_over() -> None:
     assert (window.opened_at, window.closed_at) == (1.0, 5.0)
 
 
+def test_window_stays_open_until_all_streams_together_have_answered_enough() -> None:
+    window = Window(settle_requests=0, min_requests=1, min_s=0.0, min_answers=4)
+    window.pass_answer(1.0)
+    assert not window.pass_request(1.0)
+    for end in (0.9, 1.5, 1.6):  # the first ended before the window opened, and was told late
+        window.pass_answer(end)
+    window.pass_answer(2.0)
+    assert not window.pass_request(2.0)
+    window.pass_answer(3.0)
+    assert window.pass_request(3.0)
+
+
 def test_settling_requests_come_before_the_window() -> None:
     window = Window(settle_requests=2, min_requests=1, min_s=0.0)
     close_window(window, [1.0, 2.0, 3.0, 4.0])

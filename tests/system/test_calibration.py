@@ -25,6 +25,7 @@ from tests.deploy.demo_process import Demo
 PACE = Pace(TIME_SCALE, ANSWER_TOKENS)
 TRUE_CROSSING = PACE.crossing
 LEVELS = (2, 32)
+OF_THE_MACHINE = {"client headroom", "no lockstep", "steady load"}  # checks
 # Of the pace, in one cell: below it the machine is too slow, and what such a run still measures tells nothing.
 HOPELESS = 0.9
 
@@ -134,8 +135,11 @@ def test_a_calibration_of_the_real_engines_finds_equal_work_and_leaves_the_polic
     options = ("--quick", "--levels", ",".join(map(str, LEVELS)), "--budget", "1")
     command = (crossover_script(), "calibrate", "--url", cpu_stack.url, *options, "--out", str(tmp_path))
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert ended.returncode in {0, 4}, ended  # two levels need not show a crossing, nor the right way round
+    # Two levels need not show a crossing, nor the right way round; and where tests of the other worker take a core, the
+    # client may be starved and the load in lockstep, which a run is rightly refused for.
+    assert ended.returncode in {0, 3, 4}, ended
     result = read_result(tmp_path)
+    assert {check["name"] for check in result["checks"] if check["status"] == "failed"} <= OF_THE_MACHINE, ended
     assert [status_of(result, name) for name in ("equal work", "routing")] == ["passed", "passed"]
     measured = {(cell["level"], cell["backend"]) for cell in result["cells"]}
     assert measured == set(itertools.product(LEVELS, ("triton", "vllm")))
