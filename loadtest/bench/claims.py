@@ -91,6 +91,13 @@ def _added_ratio(scenario: str, figure: Figure, system: str, reference: str) -> 
     return lambda summary: divide(summary.added(scenario, figure, system), summary.added(scenario, figure, reference))
 
 
+def _carried(two: str, one: str) -> Callable[[Summary], float | None]:
+    """Added delay of two workers with 1.8 times the streams over that of one."""
+    return lambda summary: divide(
+        summary.added("pace810", delay_p50_us, two), summary.added("pace450", delay_p50_us, one)
+    )
+
+
 def _memory_per_stream(system: str) -> Callable[[Summary], float | None]:
     """kB of resident memory for each of the soak's streams, over what it was before them."""
 
@@ -173,3 +180,6 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         "8", "token lane, 100 streams: rise of the p99 gap by a 100,000-token prompt a second", _gap_rise, 10, unit="ms"
     )
+    for two, one, what in ((RELAY_2W, RELAY, "relay"), (TOKEN_2W, TOKEN, "token lane")):
+        text = f"{what}, added delay p50: two workers with 810 paced streams / one with 450"
+        yield Claim("9", text, _carried(two, one), 1.0)

@@ -11,6 +11,8 @@ LOCKSTEP = Pace(lockstep=True)
 
 ROUTERS = ("direct", "nginx", "haproxy", "vllm-router", "smg", "crossover-relay")
 LANES = (*ROUTERS, "crossover-token")
+ONE_WORKER = ("crossover-relay", "crossover-token")
+TWO_WORKERS = ("crossover-relay-2w", "crossover-token-2w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,17 @@ SCENARIOS = {
         _locked(256),
         Scenario("free64", "64 streams, tokens as fast as they go", FREE, Load(64, tokens=256), ROUTERS),
         _paced(64, 1, (*LANES, "litellm")),
-        _paced(256, 2, (*LANES, "crossover-relay-2w", "crossover-token-2w", "litellm")),
+        _paced(256, 2, (*LANES, *TWO_WORKERS, "litellm")),
+        _paced(450, 3, ("direct", *ONE_WORKER)),
         _paced(512, 3, LANES),
+        _paced(810, 4, ("direct", *TWO_WORKERS)),  # 1.8 times the 450
         _paced(1000, 4, LANES),
         Scenario(
             "soak",
             "2,000 streams, one token per 80 ms each, for a minute",
             Pace(interval_us=80_000),
             SOAK,
-            ("crossover-relay", "crossover-token"),
+            ONE_WORKER,
             is_alone=True,
             repeats=1,
         ),
@@ -87,7 +91,7 @@ GROUPS = {
     "paced": ("pace64", "pace256", "pace512", "pace1000"),
     "routers": ("ns16", "lock64", "lock256", "free64", "pace64", "pace256", "pace512", "pace1000"),
     "longprompt": ("quiet", "longprompt"),
-    "workers2": ("pace256",),
+    "workers2": ("pace256", "pace450", "pace810"),
 }
 
 
