@@ -1,10 +1,11 @@
 """The tritonserver inside an environment with the wheel nvidia-pytriton, and what it needs beside its binary.
 
-In: the environment's directory. Out: paths, a library path, a backend directory whose Python stub fits the interpreter.
+In: the environment's directory, and the interpreter whose packages the model imports. Out: paths, and a backend
+directory whose Python stub fits that interpreter.
 """
 
 import contextlib
-import os
+import json
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,35 @@ from pathlib import Path
 from engines.process import CannotStart
 
 OLDEST_PYTHON = (3, 10)  # of the reference engine; the wheel's stubs begin earlier
+
+
+TELL = """
+import json, site, sys, sysconfig
+version = f"{sys.version_info.major}.{sys.version_info.minor}"
+libraries = sysconfig.get_config_var("LIBDIR") or ""
+print(json.dumps({"version": version, "packages": site.getsitepackages(), "libraries": libraries}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One that Triton's stub embeds, with the directories of its packages and of its own library."""
+
+    path: Path
+    version: str  # "3.11"
+    packages: tuple[str, ...]
+    libraries: str
+
+    @classmethod
+    def at(cls, path: Path) -> "Interpreter":
+        """What `path` tells of itself. CannotStart if it does not run."""
+        try:
+            told = subprocess.run([path, "-c", TELL], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as exc:
+            raise CannotStart(f"{path} is no Python interpreter: {exc}") from exc
+        found = json.loads(told)
+        packages = tuple(directory for directory in found["packages"] if Path(directory).is_dir())
+        return cls(path.absolute(), found["version"], packages, found["libraries"])
 
 
 @dataclass(frozen=True)
@@ -39,23 +69,24 @@ class Environment:
         return self.packages / "pytriton/tritonserver"
 
     @property
-    def stub(self) -> Path:
-        """The Python backend's interpreter for this environment's packages."""
+    def libraries(self) -> str:
+        """The wheel's own."""
+        return str(self.packages / "nvidia_pytriton.libs")
+
+    def interpreter(self) -> Interpreter:
+        """This environment's own. CannotStart if Triton has no stub for it."""
+        self.stub(self.python, self.root)
+        return Interpreter.at(self.root / "bin/python")
+
+    def stub(self, version: str, owner: Path) -> Path:
+        """The Python backend's program for interpreters of a version. CannotStart, naming their owner, without one."""
         stubs = {
             path.parent.name: path for path in self.triton.glob("python_backend_stubs/*/triton_python_backend_stub")
         }
         usable = sorted((name for name in stubs if _version(name) >= OLDEST_PYTHON), key=_version)
-        if self.python not in usable:
-            raise CannotStart(
-                f"{self.root} has Python {self.python}; Triton's Python backend here runs {', '.join(usable)}"
-            )
-        return stubs[self.python]
-
-    def library_path(self) -> str:
-        """The wheel's own libraries, and the interpreter's, for the stub embeds libpython."""
-        script = "import sysconfig; print(sysconfig.get_config_var('LIBDIR') or '')"
-        found = subprocess.run([self.root / "bin/python", "-c", script], capture_output=True, text=True, check=True)
-        return os.pathsep.join([str(self.packages / "nvidia_pytriton.libs"), found.stdout.strip()])
+        if version not in usable:
+            raise CannotStart(f"{owner} has Python {version}; Triton's Python backend here runs {', '.join(usable)}")
+        return stubs[version]
 
 
 def _version(name: str) -> tuple[int, ...]:
@@ -63,12 +94,13 @@ def _version(name: str) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def backend_directory(environment: Environment) -> Iterator[Path]:
+def backend_directory(environment: Environment, interpreter: Interpreter) -> Iterator[Path]:
     """What tritonserver calls a backend directory: the Python backend, with the stub that fits beside its library."""
+    stub = environment.stub(interpreter.version, interpreter.path)
     with tempfile.TemporaryDirectory(prefix="crossover-triton-") as directory:
         python = Path(directory, "python")
         python.mkdir()
         for file in (environment.triton / "backends/python").iterdir():
             (python / file.name).symlink_to(file)
-        (python / environment.stub.name).symlink_to(environment.stub)
+        (python / stub.name).symlink_to(stub)
         yield Path(directory)

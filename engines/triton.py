@@ -19,12 +19,13 @@ from typing import IO
 
 from engines import process
 from engines.process import CannotStart
-from engines.pytriton import Environment, backend_directory
+from engines.pytriton import Environment, Interpreter, backend_directory
 
 ROOT = Path(__file__).resolve().parents[1]
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # a proxy does not see this machine's ports
 SHARED_MEMORY = Path("/dev/shm")
 LOG_LINES = 20
+ENGINES = ("reference", "vllm", "tensorrt_llm")  # engines/adapters
 
 
 def command(options: argparse.Namespace, environment: Environment, backends: Path, shared_memory: str) -> list[str]:
@@ -47,25 +48,40 @@ def command(options: argparse.Namespace, environment: Environment, backends: Pat
     ]
 
 
-def child_environment(options: argparse.Namespace, environment: Environment) -> Mapping[str, str]:
+def child_environment(
+    options: argparse.Namespace, environment: Environment, interpreter: Interpreter
+) -> Mapping[str, str]:
     return {
         **os.environ,  # noqa: TID251 - a process launcher
-        "LD_LIBRARY_PATH": environment.library_path(),
+        # The stub embeds the interpreter that it finds first, and engines start children and compilers from there.
+        "PATH": os.pathsep.join([str(interpreter.path.parent), *inherited("PATH")]),
+        "LD_LIBRARY_PATH": os.pathsep.join([
+            environment.libraries,
+            interpreter.libraries,
+            *inherited("LD_LIBRARY_PATH"),
+        ]),
         "CROSSOVER_ROOT": str(ROOT),
-        "CROSSOVER_SITE_PACKAGES": str(environment.packages),
+        "CROSSOVER_SITE_PACKAGES": os.pathsep.join(interpreter.packages),
         "CROSSOVER_MODEL_DIR": str(options.model_dir.absolute()),
+        "CROSSOVER_ENGINE": options.engine,
+        "CROSSOVER_ENGINE_ARGS": "" if options.engine_args is None else str(options.engine_args.absolute()),
     }
+
+
+def inherited(name: str) -> list[str]:
+    return [part for part in os.environ.get(name, "").split(os.pathsep) if part]  # noqa: TID251 - a process launcher
 
 
 @contextlib.asynccontextmanager
 async def running(options: argparse.Namespace, output: IO[bytes]) -> AsyncIterator[asyncio.subprocess.Process]:
     """tritonserver as a child; it has ended, and left nothing in shared memory, when the block is left."""
     environment = Environment.at(options.venv)
+    interpreter = Interpreter.at(options.engine_python) if options.engine_python else environment.interpreter()
     shared_memory = f"crossover_{os.getpid()}_"
-    with backend_directory(environment) as backends:
+    with backend_directory(environment, interpreter) as backends:
         child = await asyncio.create_subprocess_exec(
             *command(options, environment, backends, shared_memory),
-            env=child_environment(options, environment),
+            env=child_environment(options, environment, interpreter),
             stdout=output,
             stderr=output,
             process_group=0,
@@ -107,13 +123,20 @@ async def wait_until_ready(
     """
     url = f"http://{options.host}:{options.http_port}/v2/models/{options.model}/ready"
     try:
-        async with asyncio.timeout(options.start_timeout):
+        async with asyncio.timeout(start_timeout_s(options)):
             while not (stopped.is_set() or await asyncio.to_thread(is_ready, url)):
                 if child.returncode is not None:
                     raise CannotStart(f"tritonserver ended with exit code {child.returncode}")
                 await asyncio.sleep(0.1)
     except TimeoutError as exc:
-        raise CannotStart(f"tritonserver was not ready within {options.start_timeout:g} s") from exc
+        raise CannotStart(f"tritonserver was not ready within {start_timeout_s(options):g} s") from exc
+
+
+def start_timeout_s(options: argparse.Namespace) -> float:
+    """A large model is read for minutes, and a GPU's graphs are captured for as long."""
+    if options.start_timeout is not None:
+        return float(options.start_timeout)
+    return 120.0 if options.engine == "reference" else 1800.0
 
 
 def is_ready(url: str) -> bool:
@@ -177,11 +200,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--model", default="tensorrt_llm", help="the model to wait for (default: %(default)s)")
     parser.add_argument("--model-dir", type=Path, default=ROOT / "engines/reference/weights", help="weights it serves")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="reference", help="what computes the tokens (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--engine-args", type=Path, metavar="FILE", help="JSON or YAML: the engine's own arguments, without the model"
+    )
+    parser.add_argument(
+        "--engine-python",
+        type=Path,
+        metavar="PATH",
+        help="the Python that the engine is installed for; Triton has to have its stub (default: that of --venv)",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001, help="default: %(default)s")
     parser.add_argument("--http-port", type=int, default=8000, help="default: %(default)s")
     parser.add_argument("--metrics-port", type=int, default=8002, help="default: %(default)s")
-    parser.add_argument("--start-timeout", type=float, default=120.0, help="seconds (default: %(default)s)")
+    parser.add_argument(
+        "--start-timeout", type=float, help="seconds (default: 120 for the reference engine, 1800 for others)"
+    )
     parser.add_argument(
         "--exit-timeout", type=int, default=5, help="seconds for requests in flight (default: %(default)s)"
     )

@@ -44,6 +44,7 @@ class RunnerStats:
     late_tokens: int
     prompt_tokens: int
     generated_tokens: int
+    tokens_per_block: int = 32  # TensorRT-LLM's default; this engine keeps slots, so blocks are only a unit of account
 
 
 class Runner:

@@ -4,14 +4,14 @@ In: named arrays with a leading batch dimension. Out: a TokenRequest, or a Contr
 Knows neither gRPC nor Triton. Semantics are those of the C++ backend of TensorRT-LLM 1.2.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.reference.guide import Grammars, Guide, GuideKind
+from engines.reference.guide import Guide, GuideKind
 from engines.reference.sampling import SamplingParams
 
 Array = NDArray[Any]  # the element type is the tensor's own: INT32, FP32, BOOL, UINT64, or bytes objects
@@ -79,11 +79,14 @@ class ContractError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the served model can take; without `grammars` it follows no guide."""
+    """What the served model can take.
+
+    `check_guide` raises ValueError for a guide that is none; without it the model follows no guide.
+    """
 
     vocab_size: int
     context_length: int
-    grammars: Grammars | None = None
+    check_guide: Callable[[Guide], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ def _decode_params(inputs: Mapping[str, Array], limits: Limits, prompt_tokens: i
         frequency_penalty=float(_scalar(inputs, "frequency_penalty", default=0.0)),
         end_ids=() if end_id == -1 else (end_id,),
         logit_bias=_decode_bias(inputs, limits.vocab_size),
-        guide=_decode_guide(inputs, limits.grammars),
+        guide=_decode_guide(inputs, limits.check_guide),
         logprobs=0 if _scalar(inputs, "return_log_probs", default=False) else None,
     )
 
@@ -225,12 +228,12 @@ def _decode_bias(inputs: Mapping[str, Array], vocab_size: int) -> tuple[tuple[in
     return tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True))
 
 
-def _decode_guide(inputs: Mapping[str, Array], grammars: Grammars | None) -> Guide | None:
+def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] | None) -> Guide | None:
     """A type that TensorRT-LLM does not know leaves its answers free, without a word; here it is refused."""
     name = _text(inputs, "guided_decoding_guide_type")
     if name is None:
         return None
-    if grammars is None:
+    if check is None:
         raise ContractError("guided decoding is off: the model has no parameter guided_decoding_backend")
     if name not in GUIDE_KINDS:
         raise ContractError(f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}, got '{name}'")
@@ -238,7 +241,7 @@ def _decode_guide(inputs: Mapping[str, Array], grammars: Grammars | None) -> Gui
     if text is None and name != "json":
         raise ContractError("The guide string must be provided unless using GuideType::kJSON.")
     guide = Guide(GUIDE_KINDS[name], text or "")
-    grammars.walk(guide)  # a bad one is refused here
+    check(guide)
     return guide
 
 

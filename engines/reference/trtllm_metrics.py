@@ -1,14 +1,11 @@
-"""What TensorRT-LLM reports about itself on Triton's metrics page, computed from the reference engine's numbers.
+"""What TensorRT-LLM reports about itself on Triton's metrics page, computed from any engine's numbers.
 
-In: a runner's stats. Out: gauges with the names and labels TensorRT-LLM gives them (custom_metrics_reporter.cc).
+In: an engine's load. Out: gauges with the names and labels TensorRT-LLM gives them (custom_metrics_reporter.cc).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from engines.reference.runner import RunnerStats
-
-TOKENS_PER_BLOCK = 32  # TensorRT-LLM's default; this engine keeps slots, so blocks are only a unit of account
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -20,31 +17,58 @@ class Gauges:
     values: Mapping[str, float]
 
 
-def report(stats: RunnerStats) -> tuple[Gauges, ...]:
+class EngineLoad(Protocol):
+    """An engine at one moment: requests that it computes, that wait for it, and how many it computes at most; tokens in
+    its cache, of so many, in blocks of `tokens_per_block`; and its steps since the start.
+    """
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def kv_tokens_used(self) -> int: ...
+
+    @property
+    def kv_tokens_total(self) -> int: ...
+
+    @property
+    def tokens_per_block(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+
+def report(load: EngineLoad) -> tuple[Gauges, ...]:
     return (
-        Gauges("nv_trt_llm_request_metrics", "request_type", _requests(stats)),
-        Gauges("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", _blocks(stats)),
-        Gauges("nv_trt_llm_general_metrics", "general_type", {"iteration_counter": stats.steps}),
+        Gauges("nv_trt_llm_request_metrics", "request_type", _requests(load)),
+        Gauges("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", _blocks(load)),
+        Gauges("nv_trt_llm_general_metrics", "general_type", {"iteration_counter": load.steps}),
     )
 
 
-def _requests(stats: RunnerStats) -> dict[str, float]:
+def _requests(load: EngineLoad) -> dict[str, float]:
     """Without `context`: the engine does not tell who is in prefill."""
     return {
-        "active": stats.running + stats.waiting,
-        "max": stats.capacity,
-        "scheduled": stats.running,
-        "waiting": stats.waiting,
+        "active": load.running + load.waiting,
+        "max": load.capacity,
+        "scheduled": load.running,
+        "waiting": load.waiting,
     }
 
 
-def _blocks(stats: RunnerStats) -> dict[str, float]:
-    total = stats.kv_tokens_total // TOKENS_PER_BLOCK
-    used = -(-stats.kv_tokens_used // TOKENS_PER_BLOCK)
+def _blocks(load: EngineLoad) -> dict[str, float]:
+    total = load.kv_tokens_total // load.tokens_per_block
+    used = -(-load.kv_tokens_used // load.tokens_per_block)
     return {
         "max": total,
         "free": total - used,
         "used": used,
-        "tokens_per": TOKENS_PER_BLOCK,
-        "fraction": used / total,
+        "tokens_per": load.tokens_per_block,
+        "fraction": used / total if total else 0.0,
     }

@@ -24,7 +24,7 @@ from engines.reference.trtllm_contract import (
 )
 
 CONFIG = Path(__file__).parents[2] / "model_repo/python/tensorrt_llm/config.pbtxt"
-LIMITS = Limits(vocab_size=128, context_length=64, grammars=Grammars(WEIGHTS, 1024))
+LIMITS = Limits(vocab_size=128, context_length=64, check_guide=Grammars(WEIGHTS, 1024).walk)
 
 
 def decode(limits: Limits = LIMITS, **tensors: Any) -> TokenRequest:

@@ -38,7 +38,7 @@ async def serve(options: argparse.Namespace) -> None:
     stopped = process.stop_signal()
     async with launch.run_engine(options) as (engine, runner):
         grammars = None if options.no_guided_decoding else engine.grammars
-        limits = Limits(engine.vocab_size, engine.context_length, grammars)
+        limits = Limits(engine.vocab_size, engine.context_length, grammars.walk if grammars else None)
         model = ServedModel(options.served_model_name, runner, limits)
         service = InferenceService(model)
         with serve_metrics(model, options.host, options.metrics_port) as metrics_port:

@@ -53,7 +53,7 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
 
     async def ModelConfig(self, request: pb.ModelConfigRequest, context: Context) -> pb.ModelConfigResponse:
         await self._check_name(request.name, request.version, context)
-        return messages.model_config(self.model.name, follows_guides=self.model.limits.grammars is not None)
+        return messages.model_config(self.model.name, follows_guides=self.model.limits.check_guide is not None)
 
     async def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
         await self._check_name(request.model_name, request.model_version, context)

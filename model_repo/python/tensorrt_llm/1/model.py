@@ -1,12 +1,14 @@
 """The `tensorrt_llm` model as a Triton Python model: decodes the tensors, drives an engine, streams delta ids.
 
 In: Triton's requests. Out: decoupled responses. What the tensors mean is engines/reference/trtllm_contract.py's affair,
-which engine runs is engines/adapters.py's.
+which engine runs is engines/adapters'.
 """
 
 # ruff: noqa: TID251 - a variable of the process is the only way in: Triton's stub ignores PYTHONPATH
 import json
+import locale
 import os
+import site
 import sys
 import threading
 import traceback
@@ -19,15 +21,19 @@ from typing import Any, TypeVar
 ROOT = os.environ.get("CROSSOVER_ROOT", str(Path(__file__).resolve().parents[4]))
 PACKAGES = os.environ.get("CROSSOVER_SITE_PACKAGES", "")
 sys.path[:0] = [path for path in (ROOT, *PACKAGES.split(os.pathsep)) if path and path not in sys.path]
+for directory in filter(None, PACKAGES.split(os.pathsep)):
+    site.addsitedir(directory)  # some packages add to the path by a file there: editable ones, CUTLASS's
+# The stub leaves the interpreter in the C locale, whose files are ASCII: PyTorch's own sources are not.
+locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 import triton_python_backend_utils as pb_utils  # noqa: E402 - the path comes first
 
 from engines.adapters import ADAPTERS, TokenEngine  # noqa: E402 - the path comes first
 from engines.reference import trtllm_contract as contract  # noqa: E402 - the path comes first
 from engines.reference.engine import TokenOutput  # noqa: E402 - the path comes first
-from engines.reference.runner import RunnerStats  # noqa: E402 - the path comes first
 from engines.reference.trtllm_answer import Answer  # noqa: E402 - the path comes first
-from engines.reference.trtllm_metrics import report  # noqa: E402 - the path comes first
+from engines.reference.trtllm_metrics import EngineLoad, report  # noqa: E402 - the path comes first
+from engines.stub import Door, open_door  # noqa: E402 - the path comes first
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 DEFAULTS = {
@@ -45,6 +51,7 @@ class TritonPythonModel:
     """The name Triton looks for."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
+        self._door = open_door(pb_utils)
         parameters = read_parameters(json.loads(args["model_config"]))
         self._engine = ADAPTERS[parameters["engine"]](parameters)
         self._calls = Calls()
@@ -67,32 +74,33 @@ class TritonPythonModel:
 
     def _report(self) -> bool:
         """Whether the metrics now say that the engine holds nothing."""
-        stats = self._engine.stats
-        self._metrics.update(stats)
-        return not (stats.running or stats.waiting)
+        load = self._engine.load
+        self._metrics.update(load)
+        return not (load.running or load.waiting)
 
     def _start(self, request: Request, sender: Sender) -> None:
-        inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        inputs = {tensor.name(): self._door.read(tensor) for tensor in request.inputs()}
         if contract.is_stop(inputs):
             self._calls.stop(request.request_id())
             sender.send(flags=FINAL)
             return
         decoded = contract.decode_request(inputs, self._engine.limits)
         names = contract.output_names(request.requested_output_names(), decoded)
-        answering = Answering(sender, Answer(decoded), names)
+        answering = Answering(sender, Answer(decoded), names, self._door)
         Call(request.request_id(), answering, self._calls).start(self._engine)
 
 
 class Answering:
     """An answer on its way out through Triton's response sender."""
 
-    def __init__(self, sender: Sender, answer: Answer, names: Collection[str]) -> None:
+    def __init__(self, sender: Sender, answer: Answer, names: Collection[str], door: Door) -> None:
         self.sender = sender
         self.answer = answer
         self._names = names
+        self._door = door
 
     def send(self, tensors: Mapping[str, contract.Array]) -> None:
-        response = pb_utils.InferenceResponse([pb_utils.Tensor(name, tensors[name]) for name in self._names])
+        response = pb_utils.InferenceResponse([self._door.write(name, tensors[name]) for name in self._names])
         self.sender.send(response, flags=FINAL if self.answer.is_final else 0)
 
 
@@ -256,8 +264,8 @@ class Metrics:
         self._families: dict[str, Any] = {}  # pb_utils' classes, as above
         self._metrics: dict[tuple[str, str], Any] = {}
 
-    def update(self, stats: RunnerStats) -> None:
-        for gauges in report(stats):
+    def update(self, load: EngineLoad) -> None:
+        for gauges in report(load):
             for key, value in gauges.values.items():
                 self._metric(gauges.name, gauges.label, key).set(value)
 
@@ -284,10 +292,12 @@ def log_error(what: str) -> None:
 
 
 def read_parameters(config: Mapping[str, Any]) -> dict[str, str]:  # JSON: any values
-    """The configuration's parameters over the defaults, an empty value being none; the environment's model_dir wins."""
+    """The configuration's parameters over the defaults, an empty value being none; what the environment names wins."""
     given = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
     parameters = DEFAULTS | {key: value for key, value in given.items() if value}
-    parameters["model_dir"] = os.environ.get("CROSSOVER_MODEL_DIR", parameters["model_dir"])
+    for name in ("engine", "model_dir", "engine_args"):
+        if override := os.environ.get(f"CROSSOVER_{name.upper()}"):
+            parameters[name] = override
     if parameters["engine"] not in ADAPTERS:
         raise pb_utils.TritonModelException(f"engine {parameters['engine']!r} is none of {', '.join(ADAPTERS)}")
     return parameters

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.adapters import ReferenceAdapter
+from engines.adapters.reference import ReferenceAdapter
 from engines.reference.engine import TokenOutput
 from engines.reference.sampling import SamplingParams
 from engines.reference.trtllm_contract import TokenRequest

@@ -1,0 +1,33 @@
+"""The engines that our Triton Python model can run, by the value of its parameter `engine`.
+
+In: the parameters of config.pbtxt. Out: a TokenEngine. An engine's own packages are imported only when it is chosen.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from engines.adapters.token_engine import TokenEngine
+
+
+def reference(parameters: Mapping[str, str]) -> TokenEngine:
+    return _adapter("engines.adapters.reference", "ReferenceAdapter", parameters)
+
+
+def vllm(parameters: Mapping[str, str]) -> TokenEngine:
+    return _adapter("engines.adapters.vllm", "VllmAdapter", parameters)
+
+
+def tensorrt_llm(parameters: Mapping[str, str]) -> TokenEngine:
+    return _adapter("engines.adapters.tensorrt_llm", "TensorrtLlmAdapter", parameters)
+
+
+def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
+    adapter: Callable[[Mapping[str, str]], TokenEngine] = getattr(import_module(module), name)
+    return adapter(parameters)
+
+
+ADAPTERS: Mapping[str, Callable[[Mapping[str, str]], TokenEngine]] = {
+    "reference": reference,
+    "vllm": vllm,
+    "tensorrt_llm": tensorrt_llm,
+}

@@ -1,0 +1,83 @@
+"""The thread that calls receivers, beside the one that an engine's tokens come on.
+
+In: tokens and failures, from any thread. Out: calls to receivers, one at a time. Knows neither engine nor Triton.
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engines.reference.engine import TokenOutput
+from engines.reference.runner import Receiver
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Mail:
+    """What waits for one receiver."""
+
+    outputs: list[TokenOutput] = field(default_factory=list)
+    error: str | None = None
+
+    def hand_to(self, receiver: Receiver) -> None:
+        if self.outputs:
+            receiver.tokens(self.outputs)
+        if self.error is not None:
+            receiver.failed(self.error)
+
+
+class Deliveries:
+    """A response costs Triton's stub a round trip, which no step of an engine should wait for.
+
+    Receivers are served in the order of their oldest token. What has come for one in the meantime goes to it in the
+    same call: under load, responses grow instead of falling behind.
+    """
+
+    def __init__(self) -> None:
+        self._mail: OrderedDict[Receiver, Mail] = OrderedDict()
+        self._changed = threading.Condition()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
+        self._thread.start()
+
+    def tokens(self, receiver: Receiver, outputs: Sequence[TokenOutput]) -> None:
+        with self._changed:
+            self._of(receiver).outputs += outputs
+            self._changed.notify()
+
+    def failed(self, receiver: Receiver, message: str) -> None:
+        with self._changed:
+            self._of(receiver).error = message
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ends the thread when all that waits has been delivered."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _of(self, receiver: Receiver) -> Mail:
+        if receiver not in self._mail:
+            self._mail[receiver] = Mail()
+        return self._mail[receiver]
+
+    def _run(self) -> None:
+        while (taken := self._take()) is not None:
+            receiver, mail = taken
+            try:
+                mail.hand_to(receiver)
+            # Edge of the thread: one delivery that goes wrong must not end all others.
+            except Exception:
+                logger.exception("a delivery failed")
+
+    def _take(self) -> tuple[Receiver, Mail] | None:
+        with self._changed:
+            while not self._mail:
+                if self._is_closing:
+                    return None
+                self._changed.wait()
+            return self._mail.popitem(last=False)

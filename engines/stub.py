@@ -1,0 +1,88 @@
+"""Arrays across the door of Triton's Python stub, whichever NumPy is on its path.
+
+In: tensors and arrays. Out: arrays and tensors. A stub made before NumPy 2 (that of Triton 2.51) looks for an array's
+item size where NumPy 2 keeps its flags, and finds 0: `as_numpy` repeats the first element, `Tensor(name, array)` sends
+no bytes, and a string ends the process. DLPack goes past all this, but carries no strings.
+"""
+
+import ctypes
+from typing import Any, Protocol
+
+import numpy as np
+
+from engines.reference.trtllm_contract import Array, ContractError
+
+# pb_utils is the module triton_python_backend_utils as the stub makes it, and Tensor its class: neither has types.
+Tensor = Any
+_set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+_set_destructor.argtypes = [ctypes.py_object, ctypes.c_void_p]
+
+
+class Door(Protocol):
+    def read(self, tensor: Tensor) -> Array:
+        """Raises ContractError for a tensor that cannot be read here."""
+        ...
+
+    def write(self, name: str, array: Array) -> Tensor: ...
+
+
+class NumpyDoor:
+    """As the Python backend documents it."""
+
+    def __init__(self, pb_utils: Any) -> None:
+        self._tensor = pb_utils.Tensor
+
+    def read(self, tensor: Tensor) -> Array:
+        array: Array = tensor.as_numpy()
+        return array
+
+    def write(self, name: str, array: Array) -> Tensor:
+        return self._tensor(name, array)
+
+
+class DlpackDoor:
+    """Without strings: the stub hands them over as empty ones, instead of ending, and here they are refused."""
+
+    def __init__(self, pb_utils: Any) -> None:
+        self._tensor = pb_utils.Tensor
+        self._error = pb_utils.TritonModelException
+        # The stub looks it up after it has imported the model. It would read lengths from one byte, repeated.
+        pb_utils.deserialize_bytes_tensor = lambda _: np.array([b""], np.object_)
+
+    def read(self, tensor: Tensor) -> Array:
+        try:
+            return np.from_dlpack(tensor)
+        except self._error as exc:
+            raise ContractError(
+                f"{tensor.name()}: strings cannot be read here, for this Triton's Python stub does not know NumPy "
+                f"{np.__version__}; numpy<2 first on the stub's path, or a newer Triton, puts it right"
+            ) from exc
+
+    def write(self, name: str, array: Array) -> Tensor:
+        return self._tensor.from_dlpack(name, Exported(array))
+
+
+class Exported:
+    """An array for a consumer that takes a capsule over and renames it as nobody else does.
+
+    Triton's stub frees what is in the capsule when its tensor goes; NumPy's own destructor does not know the new name,
+    and complains, once for every tensor.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, stream: object = None) -> object:
+        capsule = self._array.__dlpack__()
+        _set_destructor(capsule, None)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def open_door(pb_utils: Any) -> Door:
+    """By trial: whether an array survives the way in and out."""
+    trial = np.arange(5, 9, dtype=np.int32)
+    returned = pb_utils.Tensor.from_dlpack("trial", Exported(trial)).as_numpy()
+    return NumpyDoor(pb_utils) if np.array_equal(returned, trial) else DlpackDoor(pb_utils)

@@ -1,0 +1,92 @@
+"""The thread that calls receivers, with receivers that hold it up."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pytest
+
+from engines.adapters.deliveries import Deliveries
+from engines.reference.engine import TokenOutput
+
+PATIENCE_S = 10.0
+
+
+class Receiver:
+    """Keeps what each call brought; none returns before the receiver is open."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.calls: list[list[int] | str] = []
+        self.called = threading.Event()
+        self.opened = threading.Event()
+        if is_open:
+            self.opened.set()
+
+    def tokens(self, outputs: Sequence[TokenOutput]) -> None:
+        self._keep([output.token_id for output in outputs])
+
+    def failed(self, message: str) -> None:
+        self._keep(message)
+
+    def _keep(self, call: list[int] | str) -> None:
+        self.calls.append(call)
+        self.called.set()
+        assert self.opened.wait(PATIENCE_S)
+
+
+def tokens(*ids: int) -> list[TokenOutput]:
+    return [TokenOutput("", token_id, None, None, 1) for token_id in ids]
+
+
+@pytest.fixture
+def deliveries() -> Iterator[Deliveries]:
+    with closing(Deliveries()) as deliveries:
+        yield deliveries
+
+
+def test_what_comes_while_a_receiver_is_busy_goes_to_it_in_one_call(deliveries: Deliveries) -> None:
+    receiver = Receiver(is_open=False)
+    deliveries.tokens(receiver, tokens(1))
+    assert receiver.called.wait(PATIENCE_S)
+    for token_id in (2, 3, 4):
+        deliveries.tokens(receiver, tokens(token_id))
+    receiver.opened.set()
+    deliveries.close()
+    assert receiver.calls == [[1], [2, 3, 4]]
+
+
+def test_receivers_are_served_in_the_order_of_their_oldest_token(deliveries: Deliveries) -> None:
+    served: list[Receiver] = []
+
+    class Noting(Receiver):
+        def tokens(self, outputs: Sequence[TokenOutput]) -> None:
+            served.append(self)
+            super().tokens(outputs)
+
+    busy, first, second = Noting(is_open=False), Noting(), Noting()
+    deliveries.tokens(busy, tokens(0))
+    assert busy.called.wait(PATIENCE_S)
+    for receiver, token_id in ((first, 1), (second, 2), (first, 3)):
+        deliveries.tokens(receiver, tokens(token_id))
+    busy.opened.set()
+    deliveries.close()
+    assert served == [busy, first, second]
+    assert (first.calls, second.calls) == ([[1, 3]], [[2]])
+
+
+def test_failure_comes_after_the_tokens_that_came_before_it(deliveries: Deliveries) -> None:
+    busy, receiver = Receiver(is_open=False), Receiver()
+    deliveries.tokens(busy, tokens(0))
+    assert busy.called.wait(PATIENCE_S)
+    deliveries.tokens(receiver, tokens(1))
+    deliveries.failed(receiver, "the engine failed")
+    busy.opened.set()
+    deliveries.close()
+    assert receiver.calls == [[1], "the engine failed"]
+
+
+def test_close_delivers_what_waits() -> None:
+    deliveries, receiver = Deliveries(), Receiver()
+    deliveries.tokens(receiver, tokens(1, 2))
+    deliveries.close()
+    assert receiver.calls == [[1, 2]]
