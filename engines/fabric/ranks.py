@@ -63,7 +63,9 @@ class Group:
 def describe_machine(python: str) -> Machine:
     """Raises FabricError if that Python has no torch that works."""
     try:
-        told = subprocess.run([python, str(WORKER), "describe"], capture_output=True, text=True, check=False)
+        told = subprocess.run(
+            [python, str(WORKER), "describe"], capture_output=True, text=True, check=False, env=_environment()
+        )
     except OSError as exc:
         raise FabricError(f"--python {python} cannot be started: {exc.strerror}") from exc
     if told.returncode:
@@ -131,6 +133,7 @@ class Running:
                 stdin=subprocess.DEVNULL,
                 stdout=log if rank else subprocess.PIPE,
                 stderr=log,
+                env=_environment(),
                 start_new_session=True,
             )
 
@@ -196,6 +199,11 @@ class Running:
                 rank.wait()
             if rank.stdout:
                 rank.stdout.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, NCCL's settings among it. The worker's neighbours here must not pass for modules that torch looks for."""
+    return os.environ | {"PYTHONSAFEPATH": "1"}  # noqa: TID251 - a launcher hands it on
 
 
 def _parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:  # Any: as above
