@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,8 @@ import orjson
 import uvloop
 from rich.console import Console
 
+from loadtest.cost import Price
+from loadtest.cost_options import gpu_count, gpu_price, make_cost
 from loadtest.curves import THROUGHPUT
 from loadtest.errors import CalibrationError
 from loadtest.folder import PAGE as RUN_PAGE
@@ -23,6 +25,7 @@ from loadtest.folder import RunFolder
 from loadtest.hardware import Declared, read_hardware
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.progress import ProgressLines
+from loadtest.report.cost import describe_costs
 from loadtest.report.shapes import describe_contrast
 from loadtest.report.words import describe, describe_threshold
 from loadtest.result import Result
@@ -60,6 +63,8 @@ class Options:
     regret_repeats: int | None
     limits: tuple[str, ...]
     hardware: Declared | None
+    gpu_price: Price | None
+    gpu_count: Mapping[str, int] | None
     resume: Path | None
     max_in_flight: int | None
     max_foreign: int | None
@@ -169,6 +174,8 @@ def _parse_hardware(_ctx: click.Context, _param: click.Parameter, path: Path | N
     callback=_parse_hardware,
     help="What the backends run on and what their engines do not tell of themselves (YAML: docs/calibration.md).",
 )
+@gpu_price
+@gpu_count
 @click.option(
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -261,6 +268,8 @@ def _make_plan(options: Options) -> Plan:
         for name in ("levels", "tokens", "window_s", "budget_s", "repeats", "regret_repeats", "slo")
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # Any: see Options
+    if cost := make_cost(options.gpu_price, options.gpu_count, options.hardware):
+        changes["cost"] = cost
     is_bounded = options.max_in_flight is not None
     is_judged = bool(options.limits or options.hardware)
     is_changed = bool(changes or options.shapes or options.is_quick or options.accept_wide)
@@ -346,6 +355,7 @@ def _print_result(result: Result, folder: RunFolder, console: Console) -> None:
         console,
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
+        *(f"cost       {sentence}" for sentence in describe_costs(result)),
         *(f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"}),
         f"report     {folder.path / RUN_PAGE}",
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from loadtest.cell import Cell
+from loadtest.cost import Cost
 from loadtest.curves import OBJECTIVES, Objective, make_trials
 from loadtest.decide.confidence import Interval
 from loadtest.decide.contrast import Contrast, contrast_samples
@@ -19,6 +20,9 @@ ALPHA = 0.05  # over all intervals of a comparison together
 SAME_PROMPTS = 0.02  # prompts are random words: their mean length differs by chance
 
 
+Conversion = Callable[[str, float], float | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """`name` with its unit."""
@@ -28,12 +32,14 @@ class Metric:
     higher_is_better: bool = False
 
 
+THROUGHPUT_METRIC = "throughput_tok_s"
 METRICS = (
-    Metric("throughput_tok_s", lambda cell: cell.throughput, higher_is_better=True),
+    Metric(THROUGHPUT_METRIC, lambda cell: cell.throughput, higher_is_better=True),
     Metric("ttft_p50_s", lambda cell: cell.ttft_s.p50),
     Metric("tpot_p50_s", lambda cell: cell.tpot_s.p50),
 )
 RATIO = "throughput_low_over_high"
+PER_GPU_HOUR, PER_MILLION = "tokens_per_gpu_hour", "cost_per_million_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,9 @@ class Comparison:
 
 
 def compare_runs(a: Result, b: Result) -> Comparison:
-    return Comparison(a, b, list(_find_differences(a, b)), _make_rows(a, b), _cross(a, b), list(_find_doubts(a, b)))
+    rows = _make_rows(a, b)
+    rows += _price(rows, a.plan.known_cost, b.plan.known_cost)
+    return Comparison(a, b, list(_find_differences(a, b)), rows, _cross(a, b), list(_find_doubts(a, b)))
 
 
 def _find_differences(a: Result, b: Result) -> Iterator[Difference]:
@@ -184,6 +192,27 @@ def _make_row(metric: str, backend: str, contrast: Contrast, alpha: float) -> Ro
     ends = contrast.find_ends(alpha)
     interval = (math.exp(ends[0]), math.exp(ends[1])) if ends else None
     return Row(metric, backend, contrast.level, math.exp(contrast.first), math.exp(contrast.second), interval)
+
+
+def _price(rows: Sequence[Row], a: Cost, b: Cost) -> list[Row]:
+    """Costs are throughputs times what is known for certain: so are their intervals, which hold whenever those do."""
+    rates = [row for row in rows if row.metric == THROUGHPUT_METRIC]
+    by_gpu = [_convert(row, PER_GPU_HOUR, a.find_tokens_per_gpu_hour, b.find_tokens_per_gpu_hour) for row in rates]
+    is_one_currency = a.price and b.price and a.price.currency == b.price.currency
+    by_money = [_convert(row, PER_MILLION, a.find_per_million, b.find_per_million) for row in rates if is_one_currency]
+    return [row for row in (*by_gpu, *by_money) if row is not None]
+
+
+def _convert(row: Row, metric: str, first: Conversion, second: Conversion) -> Row | None:
+    """A throughput's row in another unit, which may grow as throughput falls; None where it is not known in both."""
+    a, b = first(row.backend, row.a), second(row.backend, row.b)
+    if a is None or b is None:
+        return None
+    ends = None
+    if row.ends:
+        ratios = [(second(row.backend, row.a * end) or math.nan) / a for end in row.ends]
+        ends = (min(ratios), max(ratios))
+    return Row(metric, row.backend, row.level, a, b, ends)
 
 
 def _cross(a: Result, b: Result) -> list[Crossing]:

@@ -111,7 +111,7 @@ class RunFolder:
 
     def write_reports(self, result: Result) -> None:
         """All that is told of the result and can be told again: report.html, report.md, cells.csv."""
-        (self.path / "cells.csv").write_text(render_csv(result.cells))
+        (self.path / "cells.csv").write_text(render_csv(result.cells, result.plan.known_cost))
         (self.path / "report.md").write_text(render_markdown(result))
         (self.path / PAGE).write_text(render_html(result))
 

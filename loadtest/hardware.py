@@ -19,15 +19,15 @@ Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """One backend's. `weights_gb`: read once for every step, all GPUs together (of a mixture of experts those of one
-    token); `bandwidth_gb_s`: of one GPU's memory, by its data sheet; `gpus`: that share the weights (TP). `engine`:
-    what else identifies it, by any names.
+    token); `bandwidth_gb_s`: of one GPU's memory, by its data sheet; `gpus`: that share the weights (TP), one
+    where it is not told. `engine`: what else identifies it, by any names.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     weights_gb: Positive | None = None
     bandwidth_gb_s: Positive | None = None
-    gpus: Annotated[int, Field(ge=1)] = 1
+    gpus: Annotated[int, Field(ge=1)] | None = None
     engine: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class Hardware:
         """
         if self.weights_gb is None or self.bandwidth_gb_s is None:
             return None
-        return self.weights_gb / (self.bandwidth_gb_s * self.gpus) / tpot_s
+        return self.weights_gb / (self.bandwidth_gb_s * (self.gpus or 1)) / tpot_s
 
 
 Declared: TypeAlias = Mapping[str, Hardware]

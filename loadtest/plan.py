@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
+from loadtest.cost import Cost, complete
 from loadtest.decide.refine import Aim
 from loadtest.hardware import Declared
 from loadtest.limits import LOOSE, USUAL, Limits
@@ -36,7 +37,8 @@ class Plan:
     until `aim` is reached, as far as `budget_s` seconds in all allow. `widest`: a confidence set whose upper end is
     more than this many times its lower one makes no threshold; None accepts any. `slo`: what goodput is counted by.
     `regret_repeats`: how often the threshold in force is tried at each of its levels. `limits`: how sound it all has to
-    be. `hardware`: what an operator declared of the backends' memory.
+    be. `hardware`: what an operator declared of the backends' memory. `cost`: of their GPUs; it changes nothing that is
+    measured.
     """
 
     mode: str = "full"
@@ -61,6 +63,7 @@ class Plan:
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None
+    cost: Cost | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -72,6 +75,11 @@ class Plan:
             raise ValueError("an answer needs at least 2 tokens, or it has no time per token")
         if self.repeats < 2:
             raise ValueError("repeats are at least 2, or nothing tells a difference from chance")
+
+    @property
+    def known_cost(self) -> Cost:
+        """With the GPUs that were declared with the hardware."""
+        return complete(self.cost, self.hardware)
 
     def schedule(self) -> list[Pair]:
         """Null pairs, then the sweep: A then B in one repeat and B then A in the next, neighbours the other way round.

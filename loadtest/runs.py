@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from loadtest.calibration import Calibration
+from loadtest.cost import NO_COST, find_flaw
 from loadtest.crew import crew
 from loadtest.engines import confirm_same
 from loadtest.errors import CalibrationError, Unreachable, Untrusted
@@ -66,6 +67,8 @@ async def _begin(order: Order, screen: Screen) -> Calibration:
     now, plan = datetime.now(UTC), order.plan
     if wrong := find_contradiction(plan.hardware or {}, subject.engines, subject.backends):
         raise Unreachable(f"--hardware: {wrong}")
+    if flaw := find_flaw(plan.cost or NO_COST, plan.hardware or {}, subject.backends):
+        raise Unreachable(f"--gpu-count: {flaw}")
     try:
         folder = order.place or RunFolder.create(order.out)
         folder.begin(Beginning(now, subject.model, subject.low, subject.high, subject.engines, plan))

@@ -4,12 +4,13 @@ In: a closed loop's cell, or an open loop's answers. Out: Figures, and what make
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadtest import stats
 from loadtest.answer import Answer
 from loadtest.cell import Cell
 from loadtest.checks import find_flaw
+from loadtest.cost import Cost
 from loadtest.slo import Slo
 from loadtest.stats import Percentiles, percentiles
 
@@ -20,7 +21,8 @@ MAX_GROWTH = 1.2
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Seconds and events per second. `offered`: requests due per second, in an open loop. `lag_s`: what requests were
-    sent late by; it is in their latencies.
+    sent late by; it is in their latencies. `tokens_per_gpu_hour` and `cost_per_million_tokens`: where GPUs
+    and price were told.
     """
 
     requests: int
@@ -34,7 +36,17 @@ class Figures:
     goodput: float | None = None
     offered: float | None = None
     lag_s: Percentiles | None = None
+    tokens_per_gpu_hour: float | None = None
+    cost_per_million_tokens: float | None = None
     doubts: tuple[str, ...] = ()
+
+
+def price(figures: Figures, cost: Cost, backend: str) -> Figures:
+    return replace(
+        figures,
+        tokens_per_gpu_hour=cost.find_tokens_per_gpu_hour(backend, figures.tokens_per_s),
+        cost_per_million_tokens=cost.find_per_million(backend, figures.tokens_per_s),
+    )
 
 
 def figures_of_cell(cell: Cell) -> Figures:

@@ -18,14 +18,16 @@ from loadtest.ceiling_cli import print_ceiling, refuse_others
 from loadtest.cell import summarise
 from loadtest.cli import parse_slo, parse_target
 from loadtest.closed_loop import ClosedLoop
+from loadtest.cost import EVERY, NO_COST, Price
+from loadtest.cost_options import gpu_price, make_cost
 from loadtest.errors import CalibrationError, Unreachable
 from loadtest.judge import Judge
 from loadtest.open_loop import OpenLoop
 from loadtest.plan import Pair, Plan
 from loadtest.probe import probe
-from loadtest.report.words import show_ms, show_rate
+from loadtest.report.words import show_money, show_ms, show_rate, show_tokens
 from loadtest.sender import Sender
-from loadtest.single import Figures, figures_of_answers, figures_of_cell
+from loadtest.single import Figures, figures_of_answers, figures_of_cell, price
 from loadtest.slo import Slo
 from loadtest.stats import Percentiles
 from loadtest.target import Target
@@ -51,6 +53,8 @@ class Options:
     window_s: float
     any_length: bool
     slo: Slo | None
+    gpu_price: Price | None
+    gpu_count: int | None
     seed: int | None
     is_null: bool
     as_json: bool
@@ -82,6 +86,8 @@ class Options:
 )
 @click.option("--any-length", is_flag=True, help="Take answers that end early: for endpoints without ignore_eos.")
 @click.option("--slo", callback=parse_slo, help="Count goodput by these limits in seconds, like ttft=0.5,tpot=0.03.")
+@gpu_price
+@click.option("--gpu-count", type=click.IntRange(1), help="GPUs behind the endpoint: tells tokens per GPU-hour.")
 @click.option("--seed", type=int, help="Of prompts and arrivals; a new one each time if not given.")
 @click.option("--null", "is_null", is_flag=True, help="Measure this client: against a server here that does no work.")
 @click.option("--json", "as_json", is_flag=True, help="Figures as JSON on stdout.")
@@ -108,6 +114,7 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Op
     if (options.concurrency is None) == (options.rate is None):
         raise click.UsageError("one of --concurrency and --rate says which load it is to be")
     options = _bound(context, options)
+    cost = make_cost(options.gpu_price, {EVERY: options.gpu_count} if options.gpu_count else None)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             figures = runner.run(_run(options, secrets.randbits(32) if options.seed is None else options.seed))
@@ -116,7 +123,7 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Op
     except (CalibrationError, ValueError) as exc:
         click.echo(f"Error: {exc}", err=True)
         raise SystemExit(getattr(exc, "exit_code", 2)) from None
-    _print(figures, options)
+    _print(price(figures, cost or NO_COST, options.backend), options)
 
 
 def _bound(context: click.Context, options: Options) -> Options:
@@ -204,8 +211,20 @@ def _print(figures: Figures, options: Options) -> None:
     rates += [f"{figures.goodput:.2f} within {options.slo}"] if figures.goodput is not None else []
     rates += [f"{figures.in_flight:.1f} in flight", f"{figures.requests} requests in {figures.window_s:.1f} s"]
     console.print(" · ".join(rates), highlight=False)
+    costs = _describe_cost(figures, options.gpu_price)
+    if costs:
+        console.print(" · ".join(costs), highlight=False, markup=False)
     for doubt in figures.doubts:
         console.print(doubt, highlight=False, markup=False)
+
+
+def _describe_cost(figures: Figures, gpu_price: Price | None) -> list[str]:
+    costs = []
+    if figures.tokens_per_gpu_hour is not None:
+        costs.append(f"{show_tokens(figures.tokens_per_gpu_hour)} million tokens per GPU-hour")
+    if figures.cost_per_million_tokens is not None and gpu_price:
+        costs.append(f"{show_money(figures.cost_per_million_tokens, gpu_price)} per million tokens")
+    return costs
 
 
 def _percentiles(times: Percentiles) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ hardware came from a file, which is named HARDWARE_FILE here.
 import shlex
 from collections.abc import Iterator
 
+from loadtest.cost import show_gpus
 from loadtest.limits import Limits
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.result import Result
@@ -51,6 +52,10 @@ def _conditions(plan: Plan, usual: Plan) -> Iterator[str]:
         limit = getattr(plan.limits, name)
         if limit != getattr(usual.limits, name):
             yield from ("--limit", f"{name}={_show(limit)}")
+    if plan.cost and plan.cost.price:
+        yield from ("--gpu-price", str(plan.cost.price))
+    if plan.cost and plan.cost.gpus:
+        yield from ("--gpu-count", show_gpus(plan.cost.gpus))
     if plan.hardware is not None:
         yield from ("--hardware", HARDWARE_FILE)
 

@@ -1,19 +1,26 @@
 """A comparison of two runs as plain text for a terminal. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
-from loadtest.comparison import METRICS, RATIO, Comparison, Difference, Row
+from loadtest.comparison import METRICS, PER_GPU_HOUR, PER_MILLION, RATIO, Comparison, Difference, Row
 from loadtest.curves import Objective
 from loadtest.decide.confidence import Interval
-from loadtest.report.words import describe, describe_threshold, show_ms, show_rate
+from loadtest.report.words import describe, describe_threshold, show_money, show_ms, show_rate, show_tokens
 from loadtest.result import Result
 
 TITLES = {
     "throughput_tok_s": "Throughput, tokens per second",
     "ttft_p50_s": "Time to first token, p50",
     "tpot_p50_s": "Time per output token, p50",
+    PER_GPU_HOUR: "Tokens per GPU-hour, millions",
+    PER_MILLION: "Money per million tokens",
     RATIO: "Throughput of one backend over the other's, in pairs",
+}
+FIGURES: Mapping[str, Callable[[float], str]] = {
+    PER_GPU_HOUR: show_tokens,
+    PER_MILLION: show_money,
+    RATIO: "{:.3f}".format,
 }
 HIGHER_IS_BETTER = {metric.name: metric.higher_is_better for metric in METRICS}
 CHANCE = (
@@ -84,8 +91,8 @@ def _show_ends(ends: Interval | None) -> str:
 
 
 def _show_figure(row: Row, value: float) -> str:
-    if row.metric == RATIO:
-        return f"{value:.3f}"
+    if row.metric in FIGURES:
+        return FIGURES[row.metric](value)
     return show_rate(value) if HIGHER_IS_BETTER[row.metric] else show_ms(value)
 
 
@@ -93,7 +100,7 @@ def _judge(row: Row) -> str:
     """Empty where chance may have made the difference."""
     if not row.differs:
         return ""
-    if row.metric == RATIO:
+    if row.metric in FIGURES:
         return "more in B" if row.ratio > 1 else "less in B"
     return "B is faster" if (row.ratio > 1) == HIGHER_IS_BETTER[row.metric] else "B is slower"
 

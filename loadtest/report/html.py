@@ -9,6 +9,7 @@ from loadtest.cell import Cell
 from loadtest.curves import THROUGHPUT, series
 from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
 from loadtest.report.command import describe_command
+from loadtest.report.cost import describe_costs
 from loadtest.report.gpus import HEADINGS as GPU_HEADINGS
 from loadtest.report.gpus import list_gpus
 from loadtest.report.pareto import choose_quantiles, describe_quantiles, draw_pareto
@@ -53,6 +54,7 @@ def render_html(result: Result) -> str:
         table=make_table(result),
         gpus=list_gpus(result.cells),
         gpu_headings=GPU_HEADINGS,
+        costs=describe_costs(result),
         counted_by_usage=all(cell.counted_by == "usage" for cell in result.cells),
         plan=asdict(result.plan),
         command=describe_command(result),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from loadtest.report.command import describe_command
+from loadtest.report.cost import describe_costs
 from loadtest.report.ratios import HEADINGS, make_ratios
 from loadtest.report.table import make_table
 from loadtest.report.words import describe, describe_threshold, describe_work
@@ -22,6 +23,7 @@ def _head(result: Result) -> Iterator[str]:
     for objective in objectives_of(result.plan):
         yield f"- **{objective.name}**: {describe(objective, result)}"
     yield f"- **threshold**: {describe_threshold(result)}"
+    yield from (f"- **cost**: {sentence}" for sentence in describe_costs(result))
     yield ""
 
 

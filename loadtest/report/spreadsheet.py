@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from loadtest.cell import Cell
+from loadtest.cost import NO_COST, Cost
 from loadtest.report.gpus import find_power_w
 
 Value = str | int | float | bool | None
 Column = tuple[str, Callable[[Cell], Value]]
 
 
-def render_csv(cells: Iterable[Cell]) -> str:
-    """A heading line and the cells in the order measured. A percentile of too few samples is an empty field."""
-    columns, text = list(_columns()), io.StringIO()
+def render_csv(cells: Iterable[Cell], cost: Cost = NO_COST) -> str:
+    """A heading line and the cells in the order measured. A percentile of too few samples is an empty field, and
+    so is what nobody told the price or the GPUs of."""
+    columns, text = [*_columns(), *_costs(cost)], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading for heading, _ in columns)
     writer.writerows([read(cell) for _, read in columns] for cell in cells if not cell.void)
@@ -37,6 +39,13 @@ def _columns() -> Iterator[Column]:
     yield from map(_plain, ("loop_lag_p99_s", "loop_lag_max_s"))
     yield "machine_load_per_core", attrgetter("machine_load")
     yield "gpu_power_w", find_power_w
+
+
+def _costs(cost: Cost) -> Iterator[Column]:
+    """Output tokens, and money in the price's currency."""
+    yield "gpu_count", lambda cell: cost.find_gpus(cell.backend)
+    yield "tokens_per_gpu_hour", lambda cell: cost.find_tokens_per_gpu_hour(cell.backend, cell.throughput)
+    yield "cost_per_million_tokens", lambda cell: cost.find_per_million(cell.backend, cell.throughput)
 
 
 def _plain(name: str) -> Column:

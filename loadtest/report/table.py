@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadtest.cell import Cell
+from loadtest.cost import Cost
 from loadtest.curves import make_trials, mean_gains
-from loadtest.report.words import show_ms, show_rate, show_ratio
+from loadtest.report.cost import name_money
+from loadtest.report.words import show_money, show_ms, show_rate, show_ratio, show_tokens
 from loadtest.result import Result
 from loadtest.stats import Percentiles
 
@@ -29,10 +31,10 @@ Column = tuple[str, Callable[[Cell], str]]
 
 
 def make_table(result: Result) -> Table:
-    """Without the percentiles that no cell has samples enough for."""
+    """Without the percentiles that no cell has samples enough for, and what nobody told the price or the GPUs of."""
     order = {name: index for index, name in enumerate(result.subject.backends)}
     cells = sorted(result.cells, key=lambda cell: (cell.level, order[cell.backend], cell.pair))
-    columns = [*_counts(), *_latencies(cells)]
+    columns = [*_counts(), *_costs(result.plan.known_cost), *_latencies(cells)]
     gains = mean_gains(make_trials(result.cells, result.subject.low))
     ratios = {level: show_ratio(gain) for level, gain in gains.items()}
     rows = []
@@ -48,6 +50,13 @@ def _counts() -> Iterator[Column]:
     yield "backend", lambda cell: cell.backend
     yield "tok/s", lambda cell: show_rate(cell.throughput)
     yield "requests", lambda cell: str(cell.requests)
+
+
+def _costs(cost: Cost) -> Iterator[Column]:
+    if cost.gpus:
+        yield "M tok/GPU-h", lambda cell: show_tokens(cost.find_tokens_per_gpu_hour(cell.backend, cell.throughput))
+    if cost.gpus and cost.price:
+        yield name_money(cost), lambda cell: show_money(cost.find_per_million(cell.backend, cell.throughput))
 
 
 def _latencies(cells: Sequence[Cell]) -> Iterator[Column]:

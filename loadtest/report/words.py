@@ -2,6 +2,7 @@
 
 import math
 
+from loadtest.cost import Price
 from loadtest.curves import Objective
 from loadtest.decide.crossing import Finding, Verdict
 from loadtest.plan import Plan
@@ -26,6 +27,19 @@ def show_ms(seconds: float | None) -> str:
 
 def show_rate(rate: float) -> str:
     return f"{rate:,.1f}" if rate < 1000 else f"{rate:,.0f}"
+
+
+def show_tokens(tokens: float | None) -> str:
+    """In millions."""
+    return "n/a" if tokens is None else f"{tokens / 1e6:,.3g}"
+
+
+def show_money(amount: float | None, price: Price | None = None) -> str:
+    """With the currency of a price, where one is given that has one."""
+    if amount is None:
+        return "n/a"
+    figure = f"{amount:,.2f}" if amount >= 10 else f"{amount:.3g}"
+    return f"{figure} {price.currency if price else ''}".rstrip()
 
 
 def show_ratio(gain: float) -> str:

@@ -50,6 +50,10 @@ def read_result(out: Path) -> Any:  # Any: JSON, read key by key
     return json.loads(path.read_bytes())
 
 
+def read_reports(out: Path) -> list[str]:
+    return [path.read_text() for path in out.glob("*/report.html")]
+
+
 def list_files(out: Path) -> set[str]:
     return {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
 
@@ -207,6 +211,9 @@ async def wait_for_lines(out: Path, lines: int) -> Path:
         ("--url", "nowhere"),
         ("--limit", "patience=1"),
         ("--hardware", __file__),
+        ("--gpu-price", "free", "--gpu-count", "1"),
+        ("--gpu-price", "2.50"),
+        ("--gpu-count", "triton"),
     ],
 )
 async def test_bad_arguments_are_usage_errors(tmp_path: Path, options: tuple[str, ...]) -> None:
@@ -224,6 +231,24 @@ async def test_a_declaration_that_the_engine_denies_ends_a_calibration_before_it
     assert outcome.exit_code == 2
     assert "--hardware: vllm's version was declared as 0.23.0, and the engine says 0.24.0" in outcome.stderr
     assert not list_files(tmp_path / "runs")
+
+
+async def test_gpus_of_a_backend_that_is_none_end_a_calibration_before_it_begins(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *SHORT, "--gpu-count", "triton=2,sglang=2")
+    assert outcome.exit_code == 2
+    assert "--gpu-count: sglang was told, and the backends are triton and vllm" in outcome.stderr
+    assert not list_files(tmp_path)
+
+
+async def test_a_calibration_tells_what_tokens_cost(tmp_path: Path) -> None:
+    short = ("--quick", "--tokens", "4", "--window", "0.2", "--levels", "1,8", "--budget", "0")
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *short, "--gpu-price", "3.6 EUR", "--gpu-count", "2")
+    assert "cost       triton on 2 GPUs: at best " in outcome.stdout
+    assert "EUR per 1M tok" in outcome.stdout
+    assert read_result(tmp_path)["plan"]["cost"] == {"gpus": {"*": 2}, "price": {"amount": 3.6, "currency": "EUR"}}
+    assert any("EUR per million tokens" in text for text in read_reports(tmp_path))
 
 
 async def test_no_gateway_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.cli import Options, _make_plans, calibrate
+from loadtest.cost import EVERY, Cost, Price
 from loadtest.hardware import Hardware
 from loadtest.plan import FULL, QUICK, Plan
 from loadtest.report.command import describe_command
@@ -45,6 +46,8 @@ def describe(plan: Plan, model: str = "toy") -> list[str]:
         replace(FULL, slo=Slo(ttft_s=0.1234567891, e2e_s=2.0), regret_repeats=0),
         replace(FULL, limits=replace(FULL.limits, client_cpu=0.95, chunking=0.5)),
         replace(QUICK, limits=FULL.limits),
+        replace(QUICK, cost=Cost(gpus={"triton": 2, "vllm": 4}, price=Price(2.49, "EUR"))),
+        replace(QUICK, cost=Cost(gpus={EVERY: 8})),
     ],
 )
 def test_the_command_makes_the_plan_again(plan: Plan) -> None:
@@ -76,5 +79,5 @@ def test_a_model_is_quoted_for_a_shell() -> None:
 def test_every_option_of_a_plan_is_one_that_the_command_knows() -> None:
     """A new option has to be told too, or it is none of the plan's."""
     told = {"model", "is_quick", "levels", "tokens", "shapes", "window_s", "budget_s", "repeats", "slo", "accept_wide"}
-    told |= {"regret_repeats", "limits", "hardware"}
+    told |= {"regret_repeats", "limits", "hardware", "gpu_price", "gpu_count"}
     assert {parameter.name for parameter in calibrate.params} - OF_NO_PLAN - OF_LEVELS == told

@@ -142,6 +142,20 @@ async def test_a_table_is_printed_for_people() -> None:
     assert "within ttft 10 s" in text
 
 
+async def test_what_tokens_cost_is_told_where_gpus_and_price_are() -> None:
+    priced = ("--gpu-price", "3.6 EUR", "--gpu-count", "2")
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        code, text = await run(gateway, "--concurrency", "2", *priced)
+        found = await figures(gateway, "--concurrency", "2", *priced)
+        free = await figures(gateway, "--concurrency", "2")
+    assert code == 0, text
+    assert "million tokens per GPU-hour · " in text
+    assert " EUR per million tokens" in text
+    assert found["tokens_per_gpu_hour"] == pytest.approx(found["tokens_per_s"] * 3600 / 2)
+    assert found["cost_per_million_tokens"] == pytest.approx(3.6e6 / found["tokens_per_gpu_hour"])
+    assert (free["tokens_per_gpu_hour"], free["cost_per_million_tokens"]) == (None, None)
+
+
 async def test_an_answer_that_ends_early_is_refused_unless_any_length_will_do() -> None:
     async with FakeGateway(STEADY, STEADY, Faults(short_answer=5)) as gateway:
         code, text = await run(gateway, "--concurrency", "2")
@@ -161,6 +175,8 @@ async def test_an_answer_that_ends_early_is_refused_unless_any_length_will_do() 
         (("--rate", "3", "--requests", "9"), "--requests: of a closed loop"),
         (("--rate", "0"), "the rate is a number of requests per second above 0"),
         (("--concurrency", "2", "--slo", "itl=1"), "limits are ttft, tpot and e2e"),
+        (("--concurrency", "2", "--gpu-price", "2"), "how many GPUs it is for is told by --gpu-count"),
+        (("--concurrency", "2", "--gpu-price", "dear"), "dear: an amount above 0"),
     ],
 )
 async def test_bad_arguments_are_named(options: tuple[str, ...], message: str) -> None:

@@ -1,0 +1,262 @@
+"""`crossover fabric`: options in; tables, fabric.json, fabric.md and an exit code out."""
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from engines.fabric.curve import Curve, Sample
+from engines.fabric.datasheet import DataSheet, find_data_sheet
+from engines.fabric.findings import WAYS, Findings, Measured
+from engines.fabric.machine import Machine
+from engines.fabric.model import Model, read_model
+from engines.fabric.ranks import FabricError, Group, WrongSum, describe_machine, measure
+from engines.fabric.report import render_markdown, render_text
+from engines.fabric.steps import Node, forecast
+
+USUAL_DEGREES = (2, 4, 8)
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SIZE = re.compile(r"(\d+)([kmg]?)(?:i?b)?", re.IGNORECASE)
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    gpus: tuple[int, ...] | None
+    degrees: tuple[int, ...] | None
+    backend: str
+    python: str
+    model: Path | None
+    weights_gb: float | None
+    link_gb_s: float | None
+    memory_gb_s: float | None
+    tflops: float | None
+    least: int
+    most: int
+    repeats: int
+    as_json: bool
+    out: Path | None
+
+    @property
+    def sizes(self) -> list[int]:
+        sizes = [self.least]
+        while sizes[-1] * 2 <= self.most:
+            sizes.append(sizes[-1] * 2)
+        return sizes
+
+
+def _parse_numbers(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(map(int, text.split(",")))
+    except ValueError as exc:
+        raise click.BadParameter("whole numbers with commas between them, like 0,1") from exc
+    if min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise click.BadParameter("each once, and none below 0")
+    return numbers
+
+
+def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
+    found = SIZE.fullmatch(text.strip())
+    size = int(found[1]) * UNITS[found[2].lower()] if found else 0
+    if size < 4 or size % 4:
+        raise click.BadParameter("a size in bytes, KiB, MiB or GiB that 4 divides, like 1k or 1G")
+    return size
+
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.option("--gpus", callback=_parse_numbers, help="Indices of the GPUs, like 0,1.  [default: all]")
+@click.option(
+    "--tp",
+    "degrees",
+    callback=_parse_numbers,
+    help="How many GPUs share a sum.  [default: of 2,4,8 those that there are]",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(("nccl", "gloo")),
+    default="nccl",
+    show_default=True,
+    help="nccl: GPUs, as engines use it. gloo: processes on this CPU, to try the command out.",
+)
+@click.option("--python", default=sys.executable, help="A Python that has torch.  [default: the one that runs this]")
+@click.option(
+    "--model",
+    type=click.Path(exists=True, path_type=Path),
+    help="A checkpoint's directory or its config.json: what the sums mean for it.",
+)
+@click.option("--weights-gb", type=POSITIVE, help="What one step of the model reads, where its files do not tell.")
+@click.option("--link-gb-s", type=POSITIVE, help="The link's bandwidth in one direction.  [default: by the GPU's name]")
+@click.option("--memory-gb-s", type=POSITIVE, help="Of one GPU's memory.  [default: by the GPU's name]")
+@click.option("--tflops", type=POSITIVE, help="Of one GPU, dense, for the model's precision.  [default: by its name]")
+@click.option("--least", default="1k", callback=_parse_size, show_default=True, help="Smallest message.")
+@click.option("--most", default="1G", callback=_parse_size, show_default=True, help="Largest message.")
+@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Timed loops of every size.")
+@click.option("--json", "as_json", is_flag=True, help="Print fabric.json on stdout instead of tables.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write fabric.json and fabric.md here.")
+def fabric(**values: Any) -> None:  # Any: click's; Options gives the types
+    """Measure how fast GPUs sum what they share, and say which tensor parallelism suits a model.
+
+    Times an all-reduce over message sizes as engines call it, between as many processes as GPUs share a model. With
+    --model: what that costs in every step of prefill and decode, beside reading the weights.
+
+    \b
+    Examples:
+      crossover fabric
+      crossover fabric --gpus 0,1 --tp 2 --model /models/llama-3.1-8b --out runs/fabric
+      crossover fabric --python /opt/vllm/bin/python --model /models/llama-3.1-70b/config.json --json
+      crossover fabric --backend gloo --tp 2 --most 1M
+
+    Exit codes: 0 measured; 1 an all-reduce gave a wrong sum; 2 bad arguments, no torch, no GPUs, or they do not reach
+    each other; 130 interrupted.
+    """
+    options = Options(**values)
+    if options.most < options.least:
+        raise click.UsageError("--most: below --least")
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(stderr=True)
+    try:
+        findings = _find(options, console)
+        if options.out:
+            _write(findings, options.out)
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except FabricError as exc:
+        click.echo(f"Error: {exc}", err=True)
+        raise SystemExit(1 if isinstance(exc, WrongSum) else 2) from None
+    click.echo(
+        json.dumps(findings.to_json(), indent=2) if options.as_json else render_text(findings), nl=options.as_json
+    )
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends what was started as Ctrl-C does."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def _find(options: Options, console: Console) -> Findings:
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    machine = describe_machine(options.python)
+    devices = _choose_devices(options, machine)
+    degrees = _choose_degrees(options, devices)
+    name = machine.gpus[devices[0]].name if devices else "CPU"
+    sheet = find_data_sheet(name).overridden(options.link_gb_s, options.memory_gb_s, options.tflops)
+    model = _read_model(options, sheet, name)
+    measured = [_measure(options, tp, devices, console) for tp in degrees]
+    node = _make_node(machine, sheet, devices, measured)
+    return Findings(
+        started_at=started_at,
+        backend=options.backend,
+        device=name,
+        machine=machine,
+        sheet=sheet,
+        measured=measured,
+        forecast=forecast(model, node) if model else None,
+    )
+
+
+def _choose_devices(options: Options, machine: Machine) -> tuple[int, ...]:
+    """Empty on CPUs. Raises FabricError if they are not there, or not alike."""
+    if options.backend == "gloo":
+        if options.gpus is not None:
+            raise click.UsageError("--gpus: gloo is measured on this CPU")
+        return ()
+    there = len(machine.gpus)
+    chosen = options.gpus or tuple(range(there))
+    if there < 2 or len(chosen) < 2:
+        raise FabricError(f"it takes two GPUs, and torch sees {there} (--backend gloo tries the command on a CPU)")
+    if max(chosen) >= there:
+        raise FabricError(f"--gpus: there is no GPU {max(chosen)}, torch sees {there}")
+    names = sorted({machine.gpus[index].name for index in chosen})
+    if len(names) > 1:
+        raise FabricError(f"the GPUs are not alike ({' and '.join(names)}): choose some with --gpus")
+    return chosen
+
+
+def _choose_degrees(options: Options, devices: Sequence[int]) -> list[int]:
+    degrees = sorted(options.degrees or [tp for tp in USUAL_DEGREES if tp <= max(2, len(devices))])
+    if degrees[0] < 2:
+        raise click.UsageError("--tp: a sum is shared by at least two")
+    if devices and degrees[-1] > len(devices):
+        raise FabricError(f"--tp {degrees[-1]} takes as many GPUs, and there are {len(devices)}")
+    return degrees
+
+
+def _read_model(options: Options, sheet: DataSheet, name: str) -> Model | None:
+    """Before anything is measured: what it lacks is told at once."""
+    if options.model is None:
+        return None
+    if sheet.memory is None:
+        raise FabricError(f"the memory bandwidth of {name} is not known here: say it with --memory-gb-s")
+    try:
+        return read_model(options.model, options.weights_gb)
+    except ValueError as exc:
+        raise FabricError(f"--model: {exc}") from exc
+
+
+def _measure(options: Options, tp: int, devices: Sequence[int], console: Console) -> Measured:
+    chosen = devices[:tp]
+    group = Group(
+        python=options.python,
+        backend=options.backend,
+        devices=chosen or [None] * tp,
+        sizes=options.sizes,
+        ways=WAYS if chosen else ("eager",),
+        repeats=options.repeats,
+    )
+    with _progress(console, f"TP {tp}", group.samples) as advance:
+        samples = [advance(sample) for sample in measure(group)]
+    return Measured(tp, chosen, {way: Curve.of(tp, way, samples) for way in group.ways})
+
+
+@contextmanager
+def _progress(console: Console, title: str, total: int) -> Iterator[Callable[[Sample], Sample]]:
+    """A bar on a terminal, one line at the beginning anywhere else."""
+    if not console.is_terminal:
+        console.print(f"{title}: {total} timed loops", highlight=False)
+        yield lambda sample: sample
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(sample: Sample) -> Sample:
+            bar.advance(task)
+            return sample
+
+        yield advance
+
+
+def _make_node(machine: Machine, sheet: DataSheet, devices: Sequence[int], measured: Sequence[Measured]) -> Node:
+    """As many GPUs as the highest degree takes. Prefill is called eagerly, decoding replayed from graphs."""
+    return Node(
+        gpus=max(each.tp for each in measured),
+        sheet=sheet,
+        memory_bytes=machine.gpus[devices[0]].memory_bytes if devices else None,
+        decode={each.tp: each.main for each in measured},
+        prefill={each.tp: each.curves["eager"] for each in measured},
+    )
+
+
+def _write(findings: Findings, out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "fabric.json").write_text(json.dumps(findings.to_json(), indent=2) + "\n")
+        (out / "fabric.md").write_text(render_markdown(findings))
+    except OSError as exc:
+        raise FabricError(f"cannot write to {out}: {exc.strerror}") from exc

@@ -1,0 +1,210 @@
+"""Findings as sections of sentences and tables: as Markdown, and as lines for a terminal. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engines.fabric.curve import Fit, Timing, find_bus_bandwidth, fit_latency
+from engines.fabric.findings import WAYS, Findings, Measured
+from engines.fabric.steps import Forecast, Row, Step, find_message_bytes, find_spans
+
+BINARY = ("B", "KiB", "MiB", "GiB")
+HOST_BOUND = 1.5  # eager over graph, from which on the calls are what takes time
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title, sentences, and a table whose first row is its headings; either may be empty."""
+
+    title: str
+    sentences: Sequence[str]
+    rows: Sequence[Sequence[str]] = ()
+
+
+def render_markdown(findings: Findings) -> str:
+    return "\n".join(_render_markdown(list_sections(findings)))
+
+
+def render_text(findings: Findings) -> str:
+    return "\n".join(_render_text(list_sections(findings)))
+
+
+def _render_markdown(sections: Sequence[Section]) -> Iterator[str]:
+    for number, section in enumerate(sections):
+        yield from (f"{'##' if number else '#'} {section.title}", "")
+        yield from (line for sentence in section.sentences for line in (sentence, ""))
+        if section.rows:
+            headings, *others = section.rows
+            yield f"| {' | '.join(headings)} |"
+            yield f"|{' ---: |' * len(headings)}"
+            yield from (f"| {' | '.join(row)} |" for row in others)
+            yield ""
+
+
+def _render_text(sections: Sequence[Section]) -> Iterator[str]:
+    for section in sections:
+        yield from (section.title, *section.sentences, "")
+        if section.rows:
+            widths = [max(map(len, column)) for column in zip(*section.rows, strict=True)]
+            yield from ("  ".join(map(str.rjust, row, widths)) for row in section.rows)
+            yield ""
+
+
+def list_sections(findings: Findings) -> list[Section]:
+    sections = [Section("Fabric: all-reduce between GPUs", list(_introduce(findings)))]
+    sections += [_tell_measured(findings, measured) for measured in findings.measured]
+    if findings.forecast:
+        sections += _tell_forecast(findings.forecast)
+    return sections
+
+
+def _introduce(findings: Findings) -> Iterator[str]:
+    machine, sheet = findings.machine, findings.sheet
+    libraries = [f"torch {machine.torch}"]
+    libraries += [f"{name} {version}" for name, version in (("CUDA", machine.cuda), ("NCCL", machine.nccl)) if version]
+    yield f"{findings.device}, {findings.backend}; {', '.join(libraries)}; {findings.started_at}."
+    if machine.settings:
+        yield f"Set: {' '.join(f'{name}={value}' for name, value in machine.settings.items())}."
+    if sheet.link is not None:
+        yield f"{sheet.link_name}: {sheet.link / 1e9:.0f} GB/s in each direction."
+    yield from _find_detours(findings)
+
+
+def _find_detours(findings: Findings) -> Iterator[str]:
+    used = max((measured.devices for measured in findings.measured), key=len)
+    apart = [(a, b) for a in used for b in used if a < b and (a, b) not in findings.machine.peers]
+    if apart:
+        pairs = ", ".join(f"{a} and {b}" for a, b in apart)
+        yield f"NO PEER ACCESS between GPUs {pairs}: what they exchange goes through the host."
+
+
+def _tell_measured(findings: Findings, measured: Measured) -> Section:
+    gpus = f", GPUs {', '.join(map(str, measured.devices))}" if measured.devices else ""
+    return Section(f"TP {measured.tp}{gpus}", list(_judge(findings, measured)), list(_list_sizes(findings, measured)))
+
+
+def _judge(findings: Findings, measured: Measured) -> Iterator[str]:
+    curve = measured.main
+    smallest = show_size(curve.timings[0].size)
+    yield f"Small messages: {show_time(curve.floor_s)} for {smallest}{_describe_calls(measured)}."
+    fit = fit_latency(curve.timings)
+    if fit:
+        yield _describe_fit(fit)
+    best = curve.best
+    share = findings.find_link_share(best, measured.tp)
+    at = f"{_show_bandwidth(best, measured.tp)} GB/s at {show_size(best.size)}"
+    yield f"Bus bandwidth at best: {at}" + (f", {share:.0%} of the link." if share is not None else ".")
+
+
+def _describe_fit(fit: Fit) -> str:
+    line = f"{show_time(fit.latency_s)} + size / {fit.bytes_per_s / 1e9:.3g} GB/s"
+    return f"All sizes together: {line}, which misses single sizes by up to {fit.worst:.0%}."
+
+
+def _describe_calls(measured: Measured) -> str:
+    """What replaying a graph saves; nothing where both were not measured."""
+    if len(measured.curves) < 2:
+        return ""
+    graph, eager = (measured.curves[way].floor_s for way in WAYS)
+    told = f" from a CUDA graph, {show_time(eager)} called one by one"
+    return f"{told}: without graphs the host is what takes time" if eager > HOST_BOUND * graph else told
+
+
+def _list_sizes(findings: Findings, measured: Measured) -> Iterator[tuple[str, ...]]:
+    ways = [way for way in WAYS if way in measured.curves]
+    has_link = findings.sheet.link is not None
+    yield ("message", *(f for way in ways for f in (way, "spread")), "bus GB/s", *(["of link"] if has_link else []))
+    by_way = [measured.curves[way].timings for way in ways]
+    for timings in zip(*by_way, strict=True):
+        first = timings[0]
+        times = (field for timing in timings for field in (show_time(timing.median_s), f"{timing.spread:.0%}"))
+        share = findings.find_link_share(first, measured.tp)
+        link = [f"{share:.1%}"] if share is not None else []
+        yield (show_size(first.size), *times, _show_bandwidth(first, measured.tp), *link)
+
+
+def _show_bandwidth(timing: Timing, tp: int) -> str:
+    return f"{find_bus_bandwidth(timing.size, timing.median_s, tp) / 1e9:.3g}"
+
+
+def _tell_forecast(forecast: Forecast) -> Iterator[Section]:
+    model = forecast.model
+    weights = f"{model.weights.read_bytes / 1e9:.2f} GB of weights read by a step ({model.weights.source})"
+    shape = f"{model.layers} layers of {model.hidden}, {2 * model.layers} all-reduces a step; {weights}."
+    message = f"A token is {show_size(find_message_bytes(model, 1))} of each."
+    bound = (
+        "Times are bounds: the roofline of the matrices by the data sheet, and all-reduces as measured, nothing hidden."
+    )
+    yield Section(f"Model {model.name}", [shape, message, bound, *_advise(forecast)])
+    if forecast.decode:
+        yield _tell_decode(forecast)
+    if forecast.prefill:
+        yield _tell_prefill(forecast)
+
+
+def _advise(forecast: Forecast) -> Iterator[str]:
+    yield from (f"Left out: {reason}." for reason in forecast.reasons)
+    if not forecast.decode:
+        yield "No degree of tensor parallelism is left: it takes more or larger GPUs."
+        return
+    yield _recommend("Decode", "in flight", forecast.decode, [row.best for row in forecast.decode])
+    if forecast.prefill:
+        prefill = forecast.prefill
+        yield _recommend("One prompt alone", "tokens", prefill, [row.best for row in prefill])
+        yield _recommend("Prompts at capacity", "tokens", prefill, [row.most or row.best for row in prefill])
+    else:
+        yield "Prefill is not told: the GPU's arithmetic is not known (--tflops)."
+
+
+def _recommend(regime: str, unit: str, rows: Sequence[Row], choices: Sequence[int]) -> str:
+    spans = find_spans(rows, choices)
+    if len(spans) == 1:
+        return f"{regime}: TP {spans[0][2]} at all loads."
+    told = (
+        f"TP {tp} {f'at {first}' if first == last else f'from {first} to {last}'} {unit}" for first, last, tp in spans
+    )
+    return f"{regime}: {', '.join(told)}."
+
+
+def _tell_decode(forecast: Forecast) -> Section:
+    title = f"Decode: time per token, requests in flight on {_count_gpus(forecast)}"
+    headings = ("in flight", *_head_degrees(forecast), "best")
+    rows = [(str(row.load), *map(_show_step, row.steps), f"TP {row.best}") for row in forecast.decode]
+    return Section(title, [], [headings, *rows])
+
+
+def _tell_prefill(forecast: Forecast) -> Section:
+    title = "Prefill: time of a prompt alone on one replica; most tokens a second with all replicas busy"
+    headings = ("tokens", *_head_degrees(forecast), "soonest", "most")
+    rows = [
+        (str(row.load), *map(_show_step, row.steps), f"TP {row.best}", f"TP {row.most}") for row in forecast.prefill
+    ]
+    return Section(title, [], [headings, *rows])
+
+
+def _head_degrees(forecast: Forecast) -> Iterator[str]:
+    for tp in forecast.degrees:
+        replicas = forecast.gpus // tp
+        yield f"{replicas} x TP {tp}" + (", of it sums" if tp > 1 else "")
+
+
+def _count_gpus(forecast: Forecast) -> str:
+    return f"{forecast.gpus} GPUs"
+
+
+def _show_step(step: Step) -> str:
+    if step.tp == 1:
+        return show_time(step.total_s)
+    return f"{show_time(step.total_s)}, {step.reduce_s / step.total_s:.0%}"
+
+
+def show_time(seconds: float) -> str:
+    """Three digits with a unit."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def show_size(size: int) -> str:
+    power = min((max(size, 1).bit_length() - 1) // 10, len(BINARY) - 1)
+    return f"{size / 1024**power:.3g} {BINARY[power]}" if power else f"{size} B"

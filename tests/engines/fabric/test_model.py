@@ -1,0 +1,106 @@
+"""What config.json and the files beside it tell of a model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.fabric.model import Weights, read_model
+
+LLAMA_8B = {
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+LAYERS, TABLE = 6_979_321_856, 525_336_576  # Llama-3.1-8B: 8.03e9 parameters with two tables
+
+
+def write(folder: Path, **changes: Any) -> Path:  # Any: JSON
+    fields = {name: value for name, value in (LLAMA_8B | changes).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(fields))
+    return folder
+
+
+def test_weights_are_counted_from_the_configuration(tmp_path: Path) -> None:
+    model = read_model(write(tmp_path))
+    assert (model.hidden, model.layers, model.heads, model.item_bytes) == (4096, 32, 32, 2)
+    read, held = 2 * (LAYERS + TABLE), 2 * (LAYERS + 2 * TABLE)
+    assert model.weights == Weights(2, read, held, "counted from config.json")
+    assert model.weights.count == LAYERS + TABLE
+
+
+def test_one_table_for_both_ends_is_read_and_held_once(tmp_path: Path) -> None:
+    weights = read_model(write(tmp_path, tie_word_embeddings=True)).weights
+    assert weights.read_bytes == weights.held_bytes == 2 * (LAYERS + TABLE)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "item_bytes"),
+    [
+        ({"quant_method": "fp8"}, 1),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, 1),
+        ({"quant_method": "awq", "bits": 4}, 0.5),
+    ],
+)
+def test_quantized_layers_weigh_less_and_the_head_does_not(
+    tmp_path: Path, quantization: dict[str, object], item_bytes: float
+) -> None:
+    weights = read_model(write(tmp_path, quantization_config=quantization)).weights
+    assert weights.item_bytes == item_bytes
+    assert weights.read_bytes == LAYERS * item_bytes + 2 * TABLE
+
+
+def test_files_say_it_better_than_the_configuration(tmp_path: Path) -> None:
+    small = write(tmp_path, vocab_size=10, hidden_size=64)
+    for name, size in (("model-1.safetensors", 5000), ("model-2.safetensors", 3000)):
+        (small / name).write_bytes(bytes(size))
+    weights = read_model(small / "config.json").weights
+    assert (weights.held_bytes, weights.read_bytes) == (8000, 8000 - 10 * 64 * 2)
+
+
+def test_the_language_model_of_one_that_sees_lies_one_level_down(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": LLAMA_8B, "hidden_size": 1}))
+    assert read_model(tmp_path).hidden == 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": None}, "hidden_size is missing, a whole number was expected"),
+        ({"num_hidden_layers": "32"}, "num_hidden_layers is '32', a whole number was expected"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, a whole number was expected"),
+        ({"torch_dtype": "int3"}, "dtype is int3, one of float32, float16, bfloat16 was expected"),
+        ({"num_local_experts": 8}, "num_local_experts: which experts a step reads .* --weights-gb"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu', no gated MLP: .* --weights-gb"),
+        (
+            {"quantization_config": {"quant_method": "mystery"}},
+            "quantization_config .mystery. does not say how many bits",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_model(write(tmp_path, **changes))
+
+
+def test_what_one_step_reads_can_be_said_for_a_mixture_of_experts(tmp_path: Path) -> None:
+    model = read_model(write(tmp_path, num_local_experts=8), weights_gb=25.8)
+    assert model.weights == Weights(2, 25.8e9, None, "as given")
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is no JSON"), ("[]", "is no object")])
+def test_a_file_that_is_no_configuration_is_told(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_model(tmp_path)
+
+
+def test_a_directory_without_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot read .*config\.json: No such file"):
+        read_model(tmp_path)
