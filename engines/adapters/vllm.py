@@ -6,10 +6,8 @@ signature in both. The engine itself is a child process of vLLM's; here its requ
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -42,7 +40,6 @@ DEFAULTS: Mapping[str, Any] = {  # as vLLM types them
 }
 FINISH_REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
 GUIDED_BACKENDS = {"llguidance": "guidance"}  # the same library; the first is TensorRT-LLM's name for it
-SWITCH_INTERVAL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,6 @@ class VllmAdapter:
         self._thread.start()
         self._engine = started.result()
         self.limits = self._limits(parameters)
-        prefer_latency()
 
     @property
     def load(self) -> Load:
@@ -272,15 +268,6 @@ def explain(error: Exception) -> str:
             return f"The engine failed: {type(cause).__name__}: {cause}"
         case _:
             return str(error)
-
-
-def prefer_latency() -> None:
-    """What is alive now lives to the end: no collection needs to look at it again. After each of its round trips the
-    thread that delivers gets the interpreter back within a millisecond, not five.
-    """
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def _accept(guide: Guide) -> None: ...
