@@ -6,6 +6,7 @@ no bytes, and a string ends the process. DLPack goes past all this, but carries 
 """
 
 import ctypes
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,7 +71,7 @@ class Exported:
     """
 
     def __init__(self, array: Array) -> None:
-        self._array = array
+        self._array = array if array.size else empty_as_the_stub_counts(array)
 
     def __dlpack__(self, stream: object = None) -> object:
         capsule = self._array.__dlpack__()
@@ -79,6 +80,12 @@ class Exported:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
+
+
+def empty_as_the_stub_counts(array: Array) -> Array:
+    """It wants strides that are products of the lengths behind them; NumPy writes zeros where nothing lies."""
+    strides = [array.itemsize * prod(array.shape[place + 1 :]) for place in range(array.ndim)]
+    return np.lib.stride_tricks.as_strided(np.zeros(1, array.dtype), array.shape, strides)
 
 
 def open_door(pb_utils: Any) -> Door:

@@ -63,7 +63,7 @@ def child_environment(
         "CROSSOVER_ROOT": str(ROOT),
         "CROSSOVER_SITE_PACKAGES": os.pathsep.join(interpreter.packages),
         "CROSSOVER_MODEL_DIR": str(options.model_dir.absolute()),
-        "CROSSOVER_ENGINE": options.engine,
+        "CROSSOVER_ENGINE": options.engine or "",
         "CROSSOVER_ENGINE_ARGS": "" if options.engine_args is None else str(options.engine_args.absolute()),
     }
 
@@ -136,7 +136,7 @@ def start_timeout_s(options: argparse.Namespace) -> float:
     """A large model is read for minutes, and a GPU's graphs are captured for as long."""
     if options.start_timeout is not None:
         return float(options.start_timeout)
-    return 120.0 if options.engine == "reference" else 1800.0
+    return 120.0 if options.engine in {None, "reference"} else 1800.0
 
 
 def is_ready(url: str) -> bool:
@@ -201,7 +201,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", default="tensorrt_llm", help="the model to wait for (default: %(default)s)")
     parser.add_argument("--model-dir", type=Path, default=ROOT / "engines/reference/weights", help="weights it serves")
     parser.add_argument(
-        "--engine", choices=ENGINES, default="reference", help="what computes the tokens (default: %(default)s)"
+        "--engine", choices=ENGINES, help="what computes the tokens (default: as in config.pbtxt, which says reference)"
     )
     parser.add_argument(
         "--engine-args", type=Path, metavar="FILE", help="JSON or YAML: the engine's own arguments, without the model"

@@ -9,6 +9,10 @@ from importlib import import_module
 from engines.adapters.token_engine import TokenEngine
 
 
+class MissingEngine(Exception):
+    """The engine's packages are not where the model runs."""
+
+
 def reference(parameters: Mapping[str, str]) -> TokenEngine:
     return _adapter("engines.adapters.reference", "ReferenceAdapter", parameters)
 
@@ -22,7 +26,10 @@ def tensorrt_llm(parameters: Mapping[str, str]) -> TokenEngine:
 
 
 def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
-    adapter: Callable[[Mapping[str, str]], TokenEngine] = getattr(import_module(module), name)
+    try:
+        adapter: Callable[[Mapping[str, str]], TokenEngine] = getattr(import_module(module), name)
+    except ModuleNotFoundError as exc:
+        raise MissingEngine(f"{exc}: the engine has to be installed for the Python that runs this model") from exc
     return adapter(parameters)
 
 

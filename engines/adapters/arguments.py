@@ -15,8 +15,13 @@ class ArgumentError(ValueError):
     """The operator has to put the file right; the message is the whole report."""
 
 
-def read_arguments(parameters: Mapping[str, str], known: Collection[str]) -> dict[str, Any]:  # as the engine types them
-    """None without the parameter. Dashes in names stand for underscores. The model is not named here."""
+def read_arguments(
+    parameters: Mapping[str, str], known: Collection[str] | None = None
+) -> dict[str, Any]:  # as the engine types them
+    """None without the parameter. Dashes in names stand for underscores. The model is not named here.
+
+    Without `known` the engine itself has to refuse names that it does not know.
+    """
     path = parameters.get("engine_args")
     if not path:
         return {}
@@ -25,7 +30,7 @@ def read_arguments(parameters: Mapping[str, str], known: Collection[str]) -> dic
     if "model" in arguments:
         raise ArgumentError(f"{path}: model is not set here: the parameter model_dir names it")
     for name in arguments:
-        if name not in known:
+        if known is not None and name not in known:
             raise ArgumentError(f"{path}: {name} is no argument of this engine{_hint(name, known)}")
     return arguments
 

@@ -4,16 +4,10 @@ In: parameters, decoded requests. Out: tokens to a Receiver. Written for vLLM 0.
 signature in both. The engine itself is a child process of vLLM's; here its requests live on an event loop.
 """
 
-import asyncio
-import contextlib
-import gc
 import json
 import os
-import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from itertools import count
 from typing import Any
 
@@ -28,9 +22,9 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from engines.adapters.arguments import read_arguments
 from engines.adapters.deliveries import Deliveries
+from engines.adapters.engine_loop import EngineLoop
+from engines.adapters.outputs import Load, Progress, finish_reason
 from engines.reference import sampling
-from engines.reference.engine import TokenOutput
-from engines.reference.generation import FinishReason
 from engines.reference.guide import Guide
 from engines.reference.runner import Receiver
 from engines.reference.scores import Score
@@ -40,22 +34,7 @@ DEFAULTS: Mapping[str, Any] = {  # as vLLM types them
     "disable_log_stats": True,  # nobody reads this process's own metrics page
     "generation_config": "vllm",  # a request says all of its sampling; the model's further end ids are stop words
 }
-FINISH_REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length"}
 GUIDED_BACKENDS = {"llguidance": "guidance"}  # the same library; the first is TensorRT-LLM's name for it
-SWITCH_INTERVAL_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """An EngineLoad."""
-
-    running: int
-    waiting: int
-    capacity: int
-    kv_tokens_used: int
-    kv_tokens_total: int
-    tokens_per_block: int
-    steps: int
 
 
 class VllmAdapter:
@@ -68,22 +47,19 @@ class VllmAdapter:
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - where vLLM reads its settings
         arguments = engine_arguments(parameters)
         self._ids = count(1)
-        self._calls: dict[str, asyncio.Task[None]] = {}
         self._gauges = Gauges()
+        self._loop = EngineLoop(lambda: self._make(arguments), AsyncLLM.shutdown)
+        self._engine = self._loop.engine
         self._deliveries = Deliveries()
-        self._loop = asyncio.new_event_loop()
-        self._closing = asyncio.Event()
-        started: Future[AsyncLLM] = Future()
-        self._thread = threading.Thread(target=self._run, args=(arguments, started), name="vllm", daemon=True)
-        self._thread.start()
-        self._engine = started.result()
-        self.limits = self._limits(parameters)
-        prefer_latency()
+        config = self._engine.model_config
+        # vLLM itself refuses a guide that is none, when it is given one.
+        check_guide = _accept if parameters.get("guided_decoding_backend") else None
+        self.limits = Limits(config.get_vocab_size(), config.max_model_len, check_guide)
 
     @property
     def load(self) -> Load:
         """How many requests are in flight is known here at every moment; how many of them wait, as of the last step."""
-        active, config = len(self._calls), self._engine.vllm_config
+        active, config = len(self._loop), self._engine.vllm_config
         waiting = min(active, self._gauges.waiting)
         total = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
         return Load(
@@ -97,63 +73,23 @@ class VllmAdapter:
         )
 
     def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
-        request_id = str(next(self._ids))
-        self._loop.call_soon_threadsafe(self._begin, request_id, request, receiver)
-        return lambda: self._cancel(request_id)
+        return self._loop.begin(lambda: self._answer(request, receiver))
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._closing.set)
-        self._thread.join()
+        self._loop.close()
         self._deliveries.close()
 
-    def _limits(self, parameters: Mapping[str, str]) -> Limits:
-        config = self._engine.model_config
-        # vLLM itself refuses a guide that is none, when it is given one.
-        check_guide = _accept if parameters.get("guided_decoding_backend") else None
-        return Limits(config.get_vocab_size(), config.max_model_len, check_guide)
+    def _make(self, arguments: AsyncEngineArgs) -> AsyncLLM:
+        return AsyncLLM.from_engine_args(arguments, stat_loggers=[self._gauges.attach])
 
-    def _run(self, arguments: AsyncEngineArgs, started: Future[AsyncLLM]) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve(arguments, started))
-
-    async def _serve(self, arguments: AsyncEngineArgs, started: Future[AsyncLLM]) -> None:
-        try:
-            engine = AsyncLLM.from_engine_args(arguments, stat_loggers=[self._gauges.attach])
-        # Edge of the thread: whoever waits for the engine hears why there is none.
-        except BaseException as exc:  # noqa: BLE001 - raised again where it is waited for
-            started.set_exception(exc)
-            return
-        try:
-            async with asyncio.TaskGroup() as self._group:
-                started.set_result(engine)
-                await self._closing.wait()
-                for call in self._calls.values():
-                    call.cancel()
-        finally:
-            engine.shutdown()
-
-    def _begin(self, request_id: str, request: TokenRequest, receiver: Receiver) -> None:
-        call = self._calls[request_id] = self._group.create_task(self._answer(request_id, request, receiver))
-        # Not by the coroutine, which one that is cancelled at once never enters.
-        call.add_done_callback(lambda _: self._calls.pop(request_id))
-
-    def _cancel(self, request_id: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._drop, request_id)
-
-    def _drop(self, request_id: str) -> None:
-        if (call := self._calls.get(request_id)) is not None:
-            call.cancel()
-
-    async def _answer(self, request_id: str, request: TokenRequest, receiver: Receiver) -> None:
+    async def _answer(self, request: TokenRequest, receiver: Receiver) -> None:
         try:
             prompt, params = tokens_input(list(request.prompt)), sampling_params(request.params)
-            told = 0
-            async for output in self._engine.generate(prompt, params, request_id):
+            progress = Progress(params.stop_token_ids)
+            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 (completion,) = output.outputs
-                outputs = token_outputs(completion, told)
-                told += len(outputs)
-                self._deliveries.tokens(receiver, outputs)
+                reason = finish_reason(completion.finish_reason)
+                self._deliveries.tokens(receiver, progress.advance(completion.token_ids, scores(completion), reason))
         # Edge of the request: whatever goes wrong with it, the others go on.
         except Exception as exc:  # noqa: BLE001 - told to the client
             self._deliveries.failed(receiver, explain(exc))
@@ -178,10 +114,6 @@ class Gauges(StatLoggerBase):  # type: ignore[misc]  # untyped where vLLM is not
             self.steps += 1
 
     def log_engine_initialized(self) -> None: ...
-
-
-class UnusableAnswer(Exception):
-    """vLLM ended it for a reason that no answer ends for."""
 
 
 def engine_arguments(parameters: Mapping[str, str]) -> AsyncEngineArgs:
@@ -239,29 +171,12 @@ def structured_outputs(guide: Guide) -> StructuredOutputsParams:
             return StructuredOutputsParams(choice=json.loads(guide.text))
 
 
-def token_outputs(completion: CompletionOutput, told: int) -> Sequence[TokenOutput]:
-    """A delta's tokens; `told` came before them. UnusableAnswer if it ended for neither of our reasons."""
-    ids, reason = completion.token_ids, completion.finish_reason
-    if reason is not None and reason not in FINISH_REASONS:
-        raise UnusableAnswer(f"The engine ended the answer: {reason}")
-    last = len(ids) - 1
-    return [
-        TokenOutput(
-            request_id="",
-            token_id=token_id,
-            score=score(completion, place, token_id),
-            finish_reason=FINISH_REASONS[reason] if reason is not None and place == last else None,
-            position=told + place + 1,
-        )
-        for place, token_id in enumerate(ids)
-    ]
-
-
-def score(completion: CompletionOutput, place: int, token_id: int) -> Score | None:
+def scores(completion: CompletionOutput) -> list[Score] | None:
+    """Of a delta's tokens, if they were asked for."""
     if completion.logprobs is None:
         return None
-    logprob = completion.logprobs[place][token_id]
-    return Score(token_id, logprob.logprob, logprob.rank)
+    by_token = zip(completion.token_ids, completion.logprobs, strict=True)
+    return [Score(token_id, row[token_id].logprob, row[token_id].rank) for token_id, row in by_token]
 
 
 def explain(error: Exception) -> str:
@@ -272,15 +187,6 @@ def explain(error: Exception) -> str:
             return f"The engine failed: {type(cause).__name__}: {cause}"
         case _:
             return str(error)
-
-
-def prefer_latency() -> None:
-    """What is alive now lives to the end: no collection needs to look at it again. After each of its round trips the
-    thread that delivers gets the interpreter back within a millisecond, not five.
-    """
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def _accept(guide: Guide) -> None: ...

@@ -106,4 +106,4 @@ def test_model_that_cannot_start_says_why(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("error: tritonserver ended with exit code 1; from its log:\n")
-    assert "is not implemented yet; use engine 'reference'" in ended.stderr
+    assert "MissingEngine: No module named 'torch': the engine has to be installed for the Python" in ended.stderr

@@ -1,0 +1,200 @@
+"""TensorRT-LLM's LLM API (its PyTorch flow) behind the seam of our Triton Python model.
+
+In: parameters, decoded requests. Out: tokens to a Receiver. Written to the documented contract of TensorRT-LLM 1.2 and
+1.3; its own processes compute, here its requests live on an event loop.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensorrt_llm import LLM, SamplingParams
+from tensorrt_llm.llmapi import CompletionOutput, GuidedDecodingParams
+
+from engines.adapters.arguments import ArgumentError, read_arguments
+from engines.adapters.deliveries import Deliveries
+from engines.adapters.engine_loop import EngineLoop
+from engines.adapters.outputs import Load, Progress, UnusableAnswer, finish_reason
+from engines.reference import sampling
+from engines.reference.guide import Guide
+from engines.reference.runner import Receiver
+from engines.reference.scores import Score
+from engines.reference.trtllm_contract import Limits, TokenRequest
+
+DEFAULTS: Mapping[str, Any] = {  # as TensorRT-LLM types them
+    "enable_iter_perf_stats": True,  # else it tells nothing of queue and cache
+    "skip_tokenizer_init": True,  # ids are all that comes and goes
+}
+NO_END = -1  # an end id that no token has: the executor's own way to ignore it
+STATS_PERIOD_S = 0.1  # TensorRT-LLM's default for the same numbers in its C++ Triton backend
+
+
+class TensorrtLlmAdapter:
+    """Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or llguidance)."""
+
+    def __init__(self, parameters: Mapping[str, str]) -> None:
+        arguments = engine_arguments(parameters)
+        self._stats: Mapping[str, Any] = {}
+        self._loop = EngineLoop(lambda: LLM(model=parameters["model_dir"], **arguments), LLM.shutdown)
+        self._llm = self._loop.engine
+        self._deliveries = Deliveries()
+        check_guide = _accept if arguments.get("guided_decoding_backend") else None
+        self.limits = Limits(vocab_size(parameters["model_dir"]), arguments["max_seq_len"], check_guide)
+        self._watch = self._loop.begin(self._watch_stats)
+
+    @property
+    def load(self) -> Load:
+        """How many requests are in flight is known here at every moment; the rest is of the last step that was told."""
+        active = len(self._loop) - 1  # what watches the stats is none
+        cache = self._stats.get("kvCacheStats") or {}
+        waiting = min(active, self._stats.get("numQueuedRequests", 0))
+        block = cache.get("tokensPerBlock", 32)
+        return Load(
+            running=active - waiting,
+            waiting=waiting,
+            capacity=self._stats.get("maxNumActiveRequests", 0),
+            kv_tokens_used=cache.get("usedNumBlocks", 0) * block,
+            kv_tokens_total=cache.get("maxNumBlocks", 0) * block,
+            tokens_per_block=block,
+            steps=self._stats.get("iter", 0),
+        )
+
+    def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
+        return self._loop.begin(lambda: self._answer(request, receiver))
+
+    def close(self) -> None:
+        self._loop.close()
+        self._deliveries.close()
+
+    async def _answer(self, request: TokenRequest, receiver: Receiver) -> None:
+        try:
+            params = sampling_params(request.params, self.limits.vocab_size)
+            result = self._llm.generate_async(list(request.prompt), sampling_params=params, streaming=True)
+            progress = Progress((*request.params.end_ids, *request.params.stop_ids))
+            try:
+                async for output in result:
+                    self._tell(output.outputs[0], progress, receiver)
+            except asyncio.CancelledError:
+                result.abort()
+                raise
+        # Edge of the request: whatever goes wrong with it, the others go on.
+        except Exception as exc:  # noqa: BLE001 - told to the client
+            self._deliveries.failed(receiver, str(exc))
+
+    def _tell(self, completion: CompletionOutput, progress: Progress, receiver: Receiver) -> None:
+        """`token_ids` are all so far: what is new is counted here, for one response may bring several steps."""
+        reason = finish_reason(completion.finish_reason)
+        ids = completion.token_ids[progress.told :]
+        self._deliveries.tokens(receiver, progress.advance(ids, scores(completion, progress.told), reason))
+
+    async def _watch_stats(self) -> None:
+        while True:
+            async for stats in self._llm.get_stats_async(timeout=STATS_PERIOD_S):
+                self._stats = stats
+            await asyncio.sleep(STATS_PERIOD_S)
+
+
+def engine_arguments(parameters: Mapping[str, str]) -> dict[str, Any]:
+    """The LLM refuses names that it does not know. The context length is always said, for it tells none."""
+    given = read_arguments(parameters)
+    if "max_seq_len" not in given:
+        given["max_seq_len"] = context_length(parameters["model_dir"])
+    if backend := parameters.get("guided_decoding_backend"):
+        # Grammars are made of the tokenizer.
+        given = {"guided_decoding_backend": backend, "skip_tokenizer_init": False} | given
+    return {**DEFAULTS, **given}
+
+
+def vocab_size(model_dir: str) -> int:
+    return _configured(model_dir, "vocab_size")
+
+
+def context_length(model_dir: str) -> int:
+    return _configured(model_dir, "max_position_embeddings")
+
+
+def _configured(model_dir: str, name: str) -> int:
+    """A number of the checkpoint's config.json; a model of several kinds of input keeps those of its text apart."""
+    file = Path(model_dir, "config.json")
+    try:
+        config = json.loads(file.read_text())
+        return int({**config, **config.get("text_config", {})}[name])
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise ArgumentError(f"cannot read {name} from {file}: {type(exc).__name__}: {exc}") from exc
+
+
+def sampling_params(params: sampling.SamplingParams, vocab: int) -> SamplingParams:
+    """Greedy is top_k 1; what would change nothing is left out."""
+    (end_id,) = params.end_ids or (NO_END,)
+    return SamplingParams(
+        end_id=end_id,
+        stop_token_ids=list(params.stop_ids) or None,
+        include_stop_str_in_output=True,  # an answer says by its last id what ended it
+        max_tokens=params.max_tokens,
+        min_tokens=params.min_tokens or None,
+        repetition_penalty=params.repetition_penalty if params.repetition_penalty != 1.0 else None,
+        presence_penalty=params.presence_penalty or None,
+        frequency_penalty=params.frequency_penalty or None,
+        embedding_bias=embedding_bias(params.logit_bias, vocab) if params.logit_bias else None,
+        guided_decoding=None if params.guide is None else guided_decoding(params.guide),
+        # Any number of alternatives makes it tell the token's own; none, or 0, makes it tell nothing.
+        logprobs=None if params.logprobs is None else 1,
+        detokenize=False,
+        **drawing(params),
+    )
+
+
+def drawing(params: sampling.SamplingParams) -> dict[str, Any]:  # as SamplingParams types them
+    if params.is_greedy:
+        return {"top_k": 1}
+    return {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "top_k": params.top_k if params.top_k > 0 else None,
+        "min_p": params.min_p or None,
+        "seed": params.seed,
+    }
+
+
+def embedding_bias(bias: tuple[tuple[int, float], ...], vocab: int) -> torch.Tensor:
+    """FP32 [vocab]."""
+    dense = np.zeros(vocab, np.float32)
+    dense[[token_id for token_id, _ in bias]] = [value for _, value in bias]
+    return torch.from_numpy(dense)
+
+
+def guided_decoding(guide: Guide) -> GuidedDecodingParams:
+    match guide.kind:
+        case "json":
+            return GuidedDecodingParams(json_object=True)
+        case "json_schema":
+            return GuidedDecodingParams(json=guide.text)
+        case "regex":
+            return GuidedDecodingParams(regex=guide.text)
+        case "ebnf_grammar":
+            return GuidedDecodingParams(grammar=guide.text)
+        case _:
+            raise ValueError(f"TensorRT-LLM follows no guide of kind {guide.kind}")
+
+
+def scores(completion: CompletionOutput, told: int) -> list[Score] | None:
+    """Of the tokens after those `told`, if they were asked for: by token id, or plain numbers in other flows."""
+    if not completion.logprobs:
+        return None
+    rows = zip(completion.token_ids[told:], completion.logprobs[told:], strict=True)
+    return [score(token_id, row) for token_id, row in rows]
+
+
+def score(token_id: int, row: Any) -> Score:  # a dict of Logprobs, or a float
+    if isinstance(row, float):
+        return Score(token_id, row, rank=0)
+    if token_id not in row:
+        raise UnusableAnswer(f"The engine told no log probability of token {token_id}")
+    return Score(token_id, row[token_id].logprob, row[token_id].rank or 0)
+
+
+def _accept(guide: Guide) -> None: ...
