@@ -58,6 +58,13 @@ def test_gpus_that_do_not_reach_each_other_are_told(tmp_path: Path) -> None:
     assert "NO PEER ACCESS between GPUs 0 and 1: what they exchange goes through the host." in outcome.stdout
 
 
+def test_sums_beyond_what_was_measured_are_told(tmp_path: Path) -> None:
+    python, model = make_python(tmp_path, H100, H100), write_config(tmp_path / "llama-8b")
+    told = "Beyond 1 MiB nothing was measured"
+    assert told in run("--python", python, "--repeats", 1, "--model", model, "--most", "1M").stdout
+    assert told not in run("--python", python, "--repeats", 1, "--model", model, "--most", "64M").stdout
+
+
 def test_a_model_that_fits_nowhere_has_no_recommendation(tmp_path: Path) -> None:
     model = write_config(tmp_path / "big", num_hidden_layers=2000)
     outcome = run("--python", make_python(tmp_path, H100, H100), "--repeats", 1, "--model", model)
