@@ -4,17 +4,14 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engines.fabric.curve import Curve, Sample
 from engines.fabric.datasheet import DataSheet, find_data_sheet
@@ -24,6 +21,9 @@ from engines.fabric.model import Model, read_model
 from engines.fabric.ranks import FabricError, Group, WrongSum, describe_machine, measure
 from engines.fabric.report import render_markdown, render_text
 from engines.fabric.steps import Node, forecast
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar  # click publishes its class nowhere else
 
 USUAL_DEGREES = (2, 4, 8)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -129,9 +129,8 @@ def fabric(**values: Any) -> None:  # Any: click's; Options gives the types
     if options.most < options.least:
         raise click.UsageError("--most: below --least")
     signal.signal(signal.SIGTERM, _interrupt)
-    console = Console(stderr=True)
     try:
-        findings = _find(options, console)
+        findings = _find(options)
         if options.out:
             _write(findings, options.out)
     except KeyboardInterrupt:
@@ -149,7 +148,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _find(options: Options, console: Console) -> Findings:
+def _find(options: Options) -> Findings:
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     machine = describe_machine(options.python)
     devices = _choose_devices(options, machine)
@@ -157,7 +156,7 @@ def _find(options: Options, console: Console) -> Findings:
     name = machine.gpus[devices[0]].name if devices else "CPU"
     sheet = find_data_sheet(name).overridden(options.link_gb_s, options.memory_gb_s, options.tflops)
     model = _read_model(options, sheet, name)
-    measured = [_measure(options, tp, devices, console) for tp in degrees]
+    measured = [_measure(options, tp, devices) for tp in degrees]
     node = _make_node(machine, sheet, devices, measured)
     return Findings(
         started_at=started_at,
@@ -209,7 +208,7 @@ def _read_model(options: Options, sheet: DataSheet, name: str) -> Model | None:
         raise FabricError(f"--model: {exc}") from exc
 
 
-def _measure(options: Options, tp: int, devices: Sequence[int], console: Console) -> Measured:
+def _measure(options: Options, tp: int, devices: Sequence[int]) -> Measured:
     chosen = devices[:tp]
     group = Group(
         python=options.python,
@@ -219,27 +218,14 @@ def _measure(options: Options, tp: int, devices: Sequence[int], console: Console
         ways=WAYS if chosen else ("eager",),
         repeats=options.repeats,
     )
-    with _progress(console, f"TP {tp}", group.samples) as advance:
-        samples = [advance(sample) for sample in measure(group)]
+    with click.progressbar(length=group.samples, label=f"TP {tp}: {group.samples} timed loops", file=sys.stderr) as bar:
+        samples = [_advance(bar, sample) for sample in measure(group)]
     return Measured(tp, chosen, {way: Curve.of(tp, way, samples) for way in group.ways})
 
 
-@contextmanager
-def _progress(console: Console, title: str, total: int) -> Iterator[Callable[[Sample], Sample]]:
-    """A bar on a terminal, one line at the beginning anywhere else."""
-    if not console.is_terminal:
-        console.print(f"{title}: {total} timed loops", highlight=False)
-        yield lambda sample: sample
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-
-        def advance(sample: Sample) -> Sample:
-            bar.advance(task)
-            return sample
-
-        yield advance
+def _advance(bar: "ProgressBar[int]", sample: Sample) -> Sample:
+    bar.update(1)
+    return sample
 
 
 def _make_node(machine: Machine, sheet: DataSheet, devices: Sequence[int], measured: Sequence[Measured]) -> Node:

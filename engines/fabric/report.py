@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engines.fabric.curve import Fit, Timing, find_bus_bandwidth, fit_latency
 from engines.fabric.findings import WAYS, Findings, Measured
-from engines.fabric.steps import Forecast, Row, Step, find_message_bytes, find_spans
+from engines.fabric.steps import PROMPTS, Forecast, Row, Step, find_message_bytes, find_spans
 
 BINARY = ("B", "KiB", "MiB", "GiB")
 HOST_BOUND = 1.5  # eager over graph, from which on the calls are what takes time
@@ -65,7 +65,7 @@ def _introduce(findings: Findings) -> Iterator[str]:
     if machine.settings:
         yield f"Set: {' '.join(f'{name}={value}' for name, value in machine.settings.items())}."
     if sheet.link is not None:
-        yield f"{sheet.link_name}: {sheet.link / 1e9:.0f} GB/s in each direction."
+        yield f"{sheet.link_name}: {sheet.link / 1e9:.0f} GB/s in each direction, {sheet.link / 5e8:.0f} in both."
     yield from _find_detours(findings)
 
 
@@ -130,7 +130,7 @@ def _tell_forecast(forecast: Forecast) -> Iterator[Section]:
     model = forecast.model
     weights = f"{model.weights.read_bytes / 1e9:.2f} GB of weights read by a step ({model.weights.source})"
     shape = f"{model.layers} layers of {model.hidden}, {2 * model.layers} all-reduces a step; {weights}."
-    message = f"A token is {show_size(find_message_bytes(model, 1))} of each."
+    message = f"Each token in a step adds {show_size(find_message_bytes(model, 1))} to each of them."
     bound = (
         "Times are bounds: the roofline of the matrices by the data sheet, and all-reduces as measured, nothing hidden."
     )
@@ -143,6 +143,8 @@ def _tell_forecast(forecast: Forecast) -> Iterator[Section]:
 
 def _advise(forecast: Forecast) -> Iterator[str]:
     yield from (f"Left out: {reason}." for reason in forecast.reasons)
+    if find_message_bytes(forecast.model, PROMPTS[-1]) > forecast.largest:
+        yield f"Beyond {show_size(forecast.largest)} nothing was measured: larger sums go by that size's bandwidth."
     if not forecast.decode:
         yield "No degree of tensor parallelism is left: it takes more or larger GPUs."
         return

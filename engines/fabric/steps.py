@@ -17,6 +17,7 @@ DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 PROMPTS = (128, 512, 2048, 8192)
 # Bounds nearer than this are no reason to share a model out further.
 MARGIN = 0.05
+KV_SHARE = 0.1  # least of a GPU's memory: an engine with less starts, if at all, with a handful of requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ def find_degrees(model: Model, node: Node) -> tuple[list[int], list[str]]:
     for tp in sorted({1, *node.decode}):
         if model.heads % tp:
             reasons.append(f"TP {tp}: {model.heads} attention heads cannot be shared by {tp}")
-        elif node.memory_bytes and held / tp > node.memory_bytes:
-            share = f"{held / tp / 1e9:.1f} GB of weights do not fit into {node.memory_bytes / 1e9:.1f} GB"
-            reasons.append(f"TP {tp}: {share}")
+        elif node.memory_bytes and held / tp > (1 - KV_SHARE) * node.memory_bytes:
+            share = f"{held / tp / 1e9:.1f} of {node.memory_bytes / 1e9:.1f} GB are weights"
+            reasons.append(f"TP {tp}: {share}, less than {KV_SHARE:.0%} are left for the KV cache")
         elif node.gpus % tp:
             reasons.append(f"TP {tp}: {node.gpus} GPUs are no whole number of replicas")
         else:
@@ -145,7 +146,9 @@ def find_spans(rows: Sequence[Row], choices: Sequence[int]) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`reasons`: why a degree was left out. `prefill` is empty where the GPU's arithmetic is not known."""
+    """`reasons`: why a degree was left out. `prefill` is empty where the GPU's arithmetic is not known. `largest`:
+    message that was measured, in bytes.
+    """
 
     model: Model
     gpus: int
@@ -153,6 +156,7 @@ class Forecast:
     reasons: Sequence[str]
     decode: Sequence[Row]
     prefill: Sequence[Row]
+    largest: int
 
 
 def forecast(model: Model, node: Node) -> Forecast:
@@ -160,4 +164,5 @@ def forecast(model: Model, node: Node) -> Forecast:
     degrees, reasons = find_degrees(model, node)
     decode = list_decode(model, node, degrees) if degrees else []
     prefill = list_prefill(model, node, degrees) if degrees and find_flops(model, node.sheet) else []
-    return Forecast(model, node.gpus, degrees, reasons, decode, prefill)
+    largest = min(curve.timings[-1].size for curve in node.prefill.values())
+    return Forecast(model, node.gpus, degrees, reasons, decode, prefill, largest)

@@ -59,6 +59,7 @@ class Rank:
         """Every size is checked and warmed up; then rounds over all sizes, so that drift falls on all alike."""
         for size in self.job["sizes"]:
             self.check(size)
+            self.say({"checked": size})
         plan = [(way, size, self.count_loops(way, size)) for way in self.job["ways"] for size in self.job["sizes"]]
         for repeat in range(self.job["repeats"]):
             for way, size, loops in plan:
@@ -80,6 +81,7 @@ class Rank:
         """The same on every rank, so many that a timed window is long against its edges."""
         self.time(way, size, WARM_UP)
         usual = self.agree(self.time(way, size, WARM_UP))
+        self.say({"warmed_up": size})
         wanted: int = math.ceil(self.job["window_s"] / usual)
         return max(1, min(MOST_LOOPS, wanted))
 

@@ -58,6 +58,13 @@ def test_gpus_that_do_not_reach_each_other_are_told(tmp_path: Path) -> None:
     assert "NO PEER ACCESS between GPUs 0 and 1: what they exchange goes through the host." in outcome.stdout
 
 
+def test_sums_beyond_what_was_measured_are_told(tmp_path: Path) -> None:
+    python, model = make_python(tmp_path, H100, H100), write_config(tmp_path / "llama-8b")
+    told = "Beyond 1 MiB nothing was measured"
+    assert told in run("--python", python, "--repeats", 1, "--model", model, "--most", "1M").stdout
+    assert told not in run("--python", python, "--repeats", 1, "--model", model, "--most", "64M").stdout
+
+
 def test_a_model_that_fits_nowhere_has_no_recommendation(tmp_path: Path) -> None:
     model = write_config(tmp_path / "big", num_hidden_layers=2000)
     outcome = run("--python", make_python(tmp_path, H100, H100), "--repeats", 1, "--model", model)
@@ -109,16 +116,36 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "cannot write to" in outcome.stderr
 
 
+BROKEN = """
+import runpy, sys, torch.distributed
+torch.distributed.all_reduce = lambda tensor, op=None: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_ranks_that_do_not_sum_are_found_out(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {STACKS / "vllm/bin/python"} {tmp_path / "broken.py"} "$@"\n')
+    python.chmod(0o755)
+    outcome = run("--backend", "gloo", "--tp", "2", "--most", "4k", "--repeats", 1, "--python", python)
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert "an all-reduce of 1024 bytes gave a wrong sum" in outcome.stderr
+
+
 @pytest.mark.stack
 @pytest.mark.timeout(300)
 def test_real_ranks_sum_and_are_timed(tmp_path: Path) -> None:
     sizes = ("--most", "64k", "--repeats", 2)
-    outcome = run("--backend", "gloo", "--tp", "2,3", *sizes, "--python", STACKS / "vllm/bin/python", "--json")
+    outcome = run("--backend", "gloo", "--tp", "3", *sizes, "--python", STACKS / "vllm/bin/python", "--json")
     assert outcome.exit_code == 0, outcome.stderr
     document = json.loads(outcome.stdout)
-    assert [each["tp"] for each in document["tp"]] == [2, 3]
-    for each in document["tp"]:
-        sizes = each["curves"]["eager"]["sizes"]
-        assert [size["bytes"] for size in sizes] == [1 << power for power in range(10, 17)]
-        assert all(0 < size["least_s"] <= size["median_s"] <= size["most_s"] for size in sizes)
-        assert {size["repeats"] for size in sizes} == {2}
+    (measured,) = document["tp"]
+    sizes = measured["curves"]["eager"]["sizes"]
+    assert [size["bytes"] for size in sizes] == [1 << power for power in range(10, 17)]
+    assert all(0 < size["least_s"] <= size["median_s"] <= size["most_s"] for size in sizes)
+    assert {size["repeats"] for size in sizes} == {2}
+    assert sizes[0]["bus_gb_s"] == pytest.approx(4 / 3 * 1024 / sizes[0]["median_s"] / 1e9)

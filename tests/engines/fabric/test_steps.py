@@ -106,10 +106,16 @@ def test_degrees_that_a_model_cannot_have_are_left_out_with_a_reason() -> None:
     degrees, reasons = find_degrees(model, make_node(make_curve(2, 1e-6), make_curve(4, 1e-6)))
     assert degrees == []
     assert reasons == [
-        "TP 1: 210.0 GB of weights do not fit into 80.0 GB",
-        "TP 2: 105.0 GB of weights do not fit into 80.0 GB",
+        "TP 1: 210.0 of 80.0 GB are weights, less than 10% are left for the KV cache",
+        "TP 2: 105.0 of 80.0 GB are weights, less than 10% are left for the KV cache",
         "TP 4: 6 attention heads cannot be shared by 4",
     ]
+
+
+@pytest.mark.parametrize(("held_gb", "degrees"), [(71.9, [1, 2]), (72.1, [2])])
+def test_weights_leave_room_for_requests(held_gb: float, degrees: list[int]) -> None:
+    model = Model("m", 1024, 4, 8, 2, Weights(2, held_gb * 1e9, held_gb * 1e9, "made up"))
+    assert find_degrees(model, make_node(make_curve(2, 1e-6)))[0] == degrees
 
 
 def test_a_degree_that_leaves_gpus_over_is_left_out() -> None:
