@@ -154,6 +154,8 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
     Exit codes: 0 it fits; 1 refused; 2 it could not be tried.
     """
     options = VerifyOptions(**values)
+    if not options.directory.is_dir():
+        raise NotTried(f"{options.directory}: not a directory")
     if options.quick and options.checkpoint is not None:
         raise click.UsageError("--quick reads no file, and --checkpoint needs them read")
     facts = _find_facts(options)
@@ -349,8 +351,6 @@ def _find_facts(options: VerifyOptions) -> NodeFacts:
 
 
 def _verify(options: VerifyOptions, facts: NodeFacts) -> list[Finding]:
-    if not options.directory.is_dir():
-        raise NotTried(f"{options.directory}: not a directory")
     manifest = _read_manifest(options.directory)
     recipe = _load(options.recipe_name) if options.recipe_name else None
     question = Question(options.directory, facts, _name_rebuild(options, manifest), recipe, options.checkpoint)

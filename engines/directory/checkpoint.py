@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
 
 from engines.recipes.recipe import CompiledRecipe, Recipe
 from engines.trtllm.release import WEIGHT_ALGORITHMS
@@ -43,7 +43,7 @@ class _ModelFile(BaseModel):
     num_hidden_layers: int = Field(ge=1)
     max_position_embeddings: int = Field(ge=1)
     num_key_value_heads: int | None = None
-    rope_scaling: _Rope | None = None
+    rope_scaling: _Rope | None = Field(None, validation_alias=AliasChoices("rope_scaling", "rope_parameters"))
     quantization_config: _Quantized | None = None
 
 

@@ -6,12 +6,13 @@ In: a directory's content as values. Out: findings; none means it fits. Reads no
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engines.directory.engine_config import EngineConfig
+from engines.directory.engine_config import CONFIG, EngineConfig
 from engines.directory.manifest import FileMark, Manifest
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Eagle, ExternalDrafts, Lookahead, Medusa, Recipe, TorchRecipe
 from engines.trtllm.llm_args import LlmArgs, make_llm_args
 from engines.trtllm.release import CAPABILITIES, name_architecture, name_cache, name_weights
+from engines.trtllm.torch_flow import LLM_ARGS
 
 # Why a setting that differs cannot be put right at run time.
 REASONS: Mapping[str, str] = {
@@ -61,11 +62,11 @@ def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) 
 
 
 def check_files(marked: Mapping[str, FileMark], found: Mapping[str, FileMark], rebuild: str) -> Findings:
-    """Every file as it was when the build ended. A missing rank is check_shape's to tell."""
+    """Every file as it was when the build ended. Of ranks and configurations that are missing others tell."""
     for name, mark in marked.items():
         now = found.get(name)
         if now is None:
-            if not name.endswith(".engine"):
+            if not (name.endswith(".engine") or name in {CONFIG, LLM_ARGS}):
                 yield Finding(name, "missing since the build", rebuild)
         elif now.bytes != mark.bytes:
             problem = f"has {now.bytes:,} bytes, the build wrote {mark.bytes:,}"
