@@ -77,6 +77,7 @@ class VerifyOptions:
     directory: Path
     recipe_name: str | None
     checkpoint: Path | None
+    repository: Path | None
     image: str | None
     trtllm_version: str | None
     tensorrt_version: str | None
@@ -134,6 +135,7 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     "--recipe", "recipe_name", metavar="RECIPE", help="Hold it against this recipe, not the one it was built by."
 )
 @click.option("--checkpoint", type=FOLDER, help="Also see that it was built from this checkpoint.")
+@click.option("--repository", type=FOLDER, help="Also see that this model repository's config.pbtxt is the recipe's.")
 @click.option("--container", "image", metavar="IMAGE", help="The versions are those in this image.")
 @click.option("--trtllm-version", help="Of the TensorRT-LLM that serves.  [default: what is installed]")
 @click.option("--tensorrt-version", help="Of the TensorRT beside it.  [default: what is installed]")
@@ -317,8 +319,13 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
     with _show_reading("marking files") as read:
         finish(plan, facts, build_s, read)
     click.echo(f"built {plan.paths.engine}")
+    click.echo(_describe_next(plan))
+
+
+def _describe_next(plan: Plan) -> str:
     if plan.serve is not None:
-        click.echo(f"serve it with:\n{show_command(plan.serve)}")
+        return f"serve it with:\n{show_command(plan.serve)}"
+    return f"for Triton: crossover engine render {plan.name} --engine {plan.paths.engine} --out MODEL_REPOSITORY"
 
 
 def _say(line: str) -> None:
@@ -352,8 +359,7 @@ def _find_facts(options: VerifyOptions) -> NodeFacts:
 
 def _verify(options: VerifyOptions, facts: NodeFacts) -> list[Finding]:
     manifest = _read_manifest(options.directory)
-    recipe = _load(options.recipe_name) if options.recipe_name else None
-    question = Question(options.directory, facts, _name_rebuild(options, manifest), recipe, options.checkpoint)
+    question = _make_question(options, facts, manifest)
     try:
         if options.quick and manifest is not None:
             return list(find_mismatches(question, skip_hashes(manifest.files)))
@@ -370,10 +376,16 @@ def _read_manifest(directory: Path) -> Manifest | None:
         return None
 
 
-def _name_rebuild(options: VerifyOptions, manifest: Manifest | None) -> str:
-    name = options.recipe_name or (manifest.recipe_name if manifest else "RECIPE")
-    source = options.checkpoint or (manifest.source.path if manifest else "CHECKPOINT")
-    return f"crossover engine build {name} --checkpoint {source} --out NEW_DIR"
+def _make_question(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> Question:
+    return Question(
+        options.directory,
+        facts,
+        name=options.recipe_name or (manifest.recipe_name if manifest else "RECIPE"),
+        source=str(options.checkpoint or (manifest.source.path if manifest else "CHECKPOINT")),
+        recipe=_load(options.recipe_name) if options.recipe_name else None,
+        checkpoint=options.checkpoint,
+        repository=options.repository,
+    )
 
 
 @contextmanager

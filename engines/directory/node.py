@@ -33,7 +33,7 @@ class NodeFacts:
 
 
 def detect(place: Place) -> NodeFacts:
-    """Asks nvidia-smi here and Python at the place, which takes seconds in a container; what nobody tells stays None."""
+    """Asks nvidia-smi here and Python at the place; what nobody tells stays None."""
     versions = read_versions(_ask(place.wrap(("python3", "-c", PROBE))))
     gpus = read_gpus(_ask(GPU_QUERY))
     return NodeFacts(

@@ -23,19 +23,30 @@ from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 from engines.trtllm.llm_args import LlmArgsError, parse_llm_args
 from engines.trtllm.torch_flow import LLM_ARGS
+from engines.trtllm.triton_config import RenderError, find_differences, parse_config, render_config
 
 Read = Callable[[Path], str]  # hashes one file
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`recipe` is the one to hold against, by default the manifest's; `rebuild` is the command that cures."""
+    """`recipe` is the one to hold against, by default the manifest's; `name` and `source` are for the cures."""
 
     directory: Path
     facts: NodeFacts
-    rebuild: str
+    name: str
+    source: str
     recipe: Recipe | None = None
     checkpoint: Path | None = None
+    repository: Path | None = None
+
+    @property
+    def rebuild(self) -> str:
+        return f"crossover engine build {self.name} --checkpoint {self.source} --out NEW_DIR"
+
+    @property
+    def render(self) -> str:
+        return f"crossover engine render {self.name} --engine {self.directory.absolute()} --out {self.repository}"
 
 
 def find_mismatches(question: Question, read: Read) -> Iterator[Finding]:
@@ -52,6 +63,8 @@ def find_mismatches(question: Question, read: Read) -> Iterator[Finding]:
     yield from check_node(manifest, question.facts, question.rebuild)
     if question.checkpoint is not None:
         yield from _check_source(question, question.checkpoint, manifest, read)
+    if question.repository is not None:
+        yield from _check_repository(question, question.repository, question.recipe or manifest.recipe)
 
 
 def check_result(directory: Path, recipe: Recipe, rebuild: str) -> Findings:
@@ -116,3 +129,22 @@ def _check_source(question: Question, checkpoint: Path, manifest: Manifest, read
     if hash_template(checkpoint, read) != source.chat_template_sha256:
         problem = f"{checkpoint} has another chat template than the checkpoint that was built"
         yield Finding("chat_template", problem, f"give the gateway the template of {source.path}")
+
+
+def _check_repository(question: Question, repository: Path, recipe: Recipe) -> Findings:
+    """Triton's configuration against what the recipe renders into: the backend takes a slip for a default."""
+    if not isinstance(recipe, CompiledRecipe):
+        yield Finding("flow", "the C++ backend serves no engine of the pytorch flow", "serve it with model_repo/python")
+        return
+    path = repository / "tensorrt_llm/config.pbtxt"
+    try:
+        found = parse_config(path.read_text())
+    except OSError as exc:
+        yield Finding("config.pbtxt", f"{path}: {exc.strerror}", question.render)
+    except RenderError as exc:
+        yield Finding("config.pbtxt", f"{path}: {exc}", question.render)
+    else:
+        tokenizer = found.parameters["tokenizer_dir"].string_value if "tokenizer_dir" in found.parameters else None
+        asked = parse_config(render_config(recipe, question.directory, Path(tokenizer) if tokenizer else None))
+        for name, has, wanted in find_differences(found, asked):
+            yield Finding(f"config.pbtxt {name}", f"is {has}, the recipe makes it {wanted}", question.render)

@@ -4,7 +4,7 @@ In: the template in model_repo/cpp and a CompiledRecipe. Out: the text, parsed o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Final, TypeAlias
@@ -17,6 +17,7 @@ from engines.recipes.recipe import CompiledLora, CompiledRecipe, DType, Eagle, L
 TEMPLATE: Final = Path(__file__).resolve().parents[2] / "model_repo/cpp/tensorrt_llm/config.pbtxt"
 Values: TypeAlias = Mapping[str, str | None]  # None leaves a parameter out, with its line
 TENSOR_TYPES: Final[Mapping[DType, str]] = {"bfloat16": "TYPE_BF16", "float16": "TYPE_FP16"}
+SHOWN = 60  # characters of a setting that is a message of its own
 _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "\$\{(\w+)\}" \} \}$')
 
 
@@ -35,6 +36,19 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
     )
     parse_config(rendered)
     return rendered
+
+
+def find_differences(
+    found: model_config_pb2.ModelConfig, asked: model_config_pb2.ModelConfig
+) -> Iterator[tuple[str, str, str]]:
+    """(setting, as found, as asked) for all that differ but the engine's path, which Triton may see elsewhere."""
+    ours, theirs = (_parameters(config) for config in (asked, found))
+    for name in sorted(ours.keys() | theirs.keys()):
+        if name != "gpt_model_path" and ours.get(name) != theirs.get(name):
+            yield name, theirs.get(name, "not set"), ours.get(name, "not set")
+    for field in asked.DESCRIPTOR.fields_by_name:
+        if field != "parameters" and getattr(found, field) != getattr(asked, field):
+            yield field, _shorten(getattr(found, field)), _shorten(getattr(asked, field))
 
 
 def fill(template: str, values: Values) -> str:
@@ -65,6 +79,15 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
         return text_format.Parse(text, model_config_pb2.ModelConfig())
     except text_format.ParseError as exc:
         raise RenderError(f"not a model configuration: {exc}") from exc
+
+
+def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:
+    return {name: parameter.string_value for name, parameter in config.parameters.items()}
+
+
+def _shorten(value: object) -> str:
+    text = " ".join(str(value).split())
+    return (text if len(text) <= SHOWN else f"{text[:SHOWN]}...") or "not set"
 
 
 def _is_left_out(line: str, values: Values) -> bool:

@@ -282,6 +282,17 @@ def replace_template(workshop: Workshop) -> tuple[str, ...]:
     return ("--checkpoint", str(workshop.checkpoint))
 
 
+def render_and_edit(workshop: Workshop, old: str, new: str) -> tuple[str, ...]:
+    """Options that name a model repository whose configuration somebody changed."""
+    repository = workshop.root / "repository"
+    rendered = workshop.run("render", FP8_TP2, "--engine", str(workshop.out), "--out", str(repository))
+    assert rendered.exit_code == 0
+    config = repository / "tensorrt_llm/config.pbtxt"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+    return ("--repository", str(repository))
+
+
 Prepare = Callable[[Workshop], tuple[str, ...] | None]
 MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
     "another TensorRT-LLM": (
@@ -386,6 +397,33 @@ MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
         "checkpoint: ",
         "from this checkpoint: crossover engine build",
     ),
+    "an edited parameter": (
+        lambda w: render_and_edit(
+            w, '"cuda_graph_mode" value { string_value: "true"', '"cuda_graph_mode" value { string_value: "yes"'
+        ),
+        "config.pbtxt cuda_graph_mode: is yes, the recipe makes it true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a parameter with a slip in its name": (
+        lambda w: render_and_edit(w, '"enable_chunked_context"', '"enable_chunked_contxt"'),
+        "config.pbtxt enable_chunked_context: is not set, the recipe makes it true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a parameter that was never filled in": (
+        lambda w: render_and_edit(w, '"guaranteed_no_evict"', '"${batch_scheduler_policy}"'),
+        "config.pbtxt: ",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a model that is not decoupled": (
+        lambda w: render_and_edit(w, "decoupled: true", "decoupled: false"),
+        "config.pbtxt model_transaction_policy: is not set, the recipe makes it decoupled: true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "no model configuration": (
+        lambda w: ("--repository", str(w.root)),
+        "config.pbtxt: ",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
     "another tokenizer": (replace_tokenizer, "tokenizer: ", "give the gateway the tokenizer of "),
     "another chat template": (replace_template, "chat_template: ", "give the gateway the template of "),
 }
@@ -413,7 +451,8 @@ def test_mismatch_is_refused_with_its_cure(copy: Workshop, name: str) -> None:
 
 
 def test_engine_on_the_node_that_built_it_is_not_refused(copy: Workshop) -> None:
-    result = copy.verify("--recipe", FP8_TP2, "--checkpoint", str(copy.checkpoint))
+    repository = render_and_edit(copy, "KIND_CPU", "KIND_CPU")
+    result = copy.verify("--recipe", FP8_TP2, "--checkpoint", str(copy.checkpoint), *repository)
     assert (result.exit_code, result.output) == (0, f"{copy.out} fits\n")
 
 
