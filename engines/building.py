@@ -3,6 +3,9 @@
 In: a Plan. Out: the Manifest of a finished directory. A step's own output goes straight to the terminal.
 """
 
+import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,8 +22,9 @@ from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from engines.trtllm.release import EXAMPLES
 from engines.trtllm.steps import Container, Host, Place, Step
-from engines.trtllm.torch_flow import LLM_ARGS, make_torch_steps, serve_command
+from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS, make_torch_steps, serve_command
 
+GRACE_S = 20.0  # Docker gives a container ten seconds before it kills
 Read = Callable[[Path], str]  # hashes one file
 Say = Callable[[str], None]
 
@@ -59,14 +63,15 @@ class Plan:
         return None if isinstance(self.recipe, CompiledRecipe) else serve_command(self.recipe, self.paths)
 
     @property
-    def rebuild(self) -> str:
-        return f"crossover engine build {self.name} --checkpoint {self.paths.source} --out {self.paths.engine}"
+    def cure(self) -> str:
+        """For a build that ended well and made something else: the same commands would make the same again."""
+        return f"ask in {self.name} for what the release gives, empty {self.paths.engine}, build again"
 
 
 def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path) -> Paths:
     """A converted checkpoint is needed for the build alone, and lies beside the engine; a quantized one is served."""
     beside = engine.with_name(f"{engine.name}.checkpoint")
-    return Paths(source, beside if isinstance(recipe, CompiledRecipe) else engine / "checkpoint", engine, examples)
+    return Paths(source, beside if isinstance(recipe, CompiledRecipe) else engine / CHECKPOINT, engine, examples)
 
 
 def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[int, ...]) -> Host | Container:
@@ -117,11 +122,31 @@ def finish(plan: Plan, facts: NodeFacts, build_s: float, read: Read) -> Manifest
 
 def _run(step: Step) -> None:
     try:
-        ended = subprocess.run(step.argv, check=False)  # an argument list, no shell reads it
+        # A group of its own: a build has workers, and they must not outlive it.
+        child = subprocess.Popen(step.argv, process_group=0)
     except OSError as exc:
         raise StepFailed(f"{step.purpose}: cannot run {step.argv[0]}: {exc.strerror}") from exc
-    if ended.returncode:
-        raise StepFailed(f"{step.purpose}: {step.argv[0]} ended with {_describe_code(ended.returncode)}")
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        _end(child)
+        raise
+    if code:
+        raise StepFailed(f"{step.purpose}: {step.argv[0]} ended with {_describe_code(code)}")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Docker's client hands the first signal on to the container; a client that is killed leaves it running."""
+    _signal_group(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_S)
+    _signal_group(child.pid, signal.SIGKILL)  # also workers that outlived it
+    child.wait()
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
 
 
 def _describe_code(code: int) -> str:

@@ -4,33 +4,31 @@ In: a recipe, folders. Out: commands and tables on stdout, what is wrong on stde
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from engines.building import Plan, StepFailed, finish, make_paths, make_place, prepare_folders, run_steps
 from engines.directory.checkpoint import NotACheckpoint, find_misfits, read_checkpoint
 from engines.directory.checks import Finding, check_plan, list_unknown
 from engines.directory.engine_config import NotAnEngine
 from engines.directory.inspection import inspect_directory, show_inspection
-from engines.directory.manifest import Manifest, NoManifest, hash_file, read_manifest
+from engines.directory.manifest import Manifest, NoManifest, read_manifest
 from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
-from engines.recipes import CompiledRecipe, Recipe, RecipeError, TorchRecipe, find_recipe, list_recipes, load_recipe
-from engines.trtllm.llm_args import dump_llm_args, make_llm_args
+from engines.engine_text import describe_next, reading, show_findings, show_plan, summarize
+from engines.recipes import CompiledRecipe, Recipe, RecipeError, find_recipe, list_recipes, load_recipe
 from engines.trtllm.release import EXAMPLES, IMAGE
-from engines.trtllm.steps import Container, Host, show_command
-from engines.trtllm.torch_flow import LLM_ARGS, serve_command
+from engines.trtllm.steps import Container, Host
 from engines.trtllm.triton_config import RenderError, render_config
 
-Read = Callable[[Path], str]
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -121,10 +119,10 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     plan = _make_plan(options)
     _check_checkpoint(plan, is_needed=not options.dry_run)
     if options.dry_run:
-        click.echo("\n".join(_show_plan(plan)))
+        _echo(show_plan(plan))
         return
     _check_out(plan.paths.engine)
-    facts = detect(plan.place)
+    facts = _find_node(options)
     _refuse("this node is not the recipe's", check_plan(plan.recipe, facts))
     _run(plan, facts)
 
@@ -160,14 +158,14 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
         raise NotTried(f"{options.directory}: not a directory")
     if options.quick and options.checkpoint is not None:
         raise click.UsageError("--quick reads no file, and --checkpoint needs them read")
-    facts = _find_facts(options)
-    findings = _verify(options, facts)
-    unknown = list_unknown(facts)
+    manifest, facts = _read_manifest(options.directory), _find_facts(options)
+    findings = _verify(options, facts, manifest)
+    unknown = [] if manifest is None else list_unknown(manifest.recipe, facts)
     if options.as_json:
         document = {"findings": [asdict(finding) for finding in findings], "not_compared": unknown}
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     else:
-        _print_findings(findings)
+        _echo(show_findings(findings))
         if unknown:
             click.echo(f"not compared, for nothing here tells it: {', '.join(unknown)}", err=True)
         if not findings:
@@ -194,7 +192,7 @@ def inspect(directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     else:
-        click.echo("\n".join(show_inspection(document)))
+        _echo(show_inspection(document))
 
 
 @engine.command()
@@ -222,10 +220,10 @@ def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None
         text = render_config(recipe, engine_dir, tokenizer)
     except RenderError as exc:
         raise NotTried(str(exc)) from exc
-    model = out / "tensorrt_llm"
-    (model / "1").mkdir(parents=True, exist_ok=True)  # Triton takes no model without a version
-    (model / "config.pbtxt").write_text(text)
-    click.echo(model / "config.pbtxt")
+    try:
+        click.echo(_write_model(out / "tensorrt_llm", text))
+    except OSError as exc:
+        raise NotTried(_describe(exc)) from exc
 
 
 @engine.command()
@@ -245,7 +243,14 @@ def recipes(recipe_name: str | None) -> None:
         click.echo(find_recipe(recipe_name).read_text(), nl=False)
         return
     for name in list_recipes():
-        click.echo(f"{name:<32} {_summarize(_load(name))}")
+        click.echo(f"{name:<32} {summarize(_load(name))}")
+
+
+def _write_model(model: Path, text: str) -> Path:
+    (model / "1").mkdir(parents=True, exist_ok=True)  # Triton takes no model without a version
+    config = model / "config.pbtxt"
+    config.write_text(text)
+    return config
 
 
 def _load(name: str) -> Recipe:
@@ -255,13 +260,6 @@ def _load(name: str) -> Recipe:
         raise NotTried(
             f"the recipe {name} cannot be used:\n" + "\n".join(f"  {line}" for line in exc.problems)
         ) from exc
-
-
-def _summarize(recipe: Recipe) -> str:
-    split = f"tp {recipe.parallel.tp}" + (f" pp {recipe.parallel.pp}" if recipe.parallel.pp > 1 else "")
-    precision = f"{recipe.precision.weights} weights, {recipe.precision.kv_cache} KV cache"
-    drafts = f", {recipe.speculative.kind}" if recipe.speculative else ""
-    return f"{recipe.flow:<9} {recipe.gpus.architecture:<10} {split:<10} {precision}{drafts}"
 
 
 def _make_plan(options: BuildOptions) -> Plan:
@@ -290,42 +288,54 @@ def _check_out(out: Path) -> None:
         raise NotTried(f"--out: {out} is not empty; what lies there would be taken for a part of the engine")
 
 
-def _show_plan(plan: Plan) -> Iterator[str]:
-    """A shell script: what is no command stands in comments."""
-    yield f"{show_command(('mkdir', '-p', *map(str, plan.folders)))}\n"
-    for index, step in enumerate(plan.steps, start=1):
-        yield f"# {index}. {step.purpose}"
-        yield f"{show_command(step.argv)}\n"
-    if isinstance(plan.recipe, CompiledRecipe):
-        yield f"# then {plan.paths.engine} is held against the recipe, and its manifest written"
-    else:
-        yield from _show_serving(plan, plan.recipe)
+def _find_node(options: BuildOptions) -> NodeFacts:
+    """Asked without the mounts of a step: Docker makes the folders of a mount, and makes them for root."""
+    facts = detect(_name_place(options.image))
+    return replace(facts, gpu_count=len(options.gpu_ids)) if options.gpu_ids else facts
 
 
-def _show_serving(plan: Plan, recipe: TorchRecipe) -> Iterator[str]:
-    yield f"# {len(plan.steps) + 1}. write {plan.paths.engine / LLM_ARGS}:"
-    yield from (f"#    {line}" for line in dump_llm_args(make_llm_args(recipe)).splitlines())
-    yield "\n# to serve it, where TensorRT-LLM is installed:"
-    yield from (f"# {line}" for line in show_command(serve_command(recipe, plan.paths)).splitlines())
+def _name_place(image: str | None) -> Host | Container:
+    return Container(image) if image else Host()
 
 
 def _run(plan: Plan, facts: NodeFacts) -> None:
-    prepare_folders(plan)
     try:
-        build_s = run_steps(plan.steps, _say)
+        prepare_folders(plan)
+        with _interrupted_by_sigterm():
+            build_s = run_steps(plan.steps, _say)
+        _finish(plan, facts, build_s)
     except StepFailed as exc:
         raise Refused(f"{exc}; nothing after it ran, and {plan.paths.engine} has no manifest") from exc
-    _refuse("the build is not what the recipe asks", check_result(plan.paths.engine, plan.recipe, plan.rebuild))
-    with _show_reading("marking files") as read:
+    except OSError as exc:
+        raise NotTried(_describe(exc)) from exc
+
+
+def _finish(plan: Plan, facts: NodeFacts, build_s: float) -> None:
+    _refuse("the build is not what the recipe asks", check_result(plan.paths.engine, plan.recipe, plan.cure))
+    _say("reading checkpoint and engine for the manifest")
+    with reading("reading files") as read:
         finish(plan, facts, build_s, read)
     click.echo(f"built {plan.paths.engine}")
-    click.echo(_describe_next(plan))
+    click.echo(describe_next(plan))
 
 
-def _describe_next(plan: Plan) -> str:
-    if plan.serve is not None:
-        return f"serve it with:\n{show_command(plan.serve)}"
-    return f"for Triton: crossover engine render {plan.name} --engine {plan.paths.engine} --out MODEL_REPOSITORY"
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a build as Ctrl-C does, with everything that it started."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _echo(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
 
 
 def _say(line: str) -> None:
@@ -335,19 +345,13 @@ def _say(line: str) -> None:
 def _refuse(reason: str, findings: Iterable[Finding]) -> None:
     found = list(findings)
     if found:
-        _print_findings(found)
+        _echo(show_findings(found))
         raise Refused(reason)
-
-
-def _print_findings(findings: Iterable[Finding]) -> None:
-    for finding in findings:
-        click.echo(f"refused  {finding.field}: {finding.problem}")
-        click.echo(f"   cure  {finding.cure}")
 
 
 def _find_facts(options: VerifyOptions) -> NodeFacts:
     """What the options say, else what can be asked here."""
-    found = detect(Container(options.image) if options.image else Host())
+    found = detect(_name_place(options.image))
     return replace(
         found,
         tensorrt_llm=options.trtllm_version or found.tensorrt_llm,
@@ -357,16 +361,21 @@ def _find_facts(options: VerifyOptions) -> NodeFacts:
     )
 
 
-def _verify(options: VerifyOptions, facts: NodeFacts) -> list[Finding]:
-    manifest = _read_manifest(options.directory)
+def _verify(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> list[Finding]:
     question = _make_question(options, facts, manifest)
     try:
         if options.quick and manifest is not None:
-            return list(find_mismatches(question, skip_hashes(manifest.files)))
-        with _show_reading("reading files") as read:
+            return list(find_mismatches(question, skip_hashes(options.directory, manifest.files)))
+        with reading("reading files") as read:
             return list(find_mismatches(question, read))
     except NotACheckpoint as exc:
         raise NotTried(str(exc)) from exc
+    except OSError as exc:
+        raise NotTried(_describe(exc)) from exc
+
+
+def _describe(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}"
 
 
 def _read_manifest(directory: Path) -> Manifest | None:
@@ -386,18 +395,3 @@ def _make_question(options: VerifyOptions, facts: NodeFacts, manifest: Manifest 
         checkpoint=options.checkpoint,
         repository=options.repository,
     )
-
-
-@contextmanager
-def _show_reading(title: str) -> Iterator[Read]:
-    """Hashes files under a bar that names the one being read: an engine has gigabytes."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=None)
-
-        def read(path: Path) -> str:
-            progress.update(task, description=f"{title}: {path.name}")
-            return hash_file(path)
-
-        yield read

@@ -139,6 +139,12 @@ def _context_length(model: _ModelFile) -> int:
     return int(model.max_position_embeddings * rope.factor)
 
 
+def read_algorithms(path: Path) -> tuple[str | None, str | None]:
+    """Of weights and KV cache, from a checkpoint that Model Optimizer exported. Raises NotACheckpoint."""
+    quantized = _parse(path / QUANTIZATION, _QuantizationFile).quantization
+    return quantized.quant_algo, quantized.kv_cache_quant_algo
+
+
 def _read_quantization(path: Path, model: _ModelFile) -> str | None:
     if (path / QUANTIZATION).is_file():
         return _parse(path / QUANTIZATION, _QuantizationFile).quantization.quant_algo

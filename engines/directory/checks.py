@@ -114,6 +114,18 @@ def check_llm_args(args: LlmArgs, recipe: TorchRecipe, rebuild: str) -> Findings
             yield Finding(field, f"the file has {_show(found[field])}, the recipe makes {_show(value)}", rebuild)
 
 
+def check_export(algorithms: tuple[str | None, str | None], recipe: TorchRecipe, rebuild: str) -> Findings:
+    """The precision of a checkpoint that was quantized here, as its hf_quant_config.json names it."""
+    weights, cache = algorithms
+    held = (
+        ("precision.weights", name_weights(weights, recipe.precision.dtype), recipe.precision.weights),
+        ("precision.kv_cache", name_cache(cache), recipe.precision.kv_cache),
+    )
+    for field, found, asked in held:
+        if found != asked:
+            yield Finding(field, f"the quantized checkpoint has {found}, the recipe asks for {asked}", rebuild)
+
+
 def check_plan(recipe: Recipe, facts: NodeFacts) -> Findings:
     """Before a build: whether this node is the one that the recipe is for."""
     if _differ(recipe.release, facts.tensorrt_llm):
@@ -127,14 +139,11 @@ def check_plan(recipe: Recipe, facts: NodeFacts) -> Findings:
     yield from _check_room(recipe, facts)
 
 
-def list_unknown(facts: NodeFacts) -> list[str]:
-    """The facts that nobody told, by the option that gives them."""
-    options = {
-        "--trtllm-version": facts.tensorrt_llm,
-        "--tensorrt-version": facts.tensorrt,
-        "--compute-capability": facts.capability,
-        "--gpus": facts.gpu_count,
-    }
+def list_unknown(recipe: Recipe, facts: NodeFacts) -> list[str]:
+    """The facts that nobody told and that would have been compared, by the option that gives them."""
+    options = {"--trtllm-version": facts.tensorrt_llm, "--gpus": facts.gpu_count}
+    if isinstance(recipe, CompiledRecipe):
+        options |= {"--tensorrt-version": facts.tensorrt, "--compute-capability": facts.capability}
     return [option for option, value in options.items() if value is None]
 
 

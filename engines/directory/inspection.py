@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import orjson
-
 from engines.directory.engine_config import CONFIG, EngineConfig, NotAnEngine, read_engine_config
-from engines.directory.manifest import Manifest, NoManifest, list_files, read_manifest
+from engines.directory.manifest import Manifest, NoManifest, list_files, name_file, read_manifest
 from engines.trtllm.release import name_architecture, name_cache, name_weights
+
+WIDTH = 30  # of the longest setting's name
+NOTHING = "-"
 
 Json: TypeAlias = dict[str, Any]  # Any: a document for programs, written and never read back
 
@@ -20,7 +21,7 @@ def inspect_directory(directory: Path) -> Json:
         engine = _describe_engine(read_engine_config(directory))
     else:
         engine = None
-    files = {path.name: path.stat().st_size for path in list_files(directory)}
+    files = {name_file(directory, path): path.stat().st_size for path in list_files(directory)}
     return {"engine": engine, "manifest": None if manifest is None else _describe_manifest(manifest), "files": files}
 
 
@@ -30,9 +31,9 @@ def show_inspection(document: Json) -> Iterator[str]:
             yield f"{title}: none"
             continue
         yield f"{title}:"
-        yield from (f"  {name:<26} {_show(value)}" for name, value in section.items())
+        yield from (f"  {name:<{WIDTH}} {_show(value)}" for name, value in section.items())
     yield "files:"
-    yield from (f"  {name:<26} {size:>15,} bytes" for name, size in document["files"].items())
+    yield from (f"  {name:<{WIDTH}} {size:,} bytes" for name, size in document["files"].items())
 
 
 def _read_manifest(directory: Path) -> Manifest | None:
@@ -84,5 +85,5 @@ def _describe_manifest(manifest: Manifest) -> Json:
 
 def _show(value: object) -> str:
     if isinstance(value, list):
-        return orjson.dumps(value).decode() if value and not isinstance(value[0], str) else " ".join(value)
-    return "not known" if value is None else str(value)
+        return " ".join(map(str, value)) or NOTHING
+    return NOTHING if value is None else str(value)

@@ -14,11 +14,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from engines.directory.engine_config import CONFIG
 from engines.recipes.recipe import STRICT, Recipe
-from engines.trtllm.torch_flow import LLM_ARGS
+from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS
 
 MANIFEST = "crossover-manifest.json"
 # What Engine.save and quantize.py leave beside the plans; a build's log or a timing cache may change as it likes.
-PATTERNS = (CONFIG, "rank*.engine", "rank*_managed_weights.safetensors", "quant_cfg.json", LLM_ARGS)
+PATTERNS = (
+    *(CONFIG, "rank*.engine", "rank*_managed_weights.safetensors", "quant_cfg.json"),
+    *(LLM_ARGS, f"{CHECKPOINT}/*"),
+)
 
 
 class NoManifest(Exception):
@@ -104,12 +107,20 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def list_files(directory: Path) -> list[Path]:
     """The files of an engine that a manifest marks."""
-    return sorted({path for pattern in PATTERNS for path in directory.glob(pattern)})
+    return sorted({path for pattern in PATTERNS for path in directory.glob(pattern) if path.is_file()})
+
+
+def name_file(directory: Path, path: Path) -> str:
+    """As a manifest names it."""
+    return path.relative_to(directory).as_posix()
 
 
 def mark_files(directory: Path, read: Callable[[Path], str]) -> dict[str, FileMark]:
     """`read` hashes one file."""
-    return {path.name: FileMark(bytes=path.stat().st_size, sha256=read(path)) for path in list_files(directory)}
+    return {
+        name_file(directory, path): FileMark(bytes=path.stat().st_size, sha256=read(path))
+        for path in list_files(directory)
+    }
 
 
 def hash_file(path: Path) -> str:

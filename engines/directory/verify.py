@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.directory.checkpoint import NotACheckpoint, hash_template, hash_tokenizer, hash_weights
+from engines.directory.checkpoint import NotACheckpoint, hash_template, hash_tokenizer, hash_weights, read_algorithms
 from engines.directory.checks import (
     Finding,
     Findings,
+    check_export,
     check_files,
     check_llm_args,
     check_node,
@@ -22,7 +23,7 @@ from engines.directory.manifest import FileMark, Manifest, NoManifest, mark_file
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 from engines.trtllm.llm_args import LlmArgsError, parse_llm_args
-from engines.trtllm.torch_flow import LLM_ARGS
+from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS
 from engines.trtllm.triton_config import RenderError, find_differences, parse_config, render_config
 
 Read = Callable[[Path], str]  # hashes one file
@@ -71,12 +72,13 @@ def check_result(directory: Path, recipe: Recipe, rebuild: str) -> Findings:
     """A finished build against its recipe: shape, version and every setting, without a manifest."""
     if isinstance(recipe, CompiledRecipe):
         return _check_engine(directory, recipe, rebuild)
-    return _check_llm_args(directory, recipe, rebuild)
+    return _check_served(directory, recipe, rebuild)
 
 
-def skip_hashes(marked: Mapping[str, FileMark]) -> Read:
+def skip_hashes(directory: Path, marked: Mapping[str, FileMark]) -> Read:
     """For a quick look: files count as unchanged where their sizes are."""
-    return lambda path: marked[path.name].sha256 if path.name in marked else ""
+    known = {directory / name: mark.sha256 for name, mark in marked.items()}
+    return lambda path: known.get(path, "")
 
 
 def _check_content(question: Question, manifest: Manifest) -> Findings:
@@ -99,6 +101,18 @@ def _check_engine(directory: Path, recipe: CompiledRecipe, rebuild: str) -> Find
         yield Finding("version", problem, f"in the image of {recipe.release}: {rebuild}")
     yield from check_shape(config, frozenset(path.name for path in directory.glob("rank*.engine")), rebuild)
     yield from check_recipe(config, recipe, rebuild)
+
+
+def _check_served(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findings:
+    yield from _check_llm_args(directory, recipe, rebuild)
+    if recipe.precision.calibration is None:
+        return
+    try:
+        algorithms = read_algorithms(directory / CHECKPOINT)
+    except NotACheckpoint as exc:
+        yield Finding(CHECKPOINT, str(exc), rebuild)
+    else:
+        yield from check_export(algorithms, recipe, rebuild)
 
 
 def _check_llm_args(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findings:

@@ -10,6 +10,7 @@ from engines.trtllm.compiled import Paths, quantize
 from engines.trtllm.steps import Step
 
 LLM_ARGS = "llm_args.yaml"
+CHECKPOINT = "checkpoint"  # the folder beside it, where the weights are quantized here
 
 
 def make_torch_steps(recipe: TorchRecipe, paths: Paths) -> tuple[Step, ...]:

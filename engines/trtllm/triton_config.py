@@ -30,12 +30,12 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
 
     Raises RenderError for a placeholder without a value, a value without a placeholder, a text that is no ModelConfig.
     """
-    text = TEMPLATE.read_text() if template is None else template
+    text = _strip_comments(TEMPLATE.read_text() if template is None else template)
     rendered = fill(
         text, {**_executor(recipe, engine), **_speculation(recipe), **_lora(recipe.lora), **_guide(recipe, tokenizer)}
     )
     parse_config(rendered)
-    return rendered
+    return f"# Rendered by `crossover engine render` for {recipe.model.name}: change the recipe, not this.\n{rendered}"
 
 
 def find_differences(
@@ -79,6 +79,11 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
         return text_format.Parse(text, model_config_pb2.ModelConfig())
     except text_format.ParseError as exc:
         raise RenderError(f"not a model configuration: {exc}") from exc
+
+
+def _strip_comments(template: str) -> str:
+    """They explain the template."""
+    return "".join(line for line in template.splitlines(keepends=True) if not line.startswith("#"))
 
 
 def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:

@@ -2,7 +2,12 @@
 
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +21,7 @@ from engines.engine_cli import engine
 from gateway.cli import main
 from tests.fakes.trtllm_release import IMAGE, Release, install
 
+ROOT = Path(__file__).parents[2]
 FP8, FP8_TP2, BF16 = "llama-3.1-8b-fp8-tp1", "llama-3.1-8b-fp8-tp2", "llama-3.1-8b-bf16-tp1"
 TORCH, TORCH_NVFP4 = "llama-3.1-8b-torch-fp8-tp2", "llama-3.1-8b-torch-nvfp4-tp1"
 CONFIG = {
@@ -143,8 +149,8 @@ def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -
     manifest = read_manifest(workshop.out)
     assert manifest.builder.image == IMAGE
     assert manifest.builder.tensorrt == "10.14.1.48"  # of the image: the probe runs in it
-    steps = [line for line in workshop.release.docker_log.read_text().splitlines() if "--model_dir" in line]
-    assert steps
+    probe, *steps = workshop.release.docker_log.read_text().splitlines()
+    assert "--volume" not in probe  # Docker would make the folders, for root
     assert f"--volume {workshop.checkpoint}:{workshop.checkpoint}:ro" in steps[0]
     assert '--gpus "device=1"' in steps[0]
 
@@ -153,8 +159,9 @@ def test_pytorch_flow_leaves_the_file_that_trtllm_serve_reads(workshop: Workshop
     result = workshop.build(TORCH)
     assert result.exit_code == 0, result.output
     assert "trtllm-serve" in result.output
-    assert set(read_manifest(workshop.out).files) == {"llm_args.yaml"}
+    assert set(read_manifest(workshop.out).files) == {"llm_args.yaml", "checkpoint/hf_quant_config.json"}
     assert workshop.verify().exit_code == 0
+    assert workshop.verify("--quick").exit_code == 0
 
 
 def test_failing_step_ends_the_build_and_no_step_follows(workshop: Workshop) -> None:
@@ -172,6 +179,30 @@ def test_missing_program_ends_the_build(workshop: Workshop) -> None:
     result = workshop.build(BF16)
     assert result.exit_code == 1
     assert "build the engine: cannot run trtllm-build: No such file or directory" in result.output
+
+
+def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> None:
+    note = workshop.root / "worker"
+    workshop.release.replace_program("trtllm-build", f"sleep 600 &\necho $! > {note}\nwait")
+    places = ("--checkpoint", str(workshop.checkpoint), "--out", str(workshop.out))
+    command = [sys.executable, "-c", "from engines.engine_cli import engine; engine()", "build", BF16, *places]
+    command += ["--examples", str(workshop.release.examples)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while not (note.exists() and note.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(50) == 1
+    assert not is_running(int(note.read_text()))
+    assert not (workshop.out / MANIFEST).exists()
+
+
+def is_running(pid: int) -> bool:
+    """A zombie is not: who reaps an orphan is not our affair."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def test_setting_that_the_build_dropped_is_refused_and_no_manifest_is_written(workshop: Workshop) -> None:
@@ -212,6 +243,12 @@ def test_another_release_than_the_recipes_is_refused_before_anything_runs(worksh
 def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Workshop) -> None:
     workshop.release.replace_program("nvidia-smi", "echo 'NVIDIA H100 PCIe, 9.0, 590.44.01'")
     result = workshop.build(FP8_TP2)
+    assert result.exit_code == 1
+    assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
+
+
+def test_gpus_that_are_hidden_do_not_count(workshop: Workshop) -> None:
+    result = workshop.build(FP8_TP2, "--gpu-ids", "0")
     assert result.exit_code == 1
     assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
 
@@ -431,23 +468,28 @@ MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
 
 def findings_of(result: Result) -> dict[str, str]:
     """What is refused, by its cure."""
-    lines = result.stdout.splitlines()
-    return {
-        problem.removeprefix("refused  "): cure.removeprefix("   cure  ")
-        for problem, cure in zip(lines[::2], lines[1::2], strict=True)
-    }
+    findings = json.loads(result.stdout)["findings"]
+    return {f"{finding['field']}: {finding['problem']}": finding["cure"] for finding in findings}
 
 
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_mismatch_is_refused_with_its_cure(copy: Workshop, name: str) -> None:
     prepare, problem, cure = MISMATCHES[name]
     options = prepare(copy) or ()
-    result = copy.verify(*options)
+    result = copy.verify("--json", *options)
     assert result.exit_code == 1
     told = {found: answer for found, answer in findings_of(result).items() if found.startswith(problem)}
     assert len(told) == 1, result.output
     (answer,) = told.values()
     assert answer.startswith(cure)
+
+
+def test_one_cure_stands_behind_all_that_it_cures(copy: Workshop) -> None:
+    result = copy.verify("--recipe", BF16)
+    *problems, cure = result.stdout.splitlines()
+    assert len(problems) > 3
+    assert all(line.startswith("refused  ") for line in problems)
+    assert cure.startswith(f"   cure  crossover engine build {BF16} ")
 
 
 def test_engine_on_the_node_that_built_it_is_not_refused(copy: Workshop) -> None:
@@ -463,12 +505,19 @@ def test_quick_look_goes_by_sizes(copy: Workshop) -> None:
     assert copy.verify("--quick").exit_code == 1
 
 
+def test_folder_that_cannot_be_made_is_told(workshop: Workshop) -> None:
+    (workshop.root / "file").write_text("")
+    result = workshop.build(BF16, "--out", str(workshop.root / "file/engine"))
+    assert result.exit_code == 2
+    assert "file/engine: Not a directory" in result.output
+
+
 def test_what_nobody_tells_is_listed_as_not_compared(copy: Workshop) -> None:
     copy.release.replace_program("nvidia-smi", "exit 9")
     shutil.rmtree(copy.release.site)
     result = copy.verify()
     assert result.exit_code == 0
-    assert "--trtllm-version, --tensorrt-version, --compute-capability, --gpus" in result.stderr
+    assert "--trtllm-version, --gpus, --tensorrt-version, --compute-capability" in result.stderr
 
 
 def test_options_count_more_than_what_is_found(copy: Workshop) -> None:
@@ -487,17 +536,43 @@ def test_edited_yaml_of_the_pytorch_flow_is_refused(workshop: Workshop) -> None:
     path.write_text(
         path.read_text().replace("enable_padding: true", "enable_padding: false") + "use_cuda_graph: true\n"
     )
-    result = workshop.verify()
+    result = workshop.verify("--json")
     assert result.exit_code == 1
     assert "llm_args.yaml: use_cuda_graph: unknown key" in findings_of(result)
     path.write_text(path.read_text().replace("use_cuda_graph: true\n", ""))
-    assert any(found.startswith("cuda_graph_config: ") for found in findings_of(workshop.verify()))
+    assert any(found.startswith("cuda_graph_config: ") for found in findings_of(workshop.verify("--json")))
+
+
+@pytest.mark.parametrize(
+    ("quantization", "problems"),
+    [
+        (
+            {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
+            ["precision.weights: the quantized checkpoint has nvfp4, the recipe asks for fp8"],
+        ),
+        (
+            {"quant_algo": "FP8", "kv_cache_quant_algo": None},
+            ["precision.kv_cache: the quantized checkpoint has auto, the recipe asks for fp8"],
+        ),
+    ],
+)
+def test_checkpoint_that_was_quantized_to_something_else_is_refused(
+    workshop: Workshop, quantization: dict[str, str | None], problems: list[str]
+) -> None:
+    assert workshop.build(TORCH).exit_code == 0
+    exported = workshop.out / "checkpoint/hf_quant_config.json"
+    exported.write_text(json.dumps({"quantization": quantization}))
+    found = findings_of(workshop.verify("--json"))
+    assert [problem for problem in found if problem.startswith("precision")] == problems
+    assert any(problem.startswith("checkpoint/hf_quant_config.json: ") for problem in found)
+    exported.unlink()
+    assert "checkpoint: " in "\n".join(findings_of(workshop.verify("--json")))
 
 
 def test_inspection_tells_what_is_there(copy: Workshop) -> None:
     text = copy.run("inspect", str(copy.out)).output
-    assert "weights                    fp8" in text
-    assert "max_batch_size             256" in text
+    assert re.search(r"^  weights +fp8$", text, re.MULTILINE)
+    assert re.search(r"^  eos_ids +128001 128008 128009$", text, re.MULTILINE)
     document = json.loads(copy.run("inspect", str(copy.out), "--json").output)
     assert document["engine"]["tp"] == 2
     assert document["manifest"]["gpu"] == "NVIDIA H100 80GB HBM3, hopper (9.0)"
@@ -533,6 +608,7 @@ def test_repository_is_rendered_for_triton(tmp_path: Path) -> None:
         (["build", FP8, "--host", "--container", IMAGE], "--container and --host exclude each other"),
         (["build", FP8, "--gpu-ids", "a"], "must be numbers with commas between them"),
         (["build", FP8, "--checkpoint", "/nowhere"], "/nowhere/config.json: No such file or directory"),
+        (["render", FP8, "--engine", "/engines", "--out", "/proc/nowhere"], "/proc/nowhere"),
         (["verify", "/nowhere"], "/nowhere: not a directory"),
         (["verify", "/", "--quick", "--checkpoint", "/m"], "--quick reads no file"),
         (["recipes", "llama"], "no recipe is called 'llama'"),
