@@ -1,6 +1,6 @@
 """Runs a recipe: its steps one after the other, up to the first that fails, and the manifest of what they made.
 
-In: a Plan. Out: the Manifest of a finished directory. A step's own output goes straight to the terminal.
+In: a Plan. Out: a finished directory. A step's own output goes straight to the terminal.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class Plan:
     @property
     def cure(self) -> str:
         """For a build that ended well and made something else: the same commands would make the same again."""
-        return f"ask in {self.name} for what the release gives, empty {self.paths.engine}, build again"
+        return f"change {self.name} to what the release gives, empty {self.paths.engine}, and build again"
 
 
 def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path) -> Paths:
@@ -103,7 +103,7 @@ def prepare_folders(plan: Plan) -> None:
         (plan.paths.engine / LLM_ARGS).write_text(dump_llm_args(make_llm_args(plan.recipe)))
 
 
-def finish(plan: Plan, facts: NodeFacts, build_s: float, read: Read) -> Manifest:
+def finish(plan: Plan, facts: NodeFacts, build_s: float, read: Read) -> None:
     """Writes the manifest, the last file of a build."""
     manifest = Manifest(
         recipe_name=plan.name,
@@ -117,7 +117,6 @@ def finish(plan: Plan, facts: NodeFacts, build_s: float, read: Read) -> Manifest
         files=mark_files(plan.paths.engine, read),
     )
     write_manifest(plan.paths.engine, manifest)
-    return manifest
 
 
 def _run(step: Step) -> None:

@@ -39,15 +39,15 @@ class _Pretrained(BaseModel):
     architecture: str
     dtype: str
     mapping: _Mapping = _Mapping()
-    quantization: _Quantization = _Quantization()
+    quantization: _Quantization | None = None
 
 
 class _Plugins(BaseModel):
-    use_paged_context_fmha: bool = False
-    use_fp8_context_fmha: bool = False
-    reduce_fusion: bool = False
-    user_buffer: bool = False
-    multiple_profiles: bool = False
+    use_paged_context_fmha: bool | None = None
+    use_fp8_context_fmha: bool | None = None
+    reduce_fusion: bool | None = None
+    user_buffer: bool | None = None
+    multiple_profiles: bool | None = None
     gemm_plugin: str | None = None
     gemm_swiglu_plugin: str | None = None
     low_latency_gemm_plugin: str | None = None
@@ -71,9 +71,9 @@ class _Build(BaseModel):
     max_beam_width: int
     kv_cache_type: Annotated[str, BeforeValidator(_read_kv_cache_type)] = "paged"
     speculative_decoding_mode: int = 1
-    max_draft_len: int = 0
+    max_draft_len: int | None = None
     plugin_config: _Plugins
-    lora_config: _Lora = _Lora()
+    lora_config: _Lora | None = None
 
 
 class _File(BaseModel):
@@ -122,8 +122,8 @@ def _read(file: _File) -> EngineConfig:
         pp=mapping.pp_size,
         cp=mapping.cp_size,
         world_size=mapping.world_size,
-        quant_algo=model.quantization.quant_algo,
-        kv_cache_quant_algo=model.quantization.kv_cache_quant_algo,
+        quant_algo=model.quantization.quant_algo if model.quantization else None,
+        kv_cache_quant_algo=model.quantization.kv_cache_quant_algo if model.quantization else None,
         settings={**_read_limits(build), **_read_switches(build.plugin_config)},
     )
 
@@ -137,10 +137,15 @@ def _read_limits(build: _Build) -> dict[str, str | int | None]:
         "kv_cache_type": build.kv_cache_type,
         "tokens_per_block": build.plugin_config.tokens_per_block,
         "speculative_decoding_mode": SPECULATION.get(build.speculative_decoding_mode, "unknown"),
-        "max_draft_len": build.max_draft_len,
-        "lora_plugin": "disable" if build.plugin_config.lora_plugin is None else "enable",
-        "max_lora_rank": None if build.plugin_config.lora_plugin is None else build.lora_config.max_lora_rank,
+        "max_draft_len": build.max_draft_len or 0,
+        **_read_lora(build),
     }
+
+
+def _read_lora(build: _Build) -> dict[str, str | int | None]:
+    if build.plugin_config.lora_plugin is None:
+        return {"lora_plugin": "disable", "max_lora_rank": None}
+    return {"lora_plugin": "enable", "max_lora_rank": (build.lora_config or _Lora()).max_lora_rank}
 
 
 def _read_switches(plugins: _Plugins) -> dict[str, str | int | None]:

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines.directory.checkpoint import NotACheckpoint, hash_template, hash_tokenizer, hash_weights, read_algorithms
+from engines.directory.checkpoint import (
+    NotACheckpoint,
+    hash_template,
+    hash_tokenizer,
+    hash_weights,
+    read_algorithms,
+    read_checkpoint,
+)
 from engines.directory.checks import (
     Finding,
     Findings,
@@ -51,7 +58,7 @@ class Question:
 
 
 def find_mismatches(question: Question, read: Read) -> Iterator[Finding]:
-    """Every finding, those that make others moot first."""
+    """Every finding, those that make others moot first. Raises NotACheckpoint, and OSError for files it cannot read."""
     try:
         manifest = read_manifest(question.directory)
     except NoManifest as exc:
@@ -130,11 +137,8 @@ def _check_llm_args(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findi
 
 def _check_source(question: Question, checkpoint: Path, manifest: Manifest, read: Read) -> Findings:
     source, rebuild = manifest.source, question.rebuild
-    try:
-        weights = hash_weights(checkpoint, read)
-    except OSError as exc:
-        raise NotACheckpoint(f"{checkpoint}: {exc.strerror}") from exc
-    if weights != source.sha256:
+    read_checkpoint(checkpoint)  # another folder is no other checkpoint
+    if hash_weights(checkpoint, read) != source.sha256:
         problem = f"{checkpoint} holds other weights than those that the engine was built from"
         yield Finding("checkpoint", problem, f"from this checkpoint: {rebuild}")
     if hash_tokenizer(checkpoint, read) != source.tokenizer_sha256:

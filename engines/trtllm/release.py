@@ -1,15 +1,12 @@
-"""The pinned release: its version, the image that carries it, the compute capabilities it names."""
+"""The pinned release, TensorRT-LLM 1.2.1: its image, its names for precisions, and the GPUs of each architecture."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from engines.recipes.recipe import Architecture, CacheDType, Weights
 
-VERSION: Final = "1.2.1"
-# NVIDIA's compatibility matrix: the last Triton image with the C++ backend, and what is in it.
+# The last Triton image with the C++ backend, by NVIDIA's compatibility matrix.
 IMAGE: Final = "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3"
-TENSORRT: Final = "10.14.1.48"
-DRIVER: Final = "590.44.01"
 EXAMPLES: Final = "/app/examples"  # where the image keeps the release's examples
 
 CAPABILITIES: Final[Mapping[Architecture, tuple[str, ...]]] = {

@@ -75,7 +75,6 @@ def make_workshop(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     (root / "release").mkdir()
     release = install(root / "release")
     monkeypatch.setenv("PATH", str(release.bin), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", str(release.site))
     workshop = Workshop(root, release)
     workshop.checkpoint.mkdir()
     (workshop.checkpoint / "config.json").write_text(json.dumps(CONFIG))
@@ -103,7 +102,6 @@ def copy(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worksh
     shutil.copytree(built, root, symlinks=True)
     release = Release(root / "release")
     monkeypatch.setenv("PATH", str(release.bin), prepend=os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", str(release.site))
     return Workshop(root, release)
 
 
@@ -498,6 +496,12 @@ def test_engine_on_the_node_that_built_it_is_not_refused(copy: Workshop) -> None
     assert (result.exit_code, result.output) == (0, f"{copy.out} fits\n")
 
 
+def test_folder_that_is_no_checkpoint_is_no_other_checkpoint(copy: Workshop) -> None:
+    result = copy.verify("--checkpoint", str(copy.root))
+    assert result.exit_code == 2
+    assert "config.json: No such file or directory" in result.output
+
+
 def test_quick_look_goes_by_sizes(copy: Workshop) -> None:
     damage(copy)
     assert copy.verify("--quick").exit_code == 0
@@ -514,7 +518,7 @@ def test_folder_that_cannot_be_made_is_told(workshop: Workshop) -> None:
 
 def test_what_nobody_tells_is_listed_as_not_compared(copy: Workshop) -> None:
     copy.release.replace_program("nvidia-smi", "exit 9")
-    shutil.rmtree(copy.release.site)
+    copy.release.versions.unlink()
     result = copy.verify()
     assert result.exit_code == 0
     assert "--trtllm-version, --gpus, --tensorrt-version, --compute-capability" in result.stderr

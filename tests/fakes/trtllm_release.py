@@ -32,7 +32,7 @@ Json = dict[str, Any]  # Any: documents of TensorRT-LLM's, read key by key
 
 @dataclass(frozen=True)
 class Release:
-    """Where the programs lie: `bin` belongs on the path, `site` on Python's."""
+    """Where the programs lie: `bin` belongs on the path. `versions` is what Python there says is installed."""
 
     root: Path
 
@@ -41,8 +41,8 @@ class Release:
         return self.root / "bin"
 
     @property
-    def site(self) -> Path:
-        return self.root / "site"
+    def versions(self) -> Path:
+        return self.root / "versions.json"
 
     @property
     def examples(self) -> Path:
@@ -64,9 +64,8 @@ class Release:
         (self.bin / "trtllm-build.json").write_text(json.dumps(changes))
 
     def install_version(self, name: str, version: str) -> None:
-        info = self.site / f"{name}.dist-info"
-        info.mkdir(parents=True, exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        installed = json.loads(self.versions.read_text()) if self.versions.exists() else {}
+        self.versions.write_text(json.dumps({**installed, name: version}) + "\n")
 
 
 def install(root: Path) -> Release:
@@ -77,8 +76,9 @@ def install(root: Path) -> Release:
         (release.examples / folder / name).symlink_to(Path(__file__))
     release.bin.mkdir()
     python = shlex.quote(sys.executable)
-    # -S: what is installed here is not asked for, and would have to be read.
-    release.replace_program("python3", f'exec {python} -S "$@"')
+    # What is installed is told from a file, for here it is not. -S: nothing that is installed is needed, or read.
+    answer = '"$(dirname "$0")/../versions.json"'
+    release.replace_program("python3", f'if [ "$1" = -c ]; then exec cat {answer}; fi\nexec {python} -S "$@"')
     release.replace_program("trtllm-build", f'exec {python} -S {shlex.quote(__file__)} trtllm-build "$0" "$@"')
     release.replace_program("nvidia-smi", f"cat <<'END'\n{GPUS}END")
     # The real one needs a daemon; this runs the command behind the image's name, and notes what it was told.
