@@ -123,6 +123,8 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
         return
     _check_out(plan.paths.engine)
     facts = _find_node(options)
+    if plan.steps and facts.tensorrt_llm is None:
+        raise NotTried(f"TensorRT-LLM is not installed here: --container {IMAGE}, or build where it is")
     _refuse("this node is not the recipe's", check_plan(plan.recipe, facts))
     _run(plan, facts)
 
@@ -289,13 +291,20 @@ def _check_out(out: Path) -> None:
 
 
 def _find_node(options: BuildOptions) -> NodeFacts:
-    """Asked without the mounts of a step: Docker makes the folders of a mount, and makes them for root."""
-    facts = detect(_name_place(options.image))
+    """Hidden GPUs do not count."""
+    facts = _detect(options.image)
     return replace(facts, gpu_count=len(options.gpu_ids)) if options.gpu_ids else facts
 
 
-def _name_place(image: str | None) -> Host | Container:
-    return Container(image) if image else Host()
+def _detect(image: str | None) -> NodeFacts:
+    """An image is asked without the mounts of a step: Docker makes the folders of a mount, and makes them for root."""
+    if image is None:
+        return detect(Host())
+    _say(f"asking {image} what is installed")
+    facts = detect(Container(image))
+    if facts.tensorrt_llm is None:
+        raise NotTried(f"--container: {image} tells of no TensorRT-LLM; does `docker run {image} python3` work here?")
+    return facts
 
 
 def _run(plan: Plan, facts: NodeFacts) -> None:
@@ -351,7 +360,7 @@ def _refuse(reason: str, findings: Iterable[Finding]) -> None:
 
 def _find_facts(options: VerifyOptions) -> NodeFacts:
     """What the options say, else what can be asked here."""
-    found = detect(_name_place(options.image))
+    found = _detect(options.image)
     return replace(
         found,
         tensorrt_llm=options.trtllm_version or found.tensorrt_llm,

@@ -238,6 +238,20 @@ def test_another_release_than_the_recipes_is_refused_before_anything_runs(worksh
     assert "refused  tensorrt_llm: the recipe is for 1.2.1, 1.1.0 is installed" in result.output
 
 
+def test_node_without_tensorrt_llm_is_told_before_anything_runs(workshop: Workshop) -> None:
+    workshop.release.versions.write_text("{}\n")
+    result = workshop.build(FP8)
+    assert result.exit_code == 2
+    assert "TensorRT-LLM is not installed here: --container nvcr.io/nvidia/tritonserver:26.07" in result.output
+
+
+def test_image_that_cannot_be_asked_is_told(workshop: Workshop) -> None:
+    workshop.release.replace_program("docker", "exit 125")
+    result = workshop.build(FP8, "--container", "nowhere:latest")
+    assert result.exit_code == 2
+    assert "--container: nowhere:latest tells of no TensorRT-LLM" in result.output
+
+
 def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Workshop) -> None:
     workshop.release.replace_program("nvidia-smi", "echo 'NVIDIA H100 PCIe, 9.0, 590.44.01'")
     result = workshop.build(FP8_TP2)
