@@ -1,0 +1,173 @@
+"""What a Hugging Face checkpoint says of itself, what a recipe asks of it, and what identifies it."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
+
+from engines.recipes.recipe import CompiledRecipe, Recipe
+from engines.trtllm.release import WEIGHT_ALGORITHMS
+
+CONFIG = "config.json"
+QUANTIZATION = "hf_quant_config.json"  # NVIDIA's Model Optimizer writes it beside what it exports
+WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
+TOKENIZER = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json")
+TEMPLATE = ("chat_template.jinja", "tokenizer_config.json")
+
+
+File = TypeVar("File", bound=BaseModel)
+
+
+class NotACheckpoint(Exception):
+    """The folder holds no Hugging Face checkpoint; the message says what is missing or wrong."""
+
+
+class _Rope(BaseModel):
+    factor: float = 1.0
+    rope_type: str = Field(default="default")
+    type: str | None = None
+
+
+class _Quantized(BaseModel):
+    quant_algo: str | None = None
+    kv_cache_quant_algo: str | None = None
+    quant_method: str | None = None
+
+
+class _ModelFile(BaseModel):
+    architectures: list[str] = Field(min_length=1)
+    num_attention_heads: int = Field(ge=1)
+    num_hidden_layers: int = Field(ge=1)
+    max_position_embeddings: int = Field(ge=1)
+    num_key_value_heads: int | None = None
+    rope_scaling: _Rope | None = Field(None, validation_alias=AliasChoices("rope_scaling", "rope_parameters"))
+    quantization_config: _Quantized | None = None
+
+
+class _QuantizationFile(BaseModel):
+    quantization: _Quantized
+
+
+def _list_ids(value: object) -> object:
+    return [value] if isinstance(value, int) else value or []
+
+
+class _GenerationFile(BaseModel):
+    eos_token_id: Annotated[list[int], BeforeValidator(_list_ids)] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`context_length` as TensorRT-LLM takes it; `quantization` is None where the weights are plain."""
+
+    path: Path
+    architecture: str
+    heads: int
+    kv_heads: int
+    layers: int
+    context_length: int
+    quantization: str | None
+    eos_ids: tuple[int, ...]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Raises NotACheckpoint."""
+    model = _parse(path / CONFIG, _ModelFile)
+    generation = path / "generation_config.json"
+    return Checkpoint(
+        path=path,
+        architecture=model.architectures[0],
+        heads=model.num_attention_heads,
+        kv_heads=model.num_key_value_heads or model.num_attention_heads,
+        layers=model.num_hidden_layers,
+        context_length=_context_length(model),
+        quantization=_read_quantization(path, model),
+        eos_ids=tuple(_parse(generation, _GenerationFile).eos_token_id) if generation.is_file() else (),
+    )
+
+
+def find_misfits(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
+    """What the recipe asks and this checkpoint cannot give, one `field: problem` line each."""
+    yield from _find_split_problems(recipe, checkpoint)
+    wanted, longest = recipe.limits.max_seq_len, checkpoint.context_length
+    if wanted > longest:
+        yield f"limits.max_seq_len: {wanted} is beyond the {longest} positions that the checkpoint was trained for"
+    yield from _find_quantization_problems(recipe, checkpoint)
+
+
+def hash_weights(path: Path, read: Callable[[Path], str]) -> str:
+    """SHA-256 over the names and contents of configuration and weights; `read` hashes one file."""
+    names = sorted({file for pattern in (CONFIG, QUANTIZATION, *WEIGHTS) for file in path.glob(pattern)})
+    return _hash_lines(f"{read(file)}  {file.name}" for file in names)
+
+
+def hash_tokenizer(path: Path, read: Callable[[Path], str]) -> str | None:
+    return _hash_present(path, TOKENIZER, read)
+
+
+def hash_template(path: Path, read: Callable[[Path], str]) -> str | None:
+    return _hash_present(path, TEMPLATE, read)
+
+
+def _hash_present(path: Path, names: tuple[str, ...], read: Callable[[Path], str]) -> str | None:
+    lines = [f"{read(path / name)}  {name}" for name in names if (path / name).is_file()]
+    return _hash_lines(iter(lines)) if lines else None
+
+
+def _hash_lines(lines: Iterator[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _parse(path: Path, kind: type[File]) -> File:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as exc:
+        raise NotACheckpoint(f"{path}: {exc.strerror}") from exc
+    except ValidationError as exc:
+        error = exc.errors()[0]
+        raise NotACheckpoint(f"{path}: {'.'.join(map(str, error['loc'])) or 'the file'}: {error['msg']}") from exc
+
+
+def _context_length(model: _ModelFile) -> int:
+    """max_position_embeddings times the rope factor; that of the llama3 kind is in it already."""
+    rope = model.rope_scaling
+    if rope is None or "llama3" in {rope.rope_type, rope.type}:
+        return model.max_position_embeddings
+    return int(model.max_position_embeddings * rope.factor)
+
+
+def read_algorithms(path: Path) -> tuple[str | None, str | None]:
+    """Of weights and KV cache, from a checkpoint that Model Optimizer exported. Raises NotACheckpoint."""
+    quantized = _parse(path / QUANTIZATION, _QuantizationFile).quantization
+    return quantized.quant_algo, quantized.kv_cache_quant_algo
+
+
+def _read_quantization(path: Path, model: _ModelFile) -> str | None:
+    if (path / QUANTIZATION).is_file():
+        return _parse(path / QUANTIZATION, _QuantizationFile).quantization.quant_algo
+    quantized = model.quantization_config
+    return None if quantized is None else quantized.quant_algo or quantized.quant_method
+
+
+def _find_split_problems(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
+    tp, pp = recipe.parallel.tp, recipe.parallel.pp
+    if checkpoint.heads % tp:
+        yield f"parallel.tp: {checkpoint.heads} attention heads do not divide by {tp}"
+    elif checkpoint.kv_heads % tp and tp % checkpoint.kv_heads:
+        yield f"parallel.tp: {checkpoint.kv_heads} key and value heads cannot be shared out to {tp}"
+    if checkpoint.layers % pp:
+        yield f"parallel.pp: {checkpoint.layers} layers do not divide by {pp}"
+
+
+def _find_quantization_problems(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
+    weights, is_quantized_here = recipe.precision.weights, recipe.precision.calibration is not None
+    found, expected = checkpoint.quantization, WEIGHT_ALGORITHMS.get(weights)
+    if isinstance(recipe, CompiledRecipe) or is_quantized_here:
+        if found is not None:
+            yield f"precision.weights: the checkpoint is quantized already ({found}), this begins with a plain one"
+    elif (found or "").upper() != (expected or ""):
+        held = f"are {found}" if found else "are not quantized"
+        yield f"precision.weights: {weights}, but the checkpoint's {held}; precision.calibration quantizes them here"

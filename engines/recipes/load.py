@@ -1,0 +1,118 @@
+"""Reads a recipe's YAML into a Recipe, or says everything that is wrong with it, one `field: problem` line each."""
+
+from collections.abc import Hashable
+from pathlib import Path
+
+import orjson
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from engines.recipes.recipe import Recipe
+from engines.recipes.rules import find_contradictions
+
+SHIPPED = Path(__file__).parent
+_ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Recipe)
+_WORDS = {
+    "unexpected_keyword_argument": "unknown key",
+    "missing": "required",
+    "dataclass_type": "must be a mapping",
+    "dataclass_exact_type": "must be a mapping",
+    "int_type": "must be a whole number",
+    "bool_type": "must be true or false",
+}
+# pydantic names the member of a union in an error's place; these are no keys.
+_TAGS = frozenset({"compiled", "pytorch", "eagle", "medusa", "lookahead", "ngram", "eagle3", "draft_target"}) | {
+    "draft_tokens_external"
+}
+
+
+class RecipeError(Exception):
+    """The recipe cannot be used; `problems` holds one `field: problem` line each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def list_recipes() -> list[str]:
+    """The names of the recipes that come with the project."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe named by its path, or of one we ship named without folder and ending."""
+    path = Path(name)
+    if path.suffix in {".yaml", ".yml"} or path.is_file():
+        return path
+    shipped = SHIPPED / f"{name}.yaml"
+    if not shipped.is_file():
+        raise RecipeError([f"no recipe is called {name!r}; there are {', '.join(list_recipes())}, or name a file"])
+    return shipped
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML file. Raises RecipeError."""
+    try:
+        document = yaml.load(path.read_bytes(), Loader=_UniqueKeyLoader)  # a subclass of SafeLoader
+    except OSError as exc:
+        raise RecipeError([f"{path}: {exc.strerror}"]) from exc
+    except yaml.YAMLError as exc:
+        raise RecipeError([f"{path}: not YAML: {' '.join(str(exc).split())}"]) from exc
+    return parse_recipe(document)
+
+
+def parse_recipe(document: object) -> Recipe:
+    """The recipe that a parsed YAML document holds. Raises RecipeError."""
+    if not isinstance(document, dict):
+        raise RecipeError(["a recipe must be a mapping with at least flow, release, model and precision"])
+    try:
+        # Through JSON: there pydantic's strict mode takes mappings for dataclasses and lists for tuples, nothing else.
+        recipe = _ADAPTER.validate_json(orjson.dumps(document))
+    except TypeError as exc:
+        raise RecipeError([f"a recipe holds texts, numbers, lists and mappings only: {exc}"]) from exc
+    except ValidationError as exc:
+        raise RecipeError([_describe(error) for error in exc.errors()]) from exc
+    if problems := list(find_contradictions(recipe)):
+        raise RecipeError(problems)
+    return recipe
+
+
+def dump_recipe(recipe: Recipe) -> dict[str, object]:
+    """The document of a recipe with all its defaults written out; parse_recipe() takes it back."""
+    document: dict[str, object] = _ADAPTER.dump_python(recipe, mode="json")
+    return document
+
+
+def _describe(error: ErrorDetails) -> str:
+    place = ".".join(str(part) for index, part in enumerate(error["loc"]) if not _is_tag(error, index))
+    if error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+        return f"{'.'.join(filter(None, (place, error['ctx']['discriminator'][1:-1])))}: {_describe_tag(error)}"
+    return f"{place}: {_WORDS.get(error['type']) or _soften(error['msg'])}"
+
+
+def _describe_tag(error: ErrorDetails) -> str:
+    if error["type"] == "union_tag_not_found":
+        return "required"
+    return f"{error['ctx']['tag']!r} is not one of {error['ctx']['expected_tags']}"
+
+
+def _is_tag(error: ErrorDetails, index: int) -> bool:
+    """The first part of a place is the flow; behind `speculative` stands its kind."""
+    part = error["loc"][index]
+    return part in _TAGS and (index == 0 or error["loc"][index - 1] == "speculative")
+
+
+def _soften(message: str) -> str:
+    return message.replace("Input should", "must", 1)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys in silence; a limit lost that way would be hard to see."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if keys.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,347 @@
+"""What a recipe says: the model, its precision, its limits, how it is built and how it is served.
+
+Values only, with their types and ranges; rules between fields are rules.py's. Knows no command and no file.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, Discriminator, Field
+
+# Unknown keys are errors, and "8" is not 8: TensorRT-LLM itself drops what it does not know without a word.
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+Architecture: TypeAlias = Literal["ampere", "ada", "hopper", "blackwell"]
+DType: TypeAlias = Literal["bfloat16", "float16"]
+Weights: TypeAlias = Literal["bfloat16", "float16", "fp8", "int8_sq", "int4_awq", "nvfp4"]
+CacheDType: TypeAlias = Literal["auto", "fp8", "int8"]
+Switch: TypeAlias = Literal["enable", "disable"]
+LoraModule: TypeAlias = Literal[
+    "attn_qkv", "attn_q", "attn_k", "attn_v", "attn_dense", "mlp_h_to_4h", "mlp_4h_to_h", "mlp_gate"
+]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Bytes: TypeAlias = Annotated[int, Field(ge=0)]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Choices: TypeAlias = Annotated[tuple[Annotated[tuple[Bytes, ...], Field(min_length=1)], ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """`family` is the folder under examples/models/core of TensorRT-LLM that converts this model."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: Text
+    family: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] = "llama"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """What the engine is built for and runs on; `count` GPUs are there for it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    architecture: Architecture = "hopper"
+    count: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What quantize.py reads to find scales. A dataset's name is fetched; without network it must be a directory."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    dataset: Text = "cnn_dailymail"
+    samples: Count = 512
+    batch_size: Count = 1
+    max_seq_length: Count = 512
+    awq_block_size: Count = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """`dtype` is that of everything that is not quantized; without `calibration` nothing is quantized on the way."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    weights: Weights
+    dtype: DType = "bfloat16"
+    kv_cache: CacheDType = "auto"
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    tp: Count = 1
+    pp: Count = 1
+
+    @property
+    def world_size(self) -> int:
+        return self.tp * self.pp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Requests in one batch, tokens in one step, and prompt and answer of one request together."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    max_batch_size: Count = 256
+    max_num_tokens: Count = 8192
+    max_seq_len: Count = 8192
+    max_beam_width: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCache:
+    """`max_tokens` fixes the size; without it the engine takes a share of the memory that is free once it is loaded."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    paged: bool = True
+    tokens_per_block: Annotated[int, Field(ge=1)] = 32
+    reuse: bool = True
+    free_gpu_memory_fraction: Fraction = 0.9
+    max_tokens: Count | None = None
+    host_memory_bytes: Bytes = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledScheduling:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    in_flight_batching: bool = True
+    policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
+    chunked_context: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchScheduling:
+    """In-flight batching is not a switch here: this flow has no other."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
+    chunked_prefill: bool = True
+    overlap: bool = True
+    stream_interval: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGraphs:
+    """CUDA graphs of the C++ executor: off unless asked for, and with a cache of 0 none is kept."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    enabled: bool = True
+    cache_size: Annotated[int, Field(ge=0)] = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchGraphs:
+    """CUDA graphs of decode-only batches; with `padding` a batch runs in the next larger graph."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    enabled: bool = True
+    max_batch_size: Count | None = None
+    batch_sizes: tuple[Count, ...] | None = None
+    padding: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugins:
+    """Arguments of trtllm-build, by its own names."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    gemm_plugin: Literal["auto", "float16", "bfloat16", "disable"] = "auto"
+    gemm_swiglu_plugin: Literal["fp8", "disable"] = "disable"
+    low_latency_gemm_plugin: Literal["fp8", "disable"] = "disable"
+    low_latency_gemm_swiglu_plugin: Literal["fp8", "disable"] = "disable"
+    use_paged_context_fmha: Switch = "enable"
+    use_fp8_context_fmha: Switch = "disable"
+    reduce_fusion: Switch = "disable"
+    user_buffer: Switch = "disable"
+    multiple_profiles: Switch = "enable"
+    opt_num_tokens: Count | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle:
+    """EAGLE-1 with a fixed tree of drafts; `choices` are its paths, without them the executor's tree of 63."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["eagle"]
+    draft_model: Text
+    choices: Choices | None = None
+    layers: Count = 4
+    max_draft_len: Annotated[int, Field(ge=1, le=256)] = 63
+    max_non_leaves_per_layer: Count = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medusa:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["medusa"]
+    draft_model: Text
+    choices: Choices | None = None
+    heads: Count = 4
+    max_draft_len: Annotated[int, Field(ge=1, le=256)] = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookahead:
+    """Lookahead decoding (W, N, G): drafts come from the model's own n-grams."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["lookahead"]
+    window: Count = 7
+    ngram: Count = 7
+    verification_set: Annotated[int, Field(ge=0)] = 7
+
+    @property
+    def max_draft_len(self) -> int:
+        """As TensorRT-LLM's examples/lookahead/README.md defines it; another length is refused at load."""
+        return max(0, self.ngram - 2) + (self.window - 1 + self.verification_set) * (self.ngram - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalDrafts:
+    """Drafts arrive with the request (`draft_input_ids`); somebody else makes them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["draft_tokens_external"]
+    max_draft_len: Count
+
+
+CompiledSpeculation: TypeAlias = Annotated[Eagle | Medusa | Lookahead | ExternalDrafts, Discriminator("kind")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NGram:
+    """Prompt lookup: what follows the last tokens where they stood before is the draft."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["ngram"]
+    max_draft_len: Count
+    max_matching_ngram_size: Count = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["eagle3"]
+    draft_model: Text
+    max_draft_len: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftTarget:
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Literal["draft_target"]
+    draft_model: Text
+    max_draft_len: Count
+
+
+TorchSpeculation: TypeAlias = Annotated[NGram | Eagle3 | DraftTarget, Discriminator("kind")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """`cache_*` are the C++ executor's; the PyTorch flow keeps `max_loras` adapters on the GPU."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    directories: tuple[Text, ...] = ()
+    max_rank: Count = 64
+    target_modules: tuple[LoraModule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLora(Lora):
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    cache_optimal_adapter_size: Count = 8
+    cache_max_adapter_size: Count = 64
+    cache_gpu_memory_fraction: Fraction = 0.05
+    cache_host_memory_bytes: Count = 1 << 30
+    prefetch_dir: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchLora(Lora):
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    max_loras: Count = 4
+    max_cpu_loras: Count = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TritonServing:
+    """Of config.pbtxt. `gpu_device_ids` count among the GPUs that the server sees; a queue of 0 has no bound."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    max_queue_size: Annotated[int, Field(ge=0)] = 0
+    cancellation_check_period_ms: Count = 50
+    stats_check_period_ms: Count = 100
+    iter_stats_max_iterations: Count = 1000
+    gpu_device_ids: tuple[Bytes, ...] | None = None
+    xgrammar_tokenizer_info_path: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledRecipe:
+    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    flow: Literal["compiled"]
+    release: Literal["1.2.1"]
+    model: Model
+    precision: Precision
+    gpus: Gpus = Gpus()
+    parallel: Parallel = Parallel()
+    limits: Limits = Limits()
+    kv_cache: KvCache = KvCache()
+    scheduling: CompiledScheduling = CompiledScheduling()
+    cuda_graphs: CompiledGraphs = CompiledGraphs()
+    plugins: Plugins = Plugins()
+    speculative: CompiledSpeculation | None = None
+    lora: CompiledLora | None = None
+    serving: TritonServing = TritonServing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchRecipe:
+    """For the PyTorch flow: nothing is compiled ahead, trtllm-serve or the LLM API reads a YAML of arguments."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    flow: Literal["pytorch"]
+    release: Literal["1.2.1"]
+    model: Model
+    precision: Precision
+    gpus: Gpus = Gpus()
+    parallel: Parallel = Parallel()
+    limits: Limits = Limits()
+    kv_cache: KvCache = KvCache()
+    scheduling: TorchScheduling = TorchScheduling()
+    cuda_graphs: TorchGraphs = TorchGraphs()
+    speculative: TorchSpeculation | None = None
+    lora: TorchLora | None = None
+    guided_decoding: Literal["xgrammar", "llguidance"] | None = None
+
+
+Recipe: TypeAlias = Annotated[CompiledRecipe | TorchRecipe, Discriminator("flow")]

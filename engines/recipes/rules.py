@@ -1,0 +1,283 @@
+"""Rules between a recipe's fields: a Recipe in, one `field: problem` line out per rule that it breaks.
+
+Every rule has its source: the engine's own documentation or error, or arithmetic. Knows no file and no command.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from engines.recipes.recipe import (
+    Architecture,
+    CompiledRecipe,
+    Eagle,
+    ExternalDrafts,
+    Lookahead,
+    Medusa,
+    Recipe,
+    TorchRecipe,
+    Weights,
+)
+
+Problems = Iterator[str]
+
+# The tensor cores that multiply each format: FP8 came with Ada and Hopper, FP4 with Blackwell.
+FP8_ARCHITECTURES: Final[frozenset[Architecture]] = frozenset({"ada", "hopper", "blackwell"})
+FP4_ARCHITECTURES: Final[frozenset[Architecture]] = frozenset({"blackwell"})
+NEEDS: Final[Mapping[Weights, frozenset[Architecture]]] = {"fp8": FP8_ARCHITECTURES, "nvfp4": FP4_ARCHITECTURES}
+PLAIN: Final[frozenset[Weights]] = frozenset({"bfloat16", "float16"})
+# PluginConfig.validate() of the release refuses these on SM 100.
+NOT_ON_BLACKWELL = ("gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latency_gemm_swiglu_plugin")
+FP8_PLUGINS = NOT_ON_BLACKWELL
+
+
+def find_contradictions(recipe: Recipe) -> Problems:
+    """All problems of a recipe whose fields are sound one by one."""
+    for rule in COMMON_RULES:
+        yield from rule(recipe)
+    if isinstance(recipe, CompiledRecipe):
+        for compiled_rule in COMPILED_RULES:
+            yield from compiled_rule(recipe)
+    else:
+        for torch_rule in TORCH_RULES:
+            yield from torch_rule(recipe)
+
+
+def _check_architecture(recipe: Recipe) -> Problems:
+    weights, architecture = recipe.precision.weights, recipe.gpus.architecture
+    able = NEEDS.get(weights)
+    if able is not None and architecture not in able:
+        yield f"precision.weights: {weights} needs {_either(able)}, gpus.architecture is {architecture}"
+    if recipe.precision.kv_cache == "fp8" and architecture not in FP8_ARCHITECTURES:
+        yield f"precision.kv_cache: fp8 needs {_either(FP8_ARCHITECTURES)}, gpus.architecture is {architecture}"
+
+
+def _check_dtype(recipe: Recipe) -> Problems:
+    precision = recipe.precision
+    if precision.weights in PLAIN and precision.dtype != precision.weights:
+        yield f"precision.dtype: must be {precision.weights} too, weights that are not quantized have one type"
+
+
+def _check_gpu_count(recipe: Recipe) -> Problems:
+    tp, pp, count = recipe.parallel.tp, recipe.parallel.pp, recipe.gpus.count
+    if tp * pp > count:
+        yield f"parallel: tp {tp} times pp {pp} needs {tp * pp} GPUs, gpus.count is {count}"
+
+
+def _check_limits(recipe: Recipe) -> Problems:
+    limits = recipe.limits
+    if limits.max_batch_size > limits.max_num_tokens:
+        yield (
+            f"limits.max_num_tokens: {limits.max_num_tokens} is below max_batch_size {limits.max_batch_size}, "
+            "which take a token each in every step"
+        )
+
+
+def _check_whole_prompts(recipe: Recipe) -> Problems:
+    """Without chunks a prompt has to fit into one step."""
+    longest = recipe.limits.max_seq_len - 1
+    if not _takes_chunks(recipe) and recipe.limits.max_num_tokens < longest:
+        yield (
+            f"limits.max_num_tokens: {recipe.limits.max_num_tokens} cannot hold a prompt of {longest} tokens "
+            "(limits.max_seq_len less one to generate), and prompts are not taken in chunks"
+        )
+
+
+def _takes_chunks(recipe: Recipe) -> bool:
+    if isinstance(recipe, CompiledRecipe):
+        return recipe.scheduling.chunked_context
+    return recipe.scheduling.chunked_prefill
+
+
+def _check_lora(recipe: Recipe) -> Problems:
+    lora = recipe.lora
+    if lora is not None and not lora.directories and not lora.target_modules:
+        yield "lora.target_modules: required where lora.directories names no adapter that tells them"
+
+
+def _check_lora_cache(recipe: CompiledRecipe) -> Problems:
+    lora = recipe.lora
+    if lora is not None and lora.cache_max_adapter_size < lora.max_rank:
+        yield f"lora.cache_max_adapter_size: {lora.cache_max_adapter_size} is below lora.max_rank {lora.max_rank}"
+
+
+def _check_quantized(recipe: CompiledRecipe) -> Problems:
+    precision = recipe.precision
+    is_quantized = precision.weights not in PLAIN or precision.kv_cache != "auto"
+    if is_quantized and precision.calibration is None:
+        yield (
+            f"precision.calibration: required, quantize.py finds the scales of {precision.weights} weights "
+            f"and a {precision.kv_cache} KV cache from data (`calibration: {{}}` takes its defaults)"
+        )
+    if not is_quantized and precision.calibration is not None:
+        yield f"precision.calibration: nothing is quantized with {precision.weights} and kv_cache auto; remove it"
+
+
+def _check_gemm_plugin(recipe: CompiledRecipe) -> Problems:
+    """TensorRT-LLM's tuning guide: the plugin for BF16 and FP16, TensorRT's own kernels for FP8."""
+    plugins, weights = recipe.plugins, recipe.precision.weights
+    if weights == "fp8" and plugins.gemm_plugin != "disable":
+        yield "plugins.gemm_plugin: must be disable with fp8 weights, TensorRT's own kernels are faster"
+    if weights != "fp8":
+        for name in FP8_PLUGINS:
+            if getattr(plugins, name) == "fp8":
+                yield f"plugins.{name}: fp8 needs precision.weights fp8, not {weights}"
+    if plugins.gemm_swiglu_plugin == "fp8" and plugins.low_latency_gemm_swiglu_plugin == "fp8":
+        yield "plugins.low_latency_gemm_swiglu_plugin: gemm_swiglu_plugin fuses the same operations; choose one"
+
+
+def _check_plugin_architecture(recipe: CompiledRecipe) -> Problems:
+    for name in NOT_ON_BLACKWELL:
+        if recipe.gpus.architecture == "blackwell" and getattr(recipe.plugins, name) == "fp8":
+            yield f"plugins.{name}: the release refuses it on blackwell"
+    if recipe.plugins.gemm_swiglu_plugin == "fp8" and recipe.gpus.architecture != "hopper":
+        yield f"plugins.gemm_swiglu_plugin: runs on hopper only, gpus.architecture is {recipe.gpus.architecture}"
+
+
+def _check_context_fmha(recipe: CompiledRecipe) -> Problems:
+    """Chunks and reuse read earlier blocks of the prompt's cache, which only the paged kernel does."""
+    plugins = recipe.plugins
+    users = (
+        ("scheduling.chunked_context", recipe.scheduling.chunked_context),
+        ("kv_cache.reuse", recipe.kv_cache.reuse),
+    )
+    for field, is_on in users:
+        if is_on and plugins.use_paged_context_fmha == "disable":
+            yield f"{field}: needs plugins.use_paged_context_fmha enable"
+        if is_on and not recipe.kv_cache.paged:
+            yield f"{field}: needs kv_cache.paged"
+    if plugins.use_fp8_context_fmha == "enable" and recipe.precision.weights != "fp8":
+        yield f"plugins.use_fp8_context_fmha: needs precision.weights fp8, not {recipe.precision.weights}"
+
+
+def _check_batching(recipe: CompiledRecipe) -> Problems:
+    if recipe.scheduling.in_flight_batching and not recipe.kv_cache.paged:
+        yield "scheduling.in_flight_batching: needs kv_cache.paged, requests come and go by blocks"
+    if recipe.scheduling.chunked_context and not recipe.scheduling.in_flight_batching:
+        yield "scheduling.chunked_context: needs in_flight_batching, a static batch has no chunks"
+
+
+def _check_fusions(recipe: CompiledRecipe) -> Problems:
+    plugins, tp = recipe.plugins, recipe.parallel.tp
+    if plugins.reduce_fusion == "enable" and tp == 1:
+        yield "plugins.reduce_fusion: fuses what follows an all-reduce, and with parallel.tp 1 there is none"
+    if plugins.user_buffer == "enable" and plugins.reduce_fusion == "disable":
+        yield "plugins.user_buffer: needs plugins.reduce_fusion enable"
+    if plugins.user_buffer == "enable" and (recipe.precision.weights, recipe.model.family) != ("fp8", "llama"):
+        yield "plugins.user_buffer: is for FP8 models of the Llama family only"
+
+
+def _check_profiles(recipe: CompiledRecipe) -> Problems:
+    plugins = recipe.plugins
+    if plugins.opt_num_tokens is None:
+        return
+    if plugins.multiple_profiles == "enable":
+        yield "plugins.opt_num_tokens: multiple_profiles has optima of its own; give one of them"
+    elif plugins.opt_num_tokens > recipe.limits.max_num_tokens:
+        yield f"plugins.opt_num_tokens: is above limits.max_num_tokens {recipe.limits.max_num_tokens}"
+
+
+def _check_compiled_graphs(recipe: CompiledRecipe) -> Problems:
+    graphs = recipe.cuda_graphs
+    if graphs.enabled and graphs.cache_size == 0:
+        yield "cuda_graphs.cache_size: with 0 no graph is kept, and every step would capture one again"
+
+
+def _check_compiled_speculation(recipe: CompiledRecipe) -> Problems:
+    speculative = recipe.speculative
+    if speculative is None:
+        return
+    if recipe.limits.max_beam_width > 1:
+        yield f"speculative: {speculative.kind} has no beams, limits.max_beam_width must be 1"
+    if isinstance(speculative, Eagle | ExternalDrafts) and recipe.plugins.use_paged_context_fmha == "disable":
+        yield f"speculative: {speculative.kind} needs plugins.use_paged_context_fmha enable"
+    if isinstance(speculative, Eagle | Medusa):
+        yield from _check_heads(recipe, speculative)
+    if isinstance(speculative, Lookahead) and speculative.max_draft_len < 1:
+        yield "speculative.ngram: with 1 nothing is drafted; (2, 2, 1) is the least that speculates"
+
+
+def _check_heads(recipe: CompiledRecipe, speculative: Eagle | Medusa) -> Problems:
+    precision = recipe.precision
+    if recipe.parallel.pp > 1:
+        yield f"speculative: {speculative.kind} runs without pipeline parallelism, parallel.pp must be 1"
+    if isinstance(speculative, Eagle) and (precision.weights not in PLAIN or precision.kv_cache != "auto"):
+        yield f"speculative: eagle's converter quantizes nothing, precision is {precision.weights}/{precision.kv_cache}"
+    if speculative.choices is not None:
+        yield from _check_tree(speculative, speculative.choices)
+
+
+def _check_tree(speculative: Eagle | Medusa, choices: tuple[tuple[int, ...], ...]) -> Problems:
+    levels, field = (speculative.layers, "layers") if isinstance(speculative, Eagle) else (speculative.heads, "heads")
+    depth, limit = max(map(len, choices)), speculative.max_draft_len
+    if depth > levels:
+        yield f"speculative.choices: the deepest path has {depth} steps, speculative.{field} is {levels}"
+    if len(choices) > limit:
+        yield f"speculative.choices: has {len(choices)} paths, speculative.max_draft_len is {limit}"
+    yield from _find_gaps(choices)
+
+
+def _find_gaps(choices: tuple[tuple[int, ...], ...]) -> Problems:
+    known = set(choices)
+    for path in choices:
+        if len(path) > 1 and path[:-1] not in known:
+            yield f"speculative.choices: {list(path)} hangs in the air, {list(path[:-1])} is missing"
+
+
+def _check_torch_precision(recipe: TorchRecipe) -> Problems:
+    if recipe.precision.kv_cache == "int8":
+        yield "precision.kv_cache: the pytorch flow has auto and fp8"
+    if recipe.precision.weights == "int8_sq":
+        yield "precision.weights: int8_sq is of the compiled flow; the pytorch flow runs no SmoothQuant checkpoints"
+    if recipe.precision.weights in PLAIN and recipe.precision.calibration is not None:
+        yield f"precision.calibration: nothing is quantized with {recipe.precision.weights} weights; remove it"
+    if not recipe.kv_cache.paged:
+        yield "kv_cache.paged: the pytorch flow has no other cache"
+    if recipe.kv_cache.host_memory_bytes and not recipe.kv_cache.reuse:
+        yield "kv_cache.host_memory_bytes: holds blocks for reuse, and kv_cache.reuse is false"
+
+
+def _check_torch_graphs(recipe: TorchRecipe) -> Problems:
+    graphs, limit = recipe.cuda_graphs, recipe.limits.max_batch_size
+    sizes = (graphs.max_batch_size or 0, *(graphs.batch_sizes or ()))
+    if not graphs.enabled and (graphs.max_batch_size or graphs.batch_sizes):
+        yield "cuda_graphs: is not enabled, and yet names batch sizes"
+    if max(sizes) > limit:
+        yield f"cuda_graphs: a graph for {max(sizes)} requests never runs, limits.max_batch_size is {limit}"
+    if graphs.max_batch_size and graphs.batch_sizes and graphs.max_batch_size != max(graphs.batch_sizes):
+        yield "cuda_graphs.max_batch_size: must be the largest of batch_sizes, or left out"
+
+
+def _check_torch_beams(recipe: TorchRecipe) -> Problems:
+    if recipe.speculative is not None and recipe.limits.max_beam_width > 1:
+        yield f"speculative: {recipe.speculative.kind} has no beams, limits.max_beam_width must be 1"
+
+
+def _either(architectures: frozenset[Architecture]) -> str:
+    return " or ".join(sorted(architectures))
+
+
+COMMON_RULES: tuple[Callable[[Recipe], Problems], ...] = (
+    _check_architecture,
+    _check_dtype,
+    _check_gpu_count,
+    _check_limits,
+    _check_whole_prompts,
+    _check_lora,
+)
+COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
+    _check_lora_cache,
+    _check_quantized,
+    _check_gemm_plugin,
+    _check_plugin_architecture,
+    _check_context_fmha,
+    _check_batching,
+    _check_fusions,
+    _check_profiles,
+    _check_compiled_graphs,
+    _check_compiled_speculation,
+)
+TORCH_RULES: tuple[Callable[[TorchRecipe], Problems], ...] = (
+    _check_torch_precision,
+    _check_torch_graphs,
+    _check_torch_beams,
+)

@@ -1,0 +1,139 @@
+"""The commands of the compiled-engine flow: a checkpoint to TensorRT-LLM's form, quantized on the way, and its build.
+
+In: a CompiledRecipe and paths. Out: steps. Options word by word as TensorRT-LLM's examples/quantization/quantize.py,
+examples/*/convert_checkpoint.py, commands/build.py and plugin.py declare them (commits 059c97c, 368f8f2, 65f1d15).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from engines.recipes.recipe import (
+    Calibration,
+    CompiledRecipe,
+    Eagle,
+    Lookahead,
+    Lora,
+    Medusa,
+    Plugins,
+    Recipe,
+    Weights,
+)
+from engines.trtllm.steps import Step
+
+QFORMATS: Mapping[Weights, str] = {
+    "bfloat16": "full_prec",
+    "float16": "full_prec",
+    "fp8": "fp8",
+    "int8_sq": "int8_sq",
+    "int4_awq": "int4_awq",
+    "nvfp4": "nvfp4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """`source` is the Hugging Face checkpoint, `converted` TensorRT-LLM's form of it, `examples` the release's."""
+
+    source: Path
+    converted: Path
+    engine: Path
+    examples: Path
+
+
+def make_compiled_steps(recipe: CompiledRecipe, paths: Paths) -> tuple[Step, ...]:
+    return _convert(recipe, paths), _build(recipe, paths)
+
+
+def quantize(recipe: Recipe, paths: Paths, calibration: Calibration) -> list[str]:
+    """What quantize.py takes in both flows; the caller says in which form, and in how many parts."""
+    precision = recipe.precision
+    argv = ["python3", str(paths.examples / "quantization/quantize.py")]
+    argv += ["--model_dir", str(paths.source), "--output_dir", str(paths.converted)]
+    argv += ["--dtype", precision.dtype, "--qformat", QFORMATS[precision.weights]]
+    if precision.kv_cache != "auto":
+        argv += ["--kv_cache_dtype", precision.kv_cache]
+    if precision.weights == "int4_awq":
+        argv += ["--awq_block_size", str(calibration.awq_block_size)]
+    argv += ["--calib_dataset", calibration.dataset, "--calib_size", str(calibration.samples)]
+    argv += ["--batch_size", str(calibration.batch_size)]
+    return [*argv, "--calib_max_seq_length", str(calibration.max_seq_length)]
+
+
+def _convert(recipe: CompiledRecipe, paths: Paths) -> Step:
+    calibration = recipe.precision.calibration
+    if calibration is not None:
+        precision = f"{recipe.precision.weights} weights, {recipe.precision.kv_cache} KV cache"
+        argv = [*quantize(recipe, paths, calibration), *_parallel(recipe), *_quantized_heads(recipe)]
+        return Step(f"quantize the checkpoint: {precision}", tuple(argv))
+    argv = ["python3", str(paths.examples / _converter(recipe) / "convert_checkpoint.py")]
+    argv += ["--model_dir", str(paths.source), "--output_dir", str(paths.converted)]
+    argv += ["--dtype", recipe.precision.dtype, *_parallel(recipe), *_plain_heads(recipe)]
+    return Step("convert the checkpoint", tuple(argv))
+
+
+def _converter(recipe: CompiledRecipe) -> str:
+    if isinstance(recipe.speculative, Eagle | Medusa):
+        return recipe.speculative.kind
+    return f"models/core/{recipe.model.family}"
+
+
+def _parallel(recipe: CompiledRecipe) -> list[str]:
+    return ["--tp_size", str(recipe.parallel.tp), "--pp_size", str(recipe.parallel.pp)]
+
+
+def _quantized_heads(recipe: CompiledRecipe) -> list[str]:
+    match recipe.speculative:
+        case Medusa() as medusa:
+            return [*_medusa_heads(medusa), "--max_draft_len", str(medusa.max_draft_len)]
+    return []
+
+
+def _plain_heads(recipe: CompiledRecipe) -> list[str]:
+    match recipe.speculative:
+        case Medusa() as medusa:
+            return [*_medusa_heads(medusa), "--max_medusa_token_len", str(medusa.max_draft_len)]
+        case Eagle() as eagle:
+            argv = ["--eagle_model_dir", eagle.draft_model, "--max_draft_len", str(eagle.max_draft_len)]
+            argv += ["--num_eagle_layers", str(eagle.layers)]
+            return [*argv, "--max_non_leaves_per_layer", str(eagle.max_non_leaves_per_layer)]
+    return []
+
+
+def _medusa_heads(medusa: Medusa) -> list[str]:
+    return ["--medusa_model_dir", medusa.draft_model, "--num_medusa_heads", str(medusa.heads)]
+
+
+def _build(recipe: CompiledRecipe, paths: Paths) -> Step:
+    limits = recipe.limits
+    argv = ["trtllm-build", "--checkpoint_dir", str(paths.converted), "--output_dir", str(paths.engine)]
+    argv += ["--max_batch_size", str(limits.max_batch_size), "--max_num_tokens", str(limits.max_num_tokens)]
+    argv += ["--max_seq_len", str(limits.max_seq_len), "--max_beam_width", str(limits.max_beam_width)]
+    argv += ["--kv_cache_type", "paged" if recipe.kv_cache.paged else "continuous"]
+    argv += ["--tokens_per_block", str(recipe.kv_cache.tokens_per_block)]
+    argv += ["--remove_input_padding", "enable", "--context_fmha", "enable"]
+    argv += [*_plugins(recipe.plugins), *_speculation(recipe), *_lora(recipe.lora)]
+    argv += ["--workers", str(recipe.parallel.world_size)]
+    argv += ["--output_timing_cache", str(paths.converted / "model.cache")]  # its default is the working directory
+    return Step("build the engine", tuple(argv))
+
+
+def _plugins(plugins: Plugins) -> list[str]:
+    named = {field.name: getattr(plugins, field.name) for field in fields(plugins)}
+    return [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+
+
+def _speculation(recipe: CompiledRecipe) -> list[str]:
+    speculative = recipe.speculative
+    if speculative is None:
+        return []
+    mode = "lookahead_decoding" if isinstance(speculative, Lookahead) else speculative.kind
+    return ["--speculative_decoding_mode", mode, "--max_draft_len", str(speculative.max_draft_len)]
+
+
+def _lora(lora: Lora | None) -> list[str]:
+    if lora is None:
+        return []
+    argv = ["--lora_plugin", "auto", "--max_lora_rank", str(lora.max_rank)]
+    argv += ["--lora_dir", *lora.directories] if lora.directories else []
+    return [*argv, "--lora_target_modules", *lora.target_modules] if lora.target_modules else argv

@@ -1,0 +1,207 @@
+"""The YAML that trtllm-serve reads with --config and the LLM API takes: its schema, and a TorchRecipe rendered into it.
+
+The schema holds the keys that a recipe can set, with the types and defaults of TensorRT-LLM's llmapi/llm_args.py; the
+release forbids unknown keys too (PR #4600), older ones ignored them and left CUDA graphs off.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from engines.recipes.recipe import DraftTarget, Eagle3, NGram, TorchLora, TorchRecipe
+
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Natural: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class LlmArgsError(Exception):
+    """The YAML is none that the release takes; one `key: problem` line each."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class CudaGraphConfig(Section):
+    batch_sizes: list[Count] | None = None
+    max_batch_size: Natural = 0
+    enable_padding: bool = False
+
+    @model_validator(mode="after")
+    def _check_largest(self) -> "CudaGraphConfig":
+        if self.batch_sizes and self.max_batch_size not in {0, max(self.batch_sizes)}:
+            raise ValueError("max_batch_size must equal max(batch_sizes)")
+        return self
+
+
+class KvCacheConfig(Section):
+    enable_block_reuse: bool = True
+    max_tokens: Count | None = None
+    free_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] | None = 0.9
+    max_gpu_total_bytes: Natural = 0
+    host_cache_size: Natural | None = None
+    dtype: Literal["auto", "fp8"] = "auto"
+    tokens_per_block: Count = 32
+
+
+class SchedulerConfig(Section):
+    capacity_scheduler_policy: Literal["MAX_UTILIZATION", "GUARANTEED_NO_EVICT", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
+    context_chunking_policy: Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"] | None = None
+
+
+class NGramDecodingConfig(Section):
+    decoding_type: Literal["NGram"]
+    max_draft_len: Count
+    max_matching_ngram_size: Count = 2
+    is_keep_all: bool = True
+    is_use_oldest: bool = True
+    is_public_pool: bool = True
+
+
+class Eagle3DecodingConfig(Section):
+    decoding_type: Literal["Eagle3"]
+    max_draft_len: Count
+    speculative_model: str
+    eagle3_one_model: bool = True
+
+
+class DraftTargetDecodingConfig(Section):
+    decoding_type: Literal["Draft_Target"]
+    max_draft_len: Count
+    speculative_model: str
+
+
+class LoraConfig(Section):
+    lora_dir: list[str] = Field(default_factory=list)
+    lora_ckpt_source: Literal["hf", "nemo"] = "hf"
+    max_lora_rank: Count = 64
+    lora_target_modules: list[str] = Field(default_factory=list)
+    max_loras: Count | None = None
+    max_cpu_loras: Count | None = None
+
+
+class LlmArgs(Section):
+    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that are ours to set."""
+
+    dtype: Literal["auto", "float16", "bfloat16"] = "auto"
+    tensor_parallel_size: Count = 1
+    pipeline_parallel_size: Count = 1
+    max_batch_size: Count = 2048
+    max_num_tokens: Count = 8192
+    max_seq_len: Count | None = None
+    max_beam_width: Count = 1
+    kv_cache_config: KvCacheConfig = KvCacheConfig()
+    enable_chunked_prefill: bool = False
+    scheduler_config: SchedulerConfig = SchedulerConfig()
+    cuda_graph_config: CudaGraphConfig | None = CudaGraphConfig()
+    disable_overlap_scheduler: bool = False
+    stream_interval: Count = 1
+    attn_backend: Literal["TRTLLM", "FLASHINFER", "VANILLA"] = "TRTLLM"
+    sampler_type: Literal["auto", "TRTLLMSampler", "TorchSampler"] = "auto"
+    enable_iter_perf_stats: bool = False
+    print_iter_log: bool = False
+    return_perf_metrics: bool = False
+    perf_metrics_max_requests: Natural = 0
+    guided_decoding_backend: Literal["xgrammar", "llguidance"] | None = None
+    speculative_config: (
+        Annotated[
+            NGramDecodingConfig | Eagle3DecodingConfig | DraftTargetDecodingConfig,
+            Field(discriminator="decoding_type"),
+        ]
+        | None
+    ) = None
+    lora_config: LoraConfig | None = None
+
+
+def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
+    limits, scheduling = recipe.limits, recipe.scheduling
+    return LlmArgs(
+        dtype=recipe.precision.dtype,
+        tensor_parallel_size=recipe.parallel.tp,
+        pipeline_parallel_size=recipe.parallel.pp,
+        max_batch_size=limits.max_batch_size,
+        max_num_tokens=limits.max_num_tokens,
+        max_seq_len=limits.max_seq_len,
+        max_beam_width=limits.max_beam_width,
+        kv_cache_config=_make_kv_cache(recipe),
+        enable_chunked_prefill=scheduling.chunked_prefill,
+        scheduler_config=SchedulerConfig.model_validate({"capacity_scheduler_policy": scheduling.policy.upper()}),
+        cuda_graph_config=_make_graphs(recipe),
+        disable_overlap_scheduler=not scheduling.overlap,
+        stream_interval=scheduling.stream_interval,
+        # /prometheus/metrics has something to say only with both.
+        enable_iter_perf_stats=True,
+        return_perf_metrics=True,
+        guided_decoding_backend=recipe.guided_decoding,
+        speculative_config=_make_speculation(recipe.speculative),
+        lora_config=_make_lora(recipe.lora),
+    )
+
+
+def dump_llm_args(args: LlmArgs) -> str:
+    """The YAML, every key that is ours written out: a default that changes upstream then changes nothing here."""
+    document = args.model_dump(mode="json")
+    optional = ("speculative_config", "lora_config", "guided_decoding_backend")
+    shown = {key: value for key, value in document.items() if key not in optional or value is not None}
+    return yaml.safe_dump(shown, sort_keys=False)
+
+
+def parse_llm_args(text: str) -> LlmArgs:
+    """Raises LlmArgsError with every key that is wrong."""
+    try:
+        return LlmArgs.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as exc:
+        raise LlmArgsError(f"not YAML: {' '.join(str(exc).split())}") from exc
+    except ValidationError as exc:
+        places = ((".".join(map(str, error["loc"])), error) for error in exc.errors())
+        words = (f"{place}: {'unknown key' if e['type'] == 'extra_forbidden' else e['msg']}" for place, e in places)
+        raise LlmArgsError("\n".join(words)) from exc
+
+
+def _make_kv_cache(recipe: TorchRecipe) -> KvCacheConfig:
+    cache = recipe.kv_cache
+    return KvCacheConfig(
+        enable_block_reuse=cache.reuse,
+        max_tokens=cache.max_tokens,
+        free_gpu_memory_fraction=cache.free_gpu_memory_fraction,
+        host_cache_size=cache.host_memory_bytes or None,
+        dtype="fp8" if recipe.precision.kv_cache == "fp8" else "auto",
+        tokens_per_block=cache.tokens_per_block,
+    )
+
+
+def _make_graphs(recipe: TorchRecipe) -> CudaGraphConfig | None:
+    graphs = recipe.cuda_graphs
+    if not graphs.enabled:
+        return None
+    largest = max(graphs.batch_sizes) if graphs.batch_sizes else graphs.max_batch_size or recipe.limits.max_batch_size
+    sizes = list(graphs.batch_sizes) if graphs.batch_sizes else None
+    return CudaGraphConfig(batch_sizes=sizes, max_batch_size=largest, enable_padding=graphs.padding)
+
+
+def _make_speculation(
+    speculative: NGram | Eagle3 | DraftTarget | None,
+) -> NGramDecodingConfig | Eagle3DecodingConfig | DraftTargetDecodingConfig | None:
+    match speculative:
+        case NGram(max_draft_len=length, max_matching_ngram_size=size):
+            return NGramDecodingConfig(decoding_type="NGram", max_draft_len=length, max_matching_ngram_size=size)
+        case Eagle3(max_draft_len=length, draft_model=model):
+            return Eagle3DecodingConfig(decoding_type="Eagle3", max_draft_len=length, speculative_model=model)
+        case DraftTarget(max_draft_len=length, draft_model=model):
+            return DraftTargetDecodingConfig(
+                decoding_type="Draft_Target", max_draft_len=length, speculative_model=model
+            )
+    return None
+
+
+def _make_lora(lora: TorchLora | None) -> LoraConfig | None:
+    if lora is None:
+        return None
+    return LoraConfig(
+        lora_dir=list(lora.directories),
+        max_lora_rank=lora.max_rank,
+        lora_target_modules=list(lora.target_modules),
+        max_loras=lora.max_loras,
+        max_cpu_loras=lora.max_cpu_loras,
+    )

@@ -1,0 +1,644 @@
+"""`crossover engine` as its user runs it; processes stand in for TensorRT-LLM's programs, Docker and nvidia-smi."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from engines.directory.manifest import MANIFEST, read_manifest
+from engines.engine_cli import engine
+from gateway.cli import main
+from tests.fakes.trtllm_release import IMAGE, Release, install
+
+ROOT = Path(__file__).parents[2]
+FP8, FP8_TP2, BF16 = "llama-3.1-8b-fp8-tp1", "llama-3.1-8b-fp8-tp2", "llama-3.1-8b-bf16-tp1"
+TORCH, TORCH_NVFP4 = "llama-3.1-8b-torch-fp8-tp2", "llama-3.1-8b-torch-nvfp4-tp1"
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "max_position_embeddings": 131072,
+}
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder with a checkpoint, and programs on the path that leave what the release's would leave."""
+
+    root: Path
+    release: Release
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "llama"
+
+    @property
+    def out(self) -> Path:
+        return self.root / "engine"
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(engine, list(arguments))
+
+    def build(self, recipe: str, *arguments: str) -> Result:
+        places = (
+            "--checkpoint",
+            str(self.checkpoint),
+            "--out",
+            str(self.out),
+            "--examples",
+            str(self.release.examples),
+        )
+        return self.run("build", recipe, *places, *arguments)
+
+    def verify(self, *arguments: str) -> Result:
+        return self.run("verify", str(self.out), *arguments)
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return make_workshop(tmp_path, monkeypatch)
+
+
+def make_workshop(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    (root / "release").mkdir()
+    release = install(root / "release")
+    monkeypatch.setenv("PATH", str(release.bin), prepend=os.pathsep)
+    workshop = Workshop(root, release)
+    workshop.checkpoint.mkdir()
+    (workshop.checkpoint / "config.json").write_text(json.dumps(CONFIG))
+    (workshop.checkpoint / "generation_config.json").write_text(json.dumps({"eos_token_id": [128001, 128008, 128009]}))
+    (workshop.checkpoint / "model.safetensors").write_bytes(b"weights" * 1000)
+    (workshop.checkpoint / "tokenizer.json").write_text("{}")
+    (workshop.checkpoint / "chat_template.jinja").write_text("{{ messages }}")
+    return workshop
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an FP8 engine for two GPUs, built once; tests work on copies."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        workshop = make_workshop(tmp_path_factory.mktemp("built"), monkeypatch)
+        result = workshop.build(FP8_TP2)
+    assert result.exit_code == 0, result.output
+    return workshop.root
+
+
+@pytest.fixture
+def copy(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """The built engine in a folder of the test's own, on a node that says it is the one that built it."""
+    root = tmp_path / "copy"
+    shutil.copytree(built, root, symlinks=True)
+    release = Release(root / "release")
+    monkeypatch.setenv("PATH", str(release.bin), prepend=os.pathsep)
+    return Workshop(root, release)
+
+
+def test_command_is_found_by_the_gateways_command_line() -> None:
+    result = CliRunner().invoke(main, ["engine", "--help"])
+    assert result.exit_code == 0
+    assert all(name in result.output for name in ("build", "verify", "inspect", "render", "recipes"))
+
+
+def test_dry_run_prints_a_script_and_touches_nothing(workshop: Workshop) -> None:
+    result = workshop.build(FP8, "--dry-run")
+    assert result.exit_code == 0
+    assert "quantize.py" in result.output
+    assert "trtllm-build \\" in result.output
+    assert not workshop.out.exists()
+
+
+def test_dry_run_needs_no_checkpoint() -> None:
+    result = CliRunner().invoke(engine, ["build", FP8, "--dry-run"])
+    assert result.exit_code == 0
+    assert "--model_dir /models/llama-3.1-8b \\" in result.output
+
+
+def test_build_leaves_an_engine_with_a_manifest_that_fits(workshop: Workshop) -> None:
+    result = workshop.build(FP8)
+    assert result.exit_code == 0, result.output
+    assert f"built {workshop.out}" in result.output
+    manifest = read_manifest(workshop.out)
+    assert manifest.recipe_name == FP8
+    assert (manifest.builder.tensorrt_llm, manifest.builder.tensorrt) == ("1.2.1", "10.14.1.48")
+    assert (manifest.builder.capability, manifest.builder.driver) == ("9.0", "590.44.01")
+    assert manifest.source.eos_ids == (128001, 128008, 128009)
+    assert manifest.source.chat_template_sha256 is not None
+    assert set(manifest.files) == {"config.json", "rank0.engine"}
+    assert [command[0] for command in manifest.commands] == ["python3", "trtllm-build"]
+    verified = workshop.verify("--checkpoint", str(workshop.checkpoint))
+    assert (verified.exit_code, verified.output) == (0, f"{workshop.out} fits\n")
+
+
+def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -> None:
+    result = workshop.build(FP8, "--container", IMAGE, "--gpu-ids", "1")
+    assert result.exit_code == 0, result.output
+    manifest = read_manifest(workshop.out)
+    assert manifest.builder.image == IMAGE
+    assert manifest.builder.tensorrt == "10.14.1.48"  # of the image: the probe runs in it
+    probe, *steps = workshop.release.docker_log.read_text().splitlines()
+    assert "--volume" not in probe  # Docker would make the folders, for root
+    assert f"--volume {workshop.checkpoint}:{workshop.checkpoint}:ro" in steps[0]
+    assert '--gpus "device=1"' in steps[0]
+
+
+def test_pytorch_flow_leaves_the_file_that_trtllm_serve_reads(workshop: Workshop) -> None:
+    result = workshop.build(TORCH)
+    assert result.exit_code == 0, result.output
+    assert "trtllm-serve" in result.output
+    assert set(read_manifest(workshop.out).files) == {"llm_args.yaml", "checkpoint/hf_quant_config.json"}
+    assert workshop.verify().exit_code == 0
+    assert workshop.verify("--quick").exit_code == 0
+
+
+def test_failing_step_ends_the_build_and_no_step_follows(workshop: Workshop) -> None:
+    (workshop.release.examples / "quantization/quantize.py").unlink()
+    (workshop.release.examples / "quantization/quantize.py").write_text("raise SystemExit(3)\n")
+    result = workshop.build(FP8)
+    assert result.exit_code == 1
+    assert "quantize the checkpoint: fp8 weights, fp8 KV cache: python3 ended with exit code 3" in result.output
+    assert "nothing after it ran" in result.output
+    assert list(workshop.out.iterdir()) == []
+
+
+def test_missing_program_ends_the_build(workshop: Workshop) -> None:
+    (workshop.release.bin / "trtllm-build").unlink()
+    result = workshop.build(BF16)
+    assert result.exit_code == 1
+    assert "build the engine: cannot run trtllm-build: No such file or directory" in result.output
+
+
+def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> None:
+    note = workshop.root / "worker"
+    workshop.release.replace_program("trtllm-build", f"sleep 600 &\necho $! > {note}\nwait")
+    places = ("--checkpoint", str(workshop.checkpoint), "--out", str(workshop.out))
+    command = [sys.executable, "-c", "from engines.engine_cli import engine; engine()", "build", BF16, *places]
+    command += ["--examples", str(workshop.release.examples)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while not (note.exists() and note.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(50) == 1
+    assert not is_running(int(note.read_text()))
+    assert not (workshop.out / MANIFEST).exists()
+
+
+def is_running(pid: int) -> bool:
+    """A zombie is not: who reaps an orphan is not our affair."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_setting_that_the_build_dropped_is_refused_and_no_manifest_is_written(workshop: Workshop) -> None:
+    workshop.release.override_build({"plugin_config": {"use_paged_context_fmha": False}})
+    result = workshop.build(FP8)
+    assert result.exit_code == 1
+    assert "refused  use_paged_context_fmha: the engine has disable, the recipe asks for enable" in result.output
+    assert not (workshop.out / MANIFEST).exists()
+    assert workshop.verify().exit_code == 1
+
+
+def test_engine_directory_with_something_in_it_is_not_built_into(workshop: Workshop) -> None:
+    workshop.out.mkdir()
+    (workshop.out / "rank7.engine").write_bytes(b"old")
+    result = workshop.build(FP8)
+    assert result.exit_code == 2
+    assert "is not empty" in result.output
+
+
+def test_recipe_for_another_architecture_is_refused_before_anything_runs(workshop: Workshop) -> None:
+    (workshop.checkpoint / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
+    result = workshop.build(TORCH_NVFP4)
+    assert result.exit_code == 1
+    assert (
+        "refused  gpus.architecture: the recipe is for blackwell (10.0 or 10.3 or 12.0), this GPU is hopper (9.0)"
+        in (result.output)
+    )
+    assert not workshop.out.exists()
+
+
+def test_another_release_than_the_recipes_is_refused_before_anything_runs(workshop: Workshop) -> None:
+    workshop.release.install_version("tensorrt_llm", "1.1.0")
+    result = workshop.build(FP8)
+    assert result.exit_code == 1
+    assert "refused  tensorrt_llm: the recipe is for 1.2.1, 1.1.0 is installed" in result.output
+
+
+def test_node_without_tensorrt_llm_is_told_before_anything_runs(workshop: Workshop) -> None:
+    workshop.release.versions.write_text("{}\n")
+    result = workshop.build(FP8)
+    assert result.exit_code == 2
+    assert "TensorRT-LLM is not installed here: --container nvcr.io/nvidia/tritonserver:26.07" in result.output
+
+
+def test_image_that_cannot_be_asked_is_told(workshop: Workshop) -> None:
+    workshop.release.replace_program("docker", "exit 125")
+    result = workshop.build(FP8, "--container", "nowhere:latest")
+    assert result.exit_code == 2
+    assert "--container: nowhere:latest tells of no TensorRT-LLM" in result.output
+
+
+def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Workshop) -> None:
+    workshop.release.replace_program("nvidia-smi", "echo 'NVIDIA H100 PCIe, 9.0, 590.44.01'")
+    result = workshop.build(FP8_TP2)
+    assert result.exit_code == 1
+    assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
+
+
+def test_gpus_that_are_hidden_do_not_count(workshop: Workshop) -> None:
+    result = workshop.build(FP8_TP2, "--gpu-ids", "0")
+    assert result.exit_code == 1
+    assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
+
+
+def test_recipe_that_does_not_fit_the_checkpoint_is_refused(workshop: Workshop) -> None:
+    (workshop.checkpoint / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 2048}))
+    result = workshop.build(FP8)
+    assert result.exit_code == 1
+    assert "limits.max_seq_len: 8192 is beyond the 2048 positions" in result.output
+
+
+def test_file_that_is_no_recipe_is_told_field_by_field(workshop: Workshop) -> None:
+    recipe = workshop.root / "mine.yaml"
+    text = workshop.run("recipes", FP8).output
+    recipe.write_text(text.replace("gemm_plugin: disable", "gemm_plugin: auto").replace("count: 1", "number: 1"))
+    result = workshop.build(str(recipe))
+    assert result.exit_code == 2
+    assert "  gpus.number: unknown key" in result.output
+
+
+def change_config(workshop: Workshop, path: str, value: object) -> None:
+    """As somebody would with an editor; the manifest then still marks the old file."""
+    file = workshop.out / "config.json"
+    document: Any = json.loads(file.read_text())
+    *sections, key = path.split(".")
+    place = document
+    for section in sections:
+        place = place[section]
+    place[key] = value
+    file.write_text(json.dumps(document, indent=4))
+
+
+def own_recipe(workshop: Workshop, old: str, new: str) -> tuple[str, ...]:
+    """The recipe of the engine with one line changed, as options."""
+    recipe = workshop.root / "mine.yaml"
+    text = workshop.run("recipes", FP8_TP2).output
+    assert old in text
+    recipe.write_text(text.replace(old, new))
+    return ("--recipe", str(recipe))
+
+
+def add_rank(workshop: Workshop) -> None:
+    shutil.copy(workshop.out / "rank0.engine", workshop.out / "rank2.engine")
+
+
+def truncate(workshop: Workshop) -> None:
+    plan = workshop.out / "rank1.engine"
+    plan.write_bytes(plan.read_bytes()[:-1])
+
+
+def damage(workshop: Workshop) -> None:
+    plan = workshop.out / "rank1.engine"
+    plan.write_bytes(b"P" + plan.read_bytes()[1:])
+
+
+def replace_weights(workshop: Workshop) -> tuple[str, ...]:
+    (workshop.checkpoint / "model.safetensors").write_bytes(b"other weights")
+    return ("--checkpoint", str(workshop.checkpoint))
+
+
+def replace_tokenizer(workshop: Workshop) -> tuple[str, ...]:
+    (workshop.checkpoint / "tokenizer.json").write_text('{"added_tokens": []}')
+    return ("--checkpoint", str(workshop.checkpoint))
+
+
+def replace_template(workshop: Workshop) -> tuple[str, ...]:
+    (workshop.checkpoint / "chat_template.jinja").write_text("{{ other }}")
+    return ("--checkpoint", str(workshop.checkpoint))
+
+
+def render_and_edit(workshop: Workshop, old: str, new: str) -> tuple[str, ...]:
+    """Options that name a model repository whose configuration somebody changed."""
+    repository = workshop.root / "repository"
+    rendered = workshop.run("render", FP8_TP2, "--engine", str(workshop.out), "--out", str(repository))
+    assert rendered.exit_code == 0
+    config = repository / "tensorrt_llm/config.pbtxt"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+    return ("--repository", str(repository))
+
+
+Prepare = Callable[[Workshop], tuple[str, ...] | None]
+MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
+    "another TensorRT-LLM": (
+        lambda w: w.release.install_version("tensorrt_llm", "1.1.0"),
+        "tensorrt_llm: built by 1.2.1, 1.1.0 serves here; TensorRT-LLM does not compare them",
+        "serve with release 1.2.1, or with 1.1.0 installed: crossover engine build",
+    ),
+    "another TensorRT": (
+        lambda w: w.release.install_version("tensorrt", "10.13.3.9"),
+        "tensorrt: the plan was made by TensorRT 10.14.1.48, 10.13.3.9 is here and loads no other's",
+        "serve from the image that built it, or in this one: crossover engine build",
+    ),
+    "another GPU architecture": (
+        lambda w: w.release.replace_program("nvidia-smi", "printf 'NVIDIA L40S, 8.9, 590.44.01\\n%.0s' 1 2"),
+        "compute_capability: the plan was built on hopper (9.0), this GPU is ada (8.9); plans do not move",
+        "on this node: crossover engine build",
+    ),
+    "too few GPUs": (
+        lambda w: ("--gpus", "1"),
+        "gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here",
+        "take a node with more, or a recipe with a smaller split",
+    ),
+    "another split": (
+        lambda w: ("--recipe", FP8),
+        "parallel.tp: the engine has 2, the recipe asks for 1; the split is fixed when the checkpoint is converted",
+        f"crossover engine build {FP8} --checkpoint",
+    ),
+    "another precision": (
+        lambda w: ("--recipe", "llama-3.1-8b-int4-awq-tp1"),
+        "precision.weights: the engine has fp8, the recipe asks for int4_awq; weights are quantized before",
+        "crossover engine build llama-3.1-8b-int4-awq-tp1 --checkpoint",
+    ),
+    "another KV cache": (
+        lambda w: own_recipe(w, "kv_cache: fp8", "kv_cache: int8"),
+        "precision.kv_cache: the engine has fp8, the recipe asks for int8; the cache's scales are part of",
+        "crossover engine build",
+    ),
+    "another batch": (
+        lambda w: own_recipe(w, "max_batch_size: 256", "max_batch_size: 512"),
+        "max_batch_size: the engine has 256, the recipe asks for 512; the executor takes the engine's limit",
+        "crossover engine build",
+    ),
+    "longer sequences": (
+        lambda w: own_recipe(w, "max_seq_len: 8192", "max_seq_len: 16384"),
+        "max_seq_len: the engine has 8192, the recipe asks for 16384; longer requests are refused",
+        "crossover engine build",
+    ),
+    "speculation that is not built in": (
+        lambda w: own_recipe(w, "parallel:", "speculative: {kind: lookahead}\nparallel:"),
+        "speculative_decoding_mode: the engine has none, the recipe asks for lookahead_decoding",
+        "crossover engine build",
+    ),
+    "adapters that are not built in": (
+        lambda w: own_recipe(w, "parallel:", "lora: {target_modules: [attn_q]}\nparallel:"),
+        "lora_plugin: the engine has disable, the recipe asks for enable; adapters are applied by a part of",
+        "crossover engine build",
+    ),
+    "a missing rank": (
+        lambda w: (w.out / "rank1.engine").unlink(),
+        "rank1.engine: missing; tp 2 and pp 1 make 2 ranks",
+        "crossover engine build",
+    ),
+    "a rank too many": (
+        add_rank,
+        "rank2.engine: left over from another build; tp 2 and pp 1 make 2 ranks",
+        "empty the directory, then crossover engine build",
+    ),
+    "an edited config": (
+        lambda w: change_config(w, "build_config.max_input_len", 4096),
+        "config.json: was changed since the build",
+        "crossover engine build",
+    ),
+    "an edited limit": (
+        lambda w: change_config(w, "build_config.max_batch_size", 64),
+        "max_batch_size: the engine has 64, the recipe asks for 256",
+        "crossover engine build",
+    ),
+    "a split that is none": (
+        lambda w: change_config(w, "pretrained_config.mapping.world_size", 4),
+        "mapping: config.json says tp 2 x pp 1 x cp 1, and a world of 4",
+        "crossover engine build",
+    ),
+    "a truncated plan": (
+        truncate,
+        "rank1.engine: has 959 bytes, the build wrote 960",
+        "copy it again from where it was built, or crossover engine build",
+    ),
+    "a damaged plan": (damage, "rank1.engine: was changed since the build", "crossover engine build"),
+    "no manifest": (
+        lambda w: (w.out / MANIFEST).unlink(),
+        "manifest: ",
+        "crossover engine build RECIPE --checkpoint CHECKPOINT",
+    ),
+    "no config": (lambda w: (w.out / "config.json").unlink(), "config.json: ", "crossover engine build"),
+    "the other flow": (
+        lambda w: ("--recipe", TORCH),
+        "flow: this is of the compiled flow, the recipe of the pytorch flow",
+        f"crossover engine build {TORCH}",
+    ),
+    "another checkpoint": (
+        replace_weights,
+        "checkpoint: ",
+        "from this checkpoint: crossover engine build",
+    ),
+    "an edited parameter": (
+        lambda w: render_and_edit(
+            w, '"cuda_graph_mode" value { string_value: "true"', '"cuda_graph_mode" value { string_value: "yes"'
+        ),
+        "config.pbtxt cuda_graph_mode: is yes, the recipe makes it true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a parameter with a slip in its name": (
+        lambda w: render_and_edit(w, '"enable_chunked_context"', '"enable_chunked_contxt"'),
+        "config.pbtxt enable_chunked_context: is not set, the recipe makes it true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a parameter that was never filled in": (
+        lambda w: render_and_edit(w, '"guaranteed_no_evict"', '"${batch_scheduler_policy}"'),
+        "config.pbtxt: ",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a model that is not decoupled": (
+        lambda w: render_and_edit(w, "decoupled: true", "decoupled: false"),
+        "config.pbtxt model_transaction_policy: is not set, the recipe makes it decoupled: true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "no model configuration": (
+        lambda w: ("--repository", str(w.root)),
+        "config.pbtxt: ",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "another tokenizer": (replace_tokenizer, "tokenizer: ", "give the gateway the tokenizer of "),
+    "another chat template": (replace_template, "chat_template: ", "give the gateway the template of "),
+}
+
+
+def findings_of(result: Result) -> dict[str, str]:
+    """What is refused, by its cure."""
+    findings = json.loads(result.stdout)["findings"]
+    return {f"{finding['field']}: {finding['problem']}": finding["cure"] for finding in findings}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_mismatch_is_refused_with_its_cure(copy: Workshop, name: str) -> None:
+    prepare, problem, cure = MISMATCHES[name]
+    options = prepare(copy) or ()
+    result = copy.verify("--json", *options)
+    assert result.exit_code == 1
+    told = {found: answer for found, answer in findings_of(result).items() if found.startswith(problem)}
+    assert len(told) == 1, result.output
+    (answer,) = told.values()
+    assert answer.startswith(cure)
+
+
+def test_one_cure_stands_behind_all_that_it_cures(copy: Workshop) -> None:
+    result = copy.verify("--recipe", BF16)
+    *problems, cure = result.stdout.splitlines()
+    assert len(problems) > 3
+    assert all(line.startswith("refused  ") for line in problems)
+    assert cure.startswith(f"   cure  crossover engine build {BF16} ")
+
+
+def test_engine_on_the_node_that_built_it_is_not_refused(copy: Workshop) -> None:
+    repository = render_and_edit(copy, "KIND_CPU", "KIND_CPU")
+    result = copy.verify("--recipe", FP8_TP2, "--checkpoint", str(copy.checkpoint), *repository)
+    assert (result.exit_code, result.output) == (0, f"{copy.out} fits\n")
+
+
+def test_folder_that_is_no_checkpoint_is_no_other_checkpoint(copy: Workshop) -> None:
+    result = copy.verify("--checkpoint", str(copy.root))
+    assert result.exit_code == 2
+    assert "config.json: No such file or directory" in result.output
+
+
+def test_quick_look_goes_by_sizes(copy: Workshop) -> None:
+    damage(copy)
+    assert copy.verify("--quick").exit_code == 0
+    truncate(copy)
+    assert copy.verify("--quick").exit_code == 1
+
+
+def test_folder_that_cannot_be_made_is_told(workshop: Workshop) -> None:
+    (workshop.root / "file").write_text("")
+    result = workshop.build(BF16, "--out", str(workshop.root / "file/engine"))
+    assert result.exit_code == 2
+    assert "file/engine: Not a directory" in result.output
+
+
+def test_what_nobody_tells_is_listed_as_not_compared(copy: Workshop) -> None:
+    copy.release.replace_program("nvidia-smi", "exit 9")
+    copy.release.versions.unlink()
+    result = copy.verify()
+    assert result.exit_code == 0
+    assert "--trtllm-version, --gpus, --tensorrt-version, --compute-capability" in result.stderr
+
+
+def test_options_count_more_than_what_is_found(copy: Workshop) -> None:
+    result = copy.verify(
+        "--trtllm-version", "1.1.0", "--compute-capability", "8.9", "--tensorrt-version", "10.0", "--json"
+    )
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert [finding["field"] for finding in document["findings"]] == ["tensorrt_llm", "tensorrt", "compute_capability"]
+    assert document["not_compared"] == []
+
+
+def test_edited_yaml_of_the_pytorch_flow_is_refused(workshop: Workshop) -> None:
+    assert workshop.build(TORCH).exit_code == 0
+    path = workshop.out / "llm_args.yaml"
+    path.write_text(
+        path.read_text().replace("enable_padding: true", "enable_padding: false") + "use_cuda_graph: true\n"
+    )
+    result = workshop.verify("--json")
+    assert result.exit_code == 1
+    assert "llm_args.yaml: use_cuda_graph: unknown key" in findings_of(result)
+    path.write_text(path.read_text().replace("use_cuda_graph: true\n", ""))
+    assert any(found.startswith("cuda_graph_config: ") for found in findings_of(workshop.verify("--json")))
+
+
+@pytest.mark.parametrize(
+    ("quantization", "problems"),
+    [
+        (
+            {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
+            ["precision.weights: the quantized checkpoint has nvfp4, the recipe asks for fp8"],
+        ),
+        (
+            {"quant_algo": "FP8", "kv_cache_quant_algo": None},
+            ["precision.kv_cache: the quantized checkpoint has auto, the recipe asks for fp8"],
+        ),
+    ],
+)
+def test_checkpoint_that_was_quantized_to_something_else_is_refused(
+    workshop: Workshop, quantization: dict[str, str | None], problems: list[str]
+) -> None:
+    assert workshop.build(TORCH).exit_code == 0
+    exported = workshop.out / "checkpoint/hf_quant_config.json"
+    exported.write_text(json.dumps({"quantization": quantization}))
+    found = findings_of(workshop.verify("--json"))
+    assert [problem for problem in found if problem.startswith("precision")] == problems
+    assert any(problem.startswith("checkpoint/hf_quant_config.json: ") for problem in found)
+    exported.unlink()
+    assert "checkpoint: " in "\n".join(findings_of(workshop.verify("--json")))
+
+
+def test_inspection_tells_what_is_there(copy: Workshop) -> None:
+    text = copy.run("inspect", str(copy.out)).output
+    assert re.search(r"^  weights +fp8$", text, re.MULTILINE)
+    assert re.search(r"^  eos_ids +128001 128008 128009$", text, re.MULTILINE)
+    document = json.loads(copy.run("inspect", str(copy.out), "--json").output)
+    assert document["engine"]["tp"] == 2
+    assert document["manifest"]["gpu"] == "NVIDIA H100 80GB HBM3, hopper (9.0)"
+    assert set(document["files"]) == {"config.json", "rank0.engine", "rank1.engine"}
+
+
+def test_engine_without_a_manifest_can_be_looked_at(copy: Workshop) -> None:
+    (copy.out / MANIFEST).unlink()
+    result = copy.run("inspect", str(copy.out))
+    assert result.exit_code == 0
+    assert "manifest: none" in result.output
+
+
+def test_folder_without_an_engine_cannot_be_looked_at(tmp_path: Path) -> None:
+    result = CliRunner().invoke(engine, ["inspect", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "config.json: No such file" in result.output
+
+
+def test_repository_is_rendered_for_triton(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    result = CliRunner().invoke(engine, ["render", FP8, "--engine", "/engines/llama", "--out", str(repository)])
+    assert result.exit_code == 0, result.output
+    assert (repository / "tensorrt_llm/1").is_dir()
+    assert 'string_value: "/engines/llama"' in (repository / "tensorrt_llm/config.pbtxt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["render", FP8, "--engine", "engines", "--out", "r"], "must be an absolute path"),
+        (["render", TORCH, "--engine", "/engines", "--out", "r"], "this recipe is of the pytorch flow"),
+        (["build", FP8, "--host", "--container", IMAGE], "--container and --host exclude each other"),
+        (["build", FP8, "--gpu-ids", "a"], "must be numbers with commas between them"),
+        (["build", FP8, "--checkpoint", "/nowhere"], "/nowhere/config.json: No such file or directory"),
+        (["render", FP8, "--engine", "/engines", "--out", "/proc/nowhere"], "/proc/nowhere"),
+        (["verify", "/nowhere"], "/nowhere: not a directory"),
+        (["verify", "/", "--quick", "--checkpoint", "/m"], "--quick reads no file"),
+        (["recipes", "llama"], "no recipe is called 'llama'"),
+    ],
+)
+def test_what_cannot_be_tried_is_told(arguments: list[str], problem: str) -> None:
+    result = CliRunner().invoke(engine, arguments)
+    assert result.exit_code == 2
+    assert problem in result.output
+
+
+def test_shipped_recipes_are_listed_and_printed() -> None:
+    listed = CliRunner().invoke(engine, ["recipes"]).output.splitlines()
+    assert f"{FP8:<32} compiled  hopper     tp 1       fp8 weights, fp8 KV cache" in listed
+    assert CliRunner().invoke(engine, ["recipes", FP8]).output.startswith("# Llama-3.1-8B in FP8")

@@ -1,0 +1,207 @@
+"""The commands of both flows, word by word, and every option held against what the release's programs declare."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.recipes import CompiledRecipe, TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
+from engines.recipes.load import dump_recipe
+from engines.trtllm.compiled import Paths, make_compiled_steps
+from engines.trtllm.steps import Container, Host, show_command
+from engines.trtllm.torch_flow import make_torch_steps, serve_command
+from tests.fakes.trtllm_release import make_parser
+
+PATHS = Paths(Path("/models/llama"), Path("/engines/llama.checkpoint"), Path("/engines/llama"), Path("/app/examples"))
+PLAIN = "llama-3.1-8b-bf16-tp1"
+FP8 = "llama-3.1-8b-fp8-tp1"
+
+
+def compiled(name: str, **changes: Any) -> CompiledRecipe:
+    """A shipped recipe with other sections."""
+    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
+    assert isinstance(recipe, CompiledRecipe)
+    return recipe
+
+
+def torch(name: str) -> TorchRecipe:
+    recipe = load_recipe(find_recipe(name))
+    assert isinstance(recipe, TorchRecipe)
+    return recipe
+
+
+def commands_of(recipe: CompiledRecipe) -> list[str]:
+    return [" ".join(step.argv) for step in make_compiled_steps(recipe, PATHS)]
+
+
+def test_bf16_is_converted_and_built_without_calibration() -> None:
+    assert commands_of(compiled(PLAIN)) == [
+        (
+            "python3 /app/examples/models/core/llama/convert_checkpoint.py --model_dir /models/llama "
+            "--output_dir /engines/llama.checkpoint --dtype bfloat16 --tp_size 1 --pp_size 1"
+        ),
+        (
+            "trtllm-build --checkpoint_dir /engines/llama.checkpoint --output_dir /engines/llama --max_batch_size 256 "
+            "--max_num_tokens 8192 --max_seq_len 8192 --max_beam_width 1 --kv_cache_type paged --tokens_per_block 32 "
+            "--remove_input_padding enable --context_fmha enable --gemm_plugin auto --gemm_swiglu_plugin disable "
+            "--low_latency_gemm_plugin disable --low_latency_gemm_swiglu_plugin disable "
+            "--use_paged_context_fmha enable --use_fp8_context_fmha disable --reduce_fusion disable "
+            "--user_buffer disable --multiple_profiles enable "
+            "--workers 1 --output_timing_cache /engines/llama.checkpoint/model.cache"
+        ),
+    ]
+
+
+def test_fp8_over_two_gpus_is_quantized_and_fused() -> None:
+    quantize, build = commands_of(compiled("llama-3.1-8b-fp8-tp2"))
+    assert quantize == (
+        "python3 /app/examples/quantization/quantize.py --model_dir /models/llama "
+        "--output_dir /engines/llama.checkpoint --dtype bfloat16 --qformat fp8 --kv_cache_dtype fp8 "
+        "--calib_dataset cnn_dailymail --calib_size 512 "
+        "--batch_size 8 --calib_max_seq_length 512 --tp_size 2 --pp_size 1"
+    )
+    for words in (
+        "--gemm_plugin disable",
+        "--use_fp8_context_fmha enable",
+        "--reduce_fusion enable",
+        "--user_buffer enable",
+        "--workers 2",
+    ):
+        assert words in build
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"speculative": {"kind": "eagle", "draft_model": "/models/eagle", "layers": 5}},
+            (
+                "/app/examples/eagle/convert_checkpoint.py",
+                "--eagle_model_dir /models/eagle --max_draft_len 63 --num_eagle_layers 5 --max_non_leaves_per_layer 10",
+                "--speculative_decoding_mode eagle --max_draft_len 63",
+            ),
+        ),
+        (
+            {"speculative": {"kind": "medusa", "draft_model": "/models/medusa", "heads": 3}},
+            (
+                "/app/examples/medusa/convert_checkpoint.py",
+                "--medusa_model_dir /models/medusa --num_medusa_heads 3 --max_medusa_token_len 63",
+                "--speculative_decoding_mode medusa --max_draft_len 63",
+            ),
+        ),
+        (
+            {"speculative": {"kind": "lookahead"}},
+            ("/app/examples/models/core/llama", "--speculative_decoding_mode lookahead_decoding --max_draft_len 83"),
+        ),
+        (
+            {"speculative": {"kind": "draft_tokens_external", "max_draft_len": 10}},
+            ("/app/examples/models/core/llama", "--speculative_decoding_mode draft_tokens_external --max_draft_len 10"),
+        ),
+        (
+            {"lora": {"directories": ["/loras/a", "/loras/b"], "target_modules": ["attn_q", "attn_v"], "max_rank": 32}},
+            (
+                "--lora_plugin auto --max_lora_rank 32 --lora_dir /loras/a /loras/b",
+                "--lora_target_modules attn_q attn_v",
+            ),
+        ),
+    ],
+    ids=["eagle", "medusa", "lookahead", "external drafts", "lora"],
+)
+def test_addition_is_told_to_converter_and_builder(changes: dict[str, Any], words: tuple[str, ...]) -> None:
+    commands = "\n".join(commands_of(compiled(PLAIN, **changes)))
+    for expected in words:
+        assert expected in commands
+
+
+def test_medusa_on_quantized_weights_goes_through_quantize() -> None:
+    speculative = {"kind": "medusa", "draft_model": "/models/medusa"}
+    (quantize, _) = commands_of(compiled(FP8, speculative=speculative))
+    assert quantize.endswith("--medusa_model_dir /models/medusa --num_medusa_heads 4 --max_draft_len 63")
+
+
+ADDITIONS: list[dict[str, Any]] = [
+    {},
+    {"speculative": {"kind": "eagle", "draft_model": "/models/eagle"}},
+    {"speculative": {"kind": "medusa", "draft_model": "/models/medusa"}},
+    {"speculative": {"kind": "lookahead"}},
+    {"speculative": {"kind": "draft_tokens_external", "max_draft_len": 10}},
+    {"lora": {"directories": ["/loras/a"], "target_modules": ["attn_qkv"]}},
+]
+QUANTIZED = [name for name in list_recipes() if "torch" not in name and name != PLAIN]
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [*(compiled(PLAIN, **changes) for changes in ADDITIONS), *(compiled(name) for name in QUANTIZED)],
+    ids=[*(f"bf16 {next(iter(changes), 'alone')} {n}" for n, changes in enumerate(ADDITIONS)), *QUANTIZED],
+)
+def test_release_declares_every_option_and_value(recipe: CompiledRecipe) -> None:
+    convert, build = make_compiled_steps(recipe, PATHS)
+    script = Path(convert.argv[1])
+    program = script.name if script.name == "quantize.py" else script.parent.name
+    make_parser(program).parse_args(convert.argv[2:])  # exits where an option or a value is unknown
+    make_parser("trtllm-build").parse_args(build.argv[1:])
+
+
+def test_parser_that_holds_the_commands_refuses_an_option_that_is_not_of_the_release() -> None:
+    with pytest.raises(SystemExit):
+        make_parser("trtllm-build").parse_args(["--enable_cuda_graph", "enable"])
+
+
+def test_pytorch_flow_quantizes_into_hugging_faces_form_and_serves_that() -> None:
+    recipe = torch("llama-3.1-8b-torch-fp8-tp2")
+    (step,) = make_torch_steps(recipe, PATHS)
+    assert step.argv[-2:] == ("--export_format", "hf")
+    assert "--tp_size" not in step.argv  # the form has no parts
+    make_parser("quantize.py").parse_args(step.argv[2:])
+    assert " ".join(serve_command(recipe, PATHS)) == (
+        "trtllm-serve /engines/llama.checkpoint --tokenizer /models/llama --backend pytorch --host 0.0.0.0 --port 8000 "
+        "--tp_size 2 --pp_size 1 --max_batch_size 256 --max_num_tokens 8192 --max_seq_len 8192 --max_beam_width 1 "
+        "--config /engines/llama/llm_args.yaml"
+    )
+
+
+def test_pytorch_flow_has_nothing_to_run_for_a_checkpoint_that_is_served_as_it_is() -> None:
+    recipe = torch("llama-3.1-8b-torch-eagle3-tp1")
+    assert make_torch_steps(recipe, PATHS) == ()
+    assert serve_command(recipe, PATHS)[1] == "/models/llama"
+
+
+def test_host_hides_the_other_gpus() -> None:
+    assert Host().wrap(["trtllm-build"]) == ("trtllm-build",)
+    assert Host((0, 1)).wrap(["trtllm-build"]) == ("env", "CUDA_VISIBLE_DEVICES=0,1", "trtllm-build")
+
+
+def test_container_sees_what_is_read_and_may_write_what_is_made() -> None:
+    place = Container("image:tag", (Path("/models/llama"),), (Path("/engines/llama"),), (2, 3))
+    words = place.wrap(["trtllm-build", "--workers", "2"])
+    assert words[:4] == ("docker", "run", "--rm", "--init")
+    assert words[words.index("--gpus") + 1] == '"device=2,3"'
+    mounts = [words[index + 1] for index, word in enumerate(words) if word == "--volume"]
+    assert mounts == ["/models/llama:/models/llama:ro", "/engines/llama:/engines/llama"]
+    assert words[-4:] == ("image:tag", "trtllm-build", "--workers", "2")
+
+
+def test_command_is_shown_as_a_shell_takes_it() -> None:
+    assert show_command(("echo", "a b")) == "echo 'a b'"
+    long = (
+        "docker",
+        "run",
+        "--rm",
+        "--volume",
+        f"/{'x' * 60}:/x",
+        "image",
+        "python3",
+        "-c",
+        "print(1)",
+        "--last",
+        "z" * 40,
+    )
+    assert show_command(long).splitlines() == [
+        "docker run \\",
+        "    --rm \\",
+        f"    --volume /{'x' * 60}:/x \\",
+        "    image python3 \\",
+        "    -c 'print(1)' \\",
+        f"    --last {'z' * 40}",
+    ]

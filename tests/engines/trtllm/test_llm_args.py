@@ -1,0 +1,106 @@
+"""The LLM API's YAML: what recipes render into, and what the schema refuses."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from engines.recipes import TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
+from engines.recipes.load import dump_recipe
+from engines.trtllm.llm_args import LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
+
+TORCH = [name for name in list_recipes() if "torch" in name]
+
+
+def torch(name: str, **changes: Any) -> TorchRecipe:
+    """A shipped recipe with other sections."""
+    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
+    assert isinstance(recipe, TorchRecipe)
+    return recipe
+
+
+def rendered(recipe: TorchRecipe) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(dump_llm_args(make_llm_args(recipe)))
+    return document
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_shipped_recipe_renders_into_what_the_schema_takes(name: str) -> None:
+    args = make_llm_args(torch(name))
+    assert parse_llm_args(dump_llm_args(args)) == args
+
+
+def test_what_defaults_would_leave_off_is_written_out() -> None:
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2"))
+    assert document["enable_chunked_prefill"] is True
+    assert document["cuda_graph_config"] == {"batch_sizes": None, "max_batch_size": 256, "enable_padding": True}
+    assert document["disable_overlap_scheduler"] is False
+    assert document["kv_cache_config"]["dtype"] == "fp8"
+    assert document["scheduler_config"]["capacity_scheduler_policy"] == "GUARANTEED_NO_EVICT"
+    assert (document["tensor_parallel_size"], document["max_seq_len"]) == (2, 8192)
+    assert "speculative_config" not in document
+
+
+def test_graphs_that_are_off_are_null_which_is_how_the_release_turns_them_off() -> None:
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", cuda_graphs={"enabled": False}))
+    assert document["cuda_graph_config"] is None
+
+
+def test_graph_sizes_that_are_listed_are_those() -> None:
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", cuda_graphs={"batch_sizes": [1, 2, 32], "padding": False}))
+    assert document["cuda_graph_config"] == {"batch_sizes": [1, 2, 32], "max_batch_size": 32, "enable_padding": False}
+
+
+@pytest.mark.parametrize(
+    ("speculative", "config"),
+    [
+        (
+            {"kind": "ngram", "max_draft_len": 4, "max_matching_ngram_size": 3},
+            {"decoding_type": "NGram", "max_draft_len": 4, "max_matching_ngram_size": 3},
+        ),
+        (
+            {"kind": "eagle3", "max_draft_len": 3, "draft_model": "/models/eagle3"},
+            {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": "/models/eagle3"},
+        ),
+        (
+            {"kind": "draft_target", "max_draft_len": 2, "draft_model": "/models/small"},
+            {"decoding_type": "Draft_Target", "max_draft_len": 2, "speculative_model": "/models/small"},
+        ),
+    ],
+)
+def test_speculation_goes_by_the_releases_names(speculative: dict[str, Any], config: dict[str, Any]) -> None:
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", speculative=speculative))
+    assert config.items() <= document["speculative_config"].items()
+
+
+def test_adapters_are_listed_with_their_rank() -> None:
+    lora = {"directories": ["/loras/a"], "target_modules": ["attn_q"], "max_rank": 16, "max_loras": 2}
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", lora=lora))
+    assert document["lora_config"] == {
+        "lora_dir": ["/loras/a"],
+        "lora_ckpt_source": "hf",
+        "max_lora_rank": 16,
+        "lora_target_modules": ["attn_q"],
+        "max_loras": 2,
+        "max_cpu_loras": 16,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        # What releases up to 0.20 took, and what they ignored in silence (TensorRT-LLM PRs #4603, #4890, #4600).
+        ("pytorch_backend_config: {use_cuda_graph: true}", "pytorch_backend_config: unknown key"),
+        ("use_cuda_graph: true", "use_cuda_graph: unknown key"),
+        ("kv_cache_config: {free_gpu_mem_fraction: 0.9}", "kv_cache_config.free_gpu_mem_fraction: unknown key"),
+        ("kv_cache_config: {free_gpu_memory_fraction: 1.5}", "kv_cache_config.free_gpu_memory_fraction: "),
+        ("cuda_graph_config: {batch_sizes: [1, 2], max_batch_size: 4}", "cuda_graph_config: "),
+        ("speculative_config: {decoding_type: Medusa}", "speculative_config: "),
+        ("tensor_parallel_size: two", "tensor_parallel_size: "),
+        ("max_batch_size: [", "not YAML"),
+    ],
+)
+def test_file_that_the_release_would_refuse_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(LlmArgsError) as caught:
+        parse_llm_args(text)
+    assert str(caught.value).startswith(problem)
