@@ -1,0 +1,133 @@
+"""A result in words: sentences and rows that report.md and the terminal share. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engines.accuracy.findings import DIVERGENCE, SCORE, SURPRISAL, Distance, Finding, Score, Tokens
+from engines.accuracy.result import Result, Subject
+
+SCORE_HEADINGS = ("task", "items", "A right", "B right", "lost", "gained", "McNemar p", "points lost", "verdict")
+FINDING_HEADINGS = ("B against A", "unit", "value", "allowed", "verdict")
+NAMES = {SCORE: "score lost", SURPRISAL: "surprisal at right answers", DIVERGENCE: "KL(A || B) on A's answers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How many digits a measure is told with."""
+
+    digits: int
+
+    def show(self, value: float) -> str:
+        return f"{value:+.{self.digits}f}"
+
+
+FIGURES = {SCORE: Figure(2), SURPRISAL: Figure(5), DIVERGENCE: Figure(5)}
+
+
+def describe_verdict(result: Result) -> str:
+    losses = result.findings.losses
+    if result.verdict == "loss":
+        return "B loses more than allowed: " + "; ".join(map(describe_finding, losses)) + "."
+    if result.verdict == "ruled out":
+        return "No loss beyond what is allowed: more than that is ruled out."
+    open_ones = [one for one in result.findings.judged if one.verdict == "none found"]
+    left = "; ".join(f"{_name(one)} up to {FIGURES[one.measure].show(one.interval.high)}" for one in open_ones)
+    lead = "Undecided: no loss" if result.verdict == "undecided" else "No loss"
+    return f"{lead} beyond what is allowed was found. Not ruled out by {result.tasks.items} items: {left}."
+
+
+def describe_finding(finding: Finding) -> str:
+    return f"{_name(finding)} {_show_interval(finding)} {finding.unit}"
+
+
+def _name(finding: Finding) -> str:
+    return f"{finding.measure} of {finding.task}" if finding.task else finding.measure
+
+
+def score_rows(result: Result) -> Iterator[tuple[str, ...]]:
+    """A row for each task; what they are together is a finding."""
+    judged = {one.task: one for one in result.findings.judged if one.measure == SCORE}
+    for score in result.findings.scores:
+        finding = judged.get(score.task, judged[None])
+        yield (*_score_cells(score), _show_interval(finding), finding.verdict)
+
+
+def _score_cells(score: Score) -> tuple[str, ...]:
+    counts = (score.items, f"{score.a_share:.1f} %", f"{score.b_share:.1f} %", score.lost, score.gained)
+    return score.task, *map(str, counts), f"{score.p:.4f}"
+
+
+def finding_rows(result: Result) -> Iterator[tuple[str, ...]]:
+    for one in result.findings.judged:
+        if one.task is None:
+            allowed = "" if one.allowed is None else f"{one.allowed:g}"
+            yield NAMES[one.measure], one.unit, _show_interval(one), allowed, one.verdict
+
+
+def _show_interval(finding: Finding) -> str:
+    show, interval = FIGURES[finding.measure].show, finding.interval
+    return f"{show(interval.point)} [{show(interval.low)}, {show(interval.high)}]"
+
+
+def notes(result: Result) -> Iterator[str]:
+    """What else was measured, and what could not be."""
+    findings = result.findings
+    if findings.tokens:
+        yield _describe_tokens(findings.tokens)
+    else:
+        yield "Token agreement was not measured: it takes endpoints that tell token ids (return_token_ids)."
+    if findings.distance:
+        yield _describe_distance(findings.distance)
+    yield from _describe_lack(result)
+    yield from _describe_cost(result)
+    count, level = len(findings.judged), 100 * findings.judged[0].interval.confidence
+    together = f"those that are judged hold together at {100 * result.confidence:.4g} %"
+    yield f"{count} intervals at {level:.4g} % each; {together}."
+
+
+def _describe_tokens(tokens: Tokens) -> str:
+    median = tokens.median_divergence
+    where = "" if median is None else f"; half of those that differ do so by token {median + 1:g}"
+    return (
+        f"Greedy answers: {tokens.same_answers} of {tokens.answers} are the same token for token; "
+        f"{100 * tokens.equal:.2f} % of tokens are equal place by place, {100 * tokens.prefix:.2f} % come before the "
+        f"first that differs{where}."
+    )
+
+
+def _describe_distance(distance: Distance) -> str:
+    floor = distance.floor
+    return (
+        f"Total variation distance of next tokens: {distance.tv_low:.2g} to {distance.tv_high:.2g}; "
+        f"{distance.unseen:.2g} of A's mass was beyond the likeliest tokens told, which is why KL is a lower bound."
+        + ("" if floor is None else f" A's KL from itself, as it wrote and as it read, is {floor:.2g}.")
+    )
+
+
+def _describe_lack(result: Result) -> Iterator[str]:
+    measured = {finding.measure for finding in result.findings.judged}
+    lacking = [NAMES[measure] for measure in (SURPRISAL, DIVERGENCE) if measure not in measured]
+    if lacking:
+        reasons = [f"{name}: {side.refusal}" for name, side in (("A", result.a), ("B", result.b)) if side.refusal]
+        why = "; ".join(reasons) or "fewer than two items tell it"
+        yield f"Not measured: {' and '.join(lacking)} ({why})."
+
+
+def _describe_cost(result: Result) -> Iterator[str]:
+    for name, side in (("A", result.a), ("B", result.b)):
+        if side.cost:
+            yield f"{name} costs {_describe_side(side)}."
+    if result.a.cost and result.b.cost:
+        cheaper = result.a.cost.per_million - result.b.cost.per_million
+        if result.saved_per_point is None:
+            yield f"B saves {cheaper:.4g} on a million tokens, and no point of score was lost on these items."
+        else:
+            each = f"{result.saved_per_point:.4g} for each point of score lost"
+            yield f"B saves {cheaper:.4g} on a million tokens: {each}."
+
+
+def _describe_side(side: Subject) -> str:
+    assert side.cost is not None
+    right = side.cost.per_thousand_right
+    each = "" if right is None else f", {right:.4g} per thousand right answers as it wrote them"
+    return f"{side.cost.per_million:.4g} per million generated tokens{each}"
