@@ -92,7 +92,7 @@ class Endpoint:
             except Refused as exc:
                 if wanted == LADDER[-1]:
                     raise
-                # The last word on scores is about them; what is refused further down is something else.
+                # Its last words on a request for scores are about them; further down something else is refused.
                 refusal = str(exc) if wanted.scores else refusal
                 continue
             self.abilities = read_probe(page, refusal)

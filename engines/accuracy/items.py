@@ -42,11 +42,12 @@ class Answer:
     extract: str | None = None
 
     def read(self, text: str) -> str | None:
-        """The answer in what was written; None where `extract` matches nothing."""
+        """The answer in what was written; None where `extract`, or its first group, matches nothing."""
         if self.extract is None:
             return text.strip()
         found = re.search(self.extract, text)
-        return None if found is None else (found[1] if found.re.groups else found[0]).strip()
+        read = found and found[1 if found.re.groups else 0]
+        return None if read is None else read.strip()
 
     def accepts(self, answer: str | None) -> bool:
         return answer is not None and answer in {text.strip() for text in self.texts}

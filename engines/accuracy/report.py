@@ -52,7 +52,7 @@ def _markdown_table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) 
 
 def print_result(console: Console, result: Result) -> None:
     for headings, rows in ((SCORE_HEADINGS, score_rows(result)), (FINDING_HEADINGS, finding_rows(result))):
-        table = Table(box=box.SIMPLE_HEAD)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in headings:
             table.add_column(heading)
         for row in rows:

@@ -19,7 +19,7 @@ NAMED = "token_id:"  # how vLLM names tokens under return_tokens_as_token_ids
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an endpoint was seen to tell, beside the text. `refusal`: its words on what it does not, if it had any.
+    """What an endpoint was seen to tell, beside the text. `refusal`: why it tells no scores, if it said so.
 
     `scores`: log-probabilities, of prompts (echo) too. `names_ids`: alternatives are ids, so that two tokens of one
     text stay two. `ids`: which tokens were generated (vLLM's return_token_ids).
@@ -86,7 +86,7 @@ def read_probe(page: Json, refusal: str) -> Abilities:
     # The prompt's and the generated one.
     scores = len(tokens) >= 2
     named = scores and all(token.startswith(NAMED) for token in tokens)
-    return Abilities(scores, named, choice.get("token_ids") is not None, refusal)
+    return Abilities(scores, named, choice.get("token_ids") is not None, "" if scores else refusal)
 
 
 def read_written(page: Json) -> Written:

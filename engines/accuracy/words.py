@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from engines.accuracy.findings import DIVERGENCE, SCORE, SURPRISAL, Distance, Finding, Score, Tokens
 from engines.accuracy.result import Result, Subject
 
-SCORE_HEADINGS = ("task", "items", "A right", "B right", "lost", "gained", "McNemar p", "points lost", "verdict")
-FINDING_HEADINGS = ("B against A", "unit", "value", "allowed", "verdict")
-NAMES = {SCORE: "score lost", SURPRISAL: "surprisal at right answers", DIVERGENCE: "KL(A || B) on A's answers"}
+SCORE_HEADINGS = ("task", "items", "A %", "B %", "lost", "gained", "p", "points lost")
+FINDING_HEADINGS = ("what B loses", "interval", "allowed", "verdict")
+NAMES = {SCORE: "score", SURPRISAL: "surprisal", DIVERGENCE: "KL(A || B)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Figure:
     digits: int
 
     def show(self, value: float) -> str:
-        return f"{value:+.{self.digits}f}"
+        return f"{value:+z.{self.digits}f}"
 
 
 FIGURES = {SCORE: Figure(2), SURPRISAL: Figure(5), DIVERGENCE: Figure(5)}
@@ -30,10 +30,23 @@ def describe_verdict(result: Result) -> str:
         return "B loses more than allowed: " + "; ".join(map(describe_finding, losses)) + "."
     if result.verdict == "ruled out":
         return "No loss beyond what is allowed: more than that is ruled out."
-    open_ones = [one for one in result.findings.judged if one.verdict == "none found"]
-    left = "; ".join(f"{_name(one)} up to {FIGURES[one.measure].show(one.interval.high)}" for one in open_ones)
     lead = "Undecided: no loss" if result.verdict == "undecided" else "No loss"
+    left = "; ".join(_describe_left(result))
     return f"{lead} beyond what is allowed was found. Not ruled out by {result.tasks.items} items: {left}."
+
+
+def _describe_left(result: Result) -> Iterator[str]:
+    open_ones = [one for one in result.findings.judged if one.verdict == "none found"]
+    for one in (one for one in open_ones if one.task is None):
+        yield f"{one.measure} up to {_show_high(one)}"
+    of_tasks = [one for one in open_ones if one.task is not None]
+    if of_tasks:
+        widest = max(of_tasks, key=lambda one: one.interval.high)
+        yield f"score of one task up to {_show_high(widest)} ({widest.task})"
+
+
+def _show_high(finding: Finding) -> str:
+    return f"{FIGURES[finding.measure].show(finding.interval.high)} {finding.unit}"
 
 
 def describe_finding(finding: Finding) -> str:
@@ -49,11 +62,11 @@ def score_rows(result: Result) -> Iterator[tuple[str, ...]]:
     judged = {one.task: one for one in result.findings.judged if one.measure == SCORE}
     for score in result.findings.scores:
         finding = judged.get(score.task, judged[None])
-        yield (*_score_cells(score), _show_interval(finding), finding.verdict)
+        yield (*_score_cells(score), _show_interval(finding))
 
 
 def _score_cells(score: Score) -> tuple[str, ...]:
-    counts = (score.items, f"{score.a_share:.1f} %", f"{score.b_share:.1f} %", score.lost, score.gained)
+    counts = (score.items, f"{score.a_share:.1f}", f"{score.b_share:.1f}", score.lost, score.gained)
     return score.task, *map(str, counts), f"{score.p:.4f}"
 
 
@@ -61,7 +74,7 @@ def finding_rows(result: Result) -> Iterator[tuple[str, ...]]:
     for one in result.findings.judged:
         if one.task is None:
             allowed = "" if one.allowed is None else f"{one.allowed:g}"
-            yield NAMES[one.measure], one.unit, _show_interval(one), allowed, one.verdict
+            yield f"{NAMES[one.measure]}, {one.unit}", _show_interval(one), allowed, one.verdict
 
 
 def _show_interval(finding: Finding) -> str:
@@ -108,7 +121,7 @@ def _describe_lack(result: Result) -> Iterator[str]:
     measured = {finding.measure for finding in result.findings.judged}
     lacking = [NAMES[measure] for measure in (SURPRISAL, DIVERGENCE) if measure not in measured]
     if lacking:
-        reasons = [f"{name}: {side.refusal}" for name, side in (("A", result.a), ("B", result.b)) if side.refusal]
+        reasons = [side.refusal for side in (result.a, result.b) if side.refusal]
         why = "; ".join(reasons) or "fewer than two items tell it"
         yield f"Not measured: {' and '.join(lacking)} ({why})."
 
@@ -118,12 +131,16 @@ def _describe_cost(result: Result) -> Iterator[str]:
         if side.cost:
             yield f"{name} costs {_describe_side(side)}."
     if result.a.cost and result.b.cost:
-        cheaper = result.a.cost.per_million - result.b.cost.per_million
-        if result.saved_per_point is None:
-            yield f"B saves {cheaper:.4g} on a million tokens, and no point of score was lost on these items."
-        else:
-            each = f"{result.saved_per_point:.4g} for each point of score lost"
-            yield f"B saves {cheaper:.4g} on a million tokens: {each}."
+        yield _compare_costs(result.a.cost.per_million - result.b.cost.per_million, result.saved_per_point)
+
+
+def _compare_costs(cheaper: float, saved_per_point: float | None) -> str:
+    if cheaper <= 0:
+        return f"B costs {-cheaper:.4g} more than A on a million tokens."
+    each = (
+        "no score was lost on these items" if saved_per_point is None else f"{saved_per_point:.4g} for each point lost"
+    )
+    return f"B saves {cheaper:.4g} on a million tokens; {each}."
 
 
 def _describe_side(side: Subject) -> str:
