@@ -14,8 +14,9 @@ from engines.accuracy.rows import Divergence
 
 Verdict: TypeAlias = Literal["loss", "none found", "ruled out", "told"]
 SCORE, SURPRISAL, DIVERGENCE = "score", "surprisal", "divergence"
-# In nats per token: log-probabilities are float32, and sums whose order depends on the batch move them by 1e-6.
-RESOLUTION = 1e-5
+# In nats per token. Log-probabilities are float32, and sums whose order depends on the batch move them by 1e-6; of
+# divergences, which go by its square, what counts is the mass that the likeliest tokens leave out (rows.LEAST_MASS).
+RESOLUTION = {SCORE: 0.0, SURPRISAL: 1e-5, DIVERGENCE: 1e-6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Finding:
         """A loss where the whole interval lies above what is allowed; ruled out where the whole lies within."""
         if self.allowed is None:
             return "told"
-        most = max(self.allowed, 0.0 if self.measure == SCORE else RESOLUTION)
+        most = max(self.allowed, RESOLUTION[self.measure])
         if self.interval.low > most:
             return "loss"
         return "ruled out" if self.interval.high <= most else "none found"
@@ -87,8 +88,9 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Means per token: bounds of the total variation distance, A's mass that was not told, and A's KL from itself."""
+    """Means per token: KL, bounds of the total variation distance, A's mass that was not told, A's KL from itself."""
 
+    kl: float
     tv_low: float
     tv_high: float
     unseen: float
@@ -155,13 +157,17 @@ Pairs: TypeAlias = list[tuple[float, float]]  # nats and tokens of each item
 
 
 def _count_nats(compared: Sequence[Compared], allowed: Allowed) -> list[tuple[str, Pairs, float | None]]:
-    """Those measures that two items and more have."""
+    """Those measures that two items and more have. A divergence counts beyond A's own between writing and reading."""
     surprise = [
         (one.b.surprisal.nats - one.a.surprisal.nats, float(one.a.surprisal.tokens))
         for one in compared
         if one.a.surprisal and one.b.surprisal
     ]
-    apart = [(one.divergence.kl, float(one.divergence.tokens)) for one in compared if one.divergence]
+    apart = [
+        (one.divergence.kl - (one.floor.kl if one.floor else 0.0), float(one.divergence.tokens))
+        for one in compared
+        if one.divergence
+    ]
     measures: list[tuple[str, Pairs, float | None]] = [
         (SURPRISAL, surprise, allowed.surprisal),
         (DIVERGENCE, apart, allowed.divergence),
@@ -195,8 +201,8 @@ def _distance(compared: Iterable[Compared]) -> Distance | None:
         return None
     apart = [divergence for divergence, _ in told]
     floors = [floor for _, floor in told if floor]
-    low, high, unseen = (_mean(apart, name) for name in ("tv_low", "tv_high", "unseen"))
-    return Distance(low, high, unseen, _mean(floors, "kl") if floors else None)
+    kl, low, high, unseen = (_mean(apart, name) for name in ("kl", "tv_low", "tv_high", "unseen"))
+    return Distance(kl, low, high, unseen, _mean(floors, "kl") if floors else None)
 
 
 def _mean(ones: Sequence[Divergence], name: str) -> float:

@@ -69,12 +69,12 @@ def _sum(rng: random.Random, _country: str) -> Asked:
 
 
 def _reverse(rng: random.Random, _country: str) -> Asked:
-    word = _make_word(rng, rng.randint(4, 7))
+    word = _make_word(rng, rng.randint(4, 8))
     return f"Spell {word} backwards.", word[::-1]
 
 
 def _repeat(rng: random.Random, _country: str) -> Asked:
-    words = " ".join(_make_word(rng, rng.randint(1, 4)) for _ in range(rng.randint(8, 13)))
+    words = " ".join(_make_word(rng, rng.randint(1, 4)) for _ in range(rng.randint(8, 18)))
     return f"Repeat: {words}", words
 
 

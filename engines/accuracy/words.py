@@ -8,7 +8,7 @@ from engines.accuracy.result import Result, Subject
 
 SCORE_HEADINGS = ("task", "items", "A %", "B %", "lost", "gained", "p", "points lost")
 FINDING_HEADINGS = ("what B loses", "interval", "allowed", "verdict")
-NAMES = {SCORE: "score", SURPRISAL: "surprisal", DIVERGENCE: "KL(A || B)"}
+NAMES = {SCORE: "score", SURPRISAL: "surprisal", DIVERGENCE: "divergence"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,11 @@ def _describe_tokens(tokens: Tokens) -> str:
 
 def _describe_distance(distance: Distance) -> str:
     floor = distance.floor
+    own = "" if floor is None else f", of which A's from itself, as it wrote and as it read, is {floor:.2g}"
     return (
-        f"Total variation distance of next tokens: {distance.tv_low:.2g} to {distance.tv_high:.2g}; "
-        f"{distance.unseen:.2g} of A's mass was beyond the likeliest tokens told, which is why KL is a lower bound."
-        + ("" if floor is None else f" A's KL from itself, as it wrote and as it read, is {floor:.2g}.")
+        f"Next tokens along A's answers: KL(A || B) is at least {distance.kl:.2g} nats per token{own}; the total "
+        f"variation distance is {distance.tv_low:.2g} to {distance.tv_high:.2g}. {distance.unseen:.2g} of A's mass was "
+        "beyond the likeliest tokens told."
     )
 
 

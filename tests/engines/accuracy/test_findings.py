@@ -14,7 +14,11 @@ from engines.accuracy.rows import Agreement, Divergence
 
 
 def make(
-    a: bool, b: bool, task: str = "t", nats: tuple[float, float] | None = None, kl: float | None = None
+    a: bool,
+    b: bool,
+    task: str = "t",
+    nats: tuple[float, float] | None = None,
+    kl: float | None = None,
 ) -> Compared:
     first, second = (
         Outcome("x", is_right, 4, None if nats is None else Surprisal(value, 4))
@@ -22,6 +26,10 @@ def make(
     )
     apart = None if kl is None else Divergence(4, kl, kl / 2, kl, 0.01)
     return Compared("i", task, first, second, Agreement(4, 4, 4), apart, apart and replace(apart, kl=0.0))
+
+
+def with_floor(kl: float, floor: float) -> Compared:
+    return replace(make(True, True, "t", None, kl), floor=Divergence(4, floor, 0.0, 0.0, 0.0))
 
 
 def verdicts(findings: Findings) -> dict[tuple[str, str | None], Verdict]:
@@ -95,6 +103,15 @@ def test_right_answers_found_less_likely_are_a_loss_and_what_is_allowed_counts_p
     assert verdicts(find(compared, Allowed(surprisal=0.06), 0.95))[SURPRISAL, None] == "ruled out"
 
 
+def test_a_divergence_that_is_a_s_own_is_none() -> None:
+    """Kernels that differ between writing and reading make one."""
+    apart = [0.1 + 0.001 * (n % 7) for n in range(30)]
+    noise = [with_floor(kl, kl + 0.001 * (-1) ** n) for n, kl in enumerate(apart)]
+    assert verdicts(find(noise, Allowed(divergence=0.0), 0.95))[DIVERGENCE, None] == "none found"
+    more = [with_floor(kl, kl / 2) for kl in apart]
+    assert verdicts(find(more, Allowed(divergence=0.0), 0.95))[DIVERGENCE, None] == "loss"
+
+
 def test_divergence_is_told_and_judged_only_on_request() -> None:
     compared = [make(True, True, "t", None, 0.1 + 0.001 * (n % 7)) for n in range(30)]
     assert verdicts(find(compared, Allowed(), 0.95))[DIVERGENCE, None] == "told"
@@ -115,5 +132,5 @@ def test_what_is_not_ruled_out_is_undecided_where_that_is_asked_for(
 def test_a_report_says_what_was_not_measured_and_how_wide_it_left_things_open() -> None:
     report = render_markdown(conclude([make(True, True)] * 60))
     assert "Not ruled out by 60 items: score up to +6.02 points." in report
-    assert "Not measured: surprisal and KL(A || B) (fewer than two items tell it)." in report
+    assert "Not measured: surprisal and divergence (fewer than two items tell it)." in report
     assert "60 of 60 are the same token for token" in report
