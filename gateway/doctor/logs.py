@@ -75,7 +75,7 @@ def _last_start(lines: Iterable[str]) -> list[str]:
         if "non-default args" in line:
             options = [line]
         if STARTS.search(line):
-            kept = [*options, line]
+            kept, options = [*options, line], []
         elif API_PROCESS.search(line) or any(pattern.search(line) for pattern, _ in RULES):
             kept.append(line)
     return kept

@@ -41,6 +41,8 @@ def read_info(info: Json) -> Iterator[Statement]:
         yield Statement(Topic.CAPACITY, capacity, INFO)
     if "quantization" in model:
         yield Statement(Topic.FP8, "fp8" in str(model["quantization"]), INFO)
+    if isinstance(device := _section(config, "device_config").get("device_type"), str):
+        yield Statement(Topic.IS_ON_GPU, device == "cuda", INFO)
     mode = _section(config, "compilation_config").get("cudagraph_mode")
     if model.get("enforce_eager") is True:
         yield Statement(Topic.CUDA_GRAPHS, False, INFO)
@@ -54,7 +56,9 @@ def is_no_mode(mode: str) -> bool:
 
 
 def read_options(arguments: Sequence[str]) -> Iterator[Statement]:
-    """What the command line sets; what it leaves to defaults is not said."""
+    """What a vLLM's command line sets; what it leaves to defaults is not said, and of other programs nothing."""
+    if not any("vllm" in argument for argument in arguments):
+        return
     options = _split(arguments)
     yield from _read_switches(options)
     yield from _read_precision(options)
