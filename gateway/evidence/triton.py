@@ -43,19 +43,27 @@ class TritonReader:
         return sum_count(page, "nv_trt_llm_request_metrics", request_type="active", model=self._model)
 
     async def identify(self, page: bytes | None) -> Identity:
-        stub = self._stub()
-        server = await _ask(stub.ServerMetadata(service_pb2.ServerMetadataRequest()))
-        model = await _ask(stub.ModelMetadata(service_pb2.ModelMetadataRequest(name=self._model)))
-        answer = await _ask(stub.ModelConfig(service_pb2.ModelConfigRequest(name=self._model)))
+        server = await self.read_server()
+        model = await _ask(self._stub().ModelMetadata(service_pb2.ModelMetadataRequest(name=self._model)))
+        config = await self.read_config()
         return {
             "engine": server.name,
             "version": server.version,
             "model": model.name,
             "model_versions": ",".join(model.versions),
-            "platform": model.platform or answer.config.backend,
-            "max_batch_size": answer.config.max_batch_size,
-            "config": _digest(answer.config),
+            "platform": model.platform or config.backend,
+            "max_batch_size": config.max_batch_size,
+            "config": _digest(config),
         }
+
+    async def read_server(self) -> Message:
+        """The server's ServerMetadata. Raises Silent."""
+        return await _ask(self._stub().ServerMetadata(service_pb2.ServerMetadataRequest()))
+
+    async def read_config(self) -> Message:
+        """The model's ModelConfig. Raises Silent."""
+        answer = await _ask(self._stub().ModelConfig(service_pb2.ModelConfigRequest(name=self._model)))
+        return answer.config
 
     async def aclose(self) -> None:
         if self._channel is not None:
@@ -72,8 +80,10 @@ async def _ask(call: Awaitable[Message]) -> Message:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await call
-    except (grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError) as exc:
-        raise Silent(str(exc)) from exc
+    except grpc.aio.AioRpcError as exc:
+        raise Silent(f"{exc.code().name}: {exc.details()}") from exc
+    except (grpc.aio.BaseError, TimeoutError) as exc:
+        raise Silent(str(exc) or type(exc).__name__) from exc
 
 
 def _open_channel(url: str) -> grpc.aio.Channel:

@@ -1,0 +1,91 @@
+"""One HTTP question to a server that may be anything. In: a URL. Out: its answer, or that it gave none."""
+
+import asyncio
+from typing import Any, NamedTuple
+
+import httpx
+import orjson
+
+TIMEOUT_S = 5.0
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    @property
+    def document(self) -> dict[str, Any]:  # Any: another server's JSON
+        """The body, if it is a JSON object; else an empty one."""
+        try:
+            document = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+        return document if isinstance(document, dict) else {}
+
+
+class NoAnswer(Exception):
+    """Nothing that speaks HTTP answered in time. `is_there`: though something accepts connections."""
+
+    def __init__(self, reason: str, *, is_there: bool) -> None:
+        super().__init__(reason)
+        self.is_there = is_there
+
+
+class Http:
+    """One pool of connections for all questions."""
+
+    def __init__(self) -> None:
+        # Engines are neighbours: a proxy in the environment is not meant for them.
+        self._client = httpx.AsyncClient(trust_env=False)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, url: str, key: str | None = None, timeout_s: float = TIMEOUT_S) -> Answer:
+        """Raises NoAnswer."""
+        return await self._ask(self._client.build_request("GET", url, headers=_authorize(key)), timeout_s)
+
+    async def post(self, url: str, document: object) -> Answer:
+        """Raises NoAnswer."""
+        return await self._ask(self._client.build_request("POST", url, json=document), TIMEOUT_S)
+
+    async def _ask(self, request: httpx.Request, timeout_s: float) -> Answer:
+        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=TIMEOUT_S).as_dict()
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._client.send(request)
+        except httpx.ConnectError as exc:
+            raise NoAnswer(str(exc) or "refused", is_there=False) from exc
+        except (httpx.HTTPError, TimeoutError) as exc:
+            raise NoAnswer(str(exc) or type(exc).__name__, is_there=not isinstance(exc, httpx.ConnectTimeout)) from exc
+        return Answer(response.status_code, response.content)
+
+
+def _authorize(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+async def recognise(http: Http, address: str) -> str | None:
+    """What speaks HTTP at `host:port`, in words; None if nothing does. What else listens there is not asked."""
+    for path, kind in SIGNS:
+        try:
+            answer = await http.get(f"http://{address}{path}")
+        except NoAnswer as exc:
+            return "a server that speaks no HTTP" if exc.is_there else None
+        if answer.status == 200 and kind.sign in answer.body:
+            return kind.words
+    return "an HTTP server of another kind"
+
+
+class Sign(NamedTuple):
+    sign: bytes  # stands in its answer
+    words: str
+
+
+SIGNS = (
+    ("/version", Sign(b'"is_compiled"', "a Crossover gateway")),
+    ("/version", Sign(b'"version"', "a server with OpenAI's API")),
+    ("/v2", Sign(b'"triton"', "Triton's HTTP port")),
+    ("/metrics", Sign(b"nv_inference_request_success", "Triton's metrics port")),
+    ("/v1/models", Sign(b'"data"', "a server with OpenAI's API")),
+)

@@ -1,0 +1,122 @@
+"""Which processes of this machine listen on a port, and what the kernel tells of them. On Linux; elsewhere none do.
+
+In: a port. Out: a Listener, None where no process that we may look at has it: an engine on another machine or behind a
+container's port, another user's process.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+PROC = Path("/proc")
+LISTENING = "0A"  # TCP_LISTEN of the kernel's tcp_states.h
+API_SERVER = "::APIServer_"  # how vLLM titles each of several API processes
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """`pids`: every process that has the port's sockets open, the oldest first. `arguments`: of the oldest."""
+
+    pids: tuple[int, ...]
+    arguments: tuple[str, ...]
+    api_processes: int
+    open_files: int | None
+    shared_memory_bytes: int | None
+
+    def started(self, pid: int) -> bool:
+        """Whether a process is one of these, or comes from one."""
+        return not set(self.pids).isdisjoint(_ancestry(pid))
+
+
+def is_local(host: str) -> bool:
+    """Whether a name is this machine's: only its own addresses can be bound to."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, number) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
+def find_listener(port: int) -> Listener | None:
+    inodes = set(_listening_inodes(port))
+    pids = tuple(sorted(pid for pid in _all_pids() if inodes and not inodes.isdisjoint(_socket_inodes(pid))))
+    if not pids:
+        return None
+    return Listener(
+        pids=pids,
+        arguments=_arguments(pids[0]),
+        api_processes=sum(API_SERVER in " ".join(_arguments(pid)) for pid in pids),
+        open_files=_open_files_limit(pids[0]),
+        shared_memory_bytes=_shared_memory(pids[0]),
+    )
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    """/proc/net/tcp: `sl local_address rem_address st ... inode`, the port in hexadecimal."""
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
+
+
+def _all_pids() -> list[int]:
+    with suppress(OSError):
+        return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    return []
+
+
+def _socket_inodes(pid: int) -> Iterator[str]:
+    with suppress(OSError):  # it is gone, or another user's
+        for descriptor in (PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                if (found := re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))) is not None:
+                    yield found[1]
+
+
+def _arguments(pid: int) -> tuple[str, ...]:
+    with suppress(OSError):
+        return tuple((PROC / str(pid) / "cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
+    return ()
+
+
+def _open_files_limit(pid: int) -> int | None:
+    with suppress(OSError):
+        found = re.search(r"Max open files +(\d+)", (PROC / str(pid) / "limits").read_text())
+        return None if found is None else int(found[1])
+    return None
+
+
+def _shared_memory(pid: int) -> int | None:
+    """Of the process's own /dev/shm, which in a container is the container's."""
+    with suppress(OSError):
+        filesystem = os.statvfs(PROC / str(pid) / "root" / "dev" / "shm")
+        return filesystem.f_blocks * filesystem.f_frsize
+    return None
+
+
+def _ancestry(pid: int) -> Iterator[int]:
+    """The process itself, its parent, and so on."""
+    while pid > 0:
+        yield pid
+        try:
+            stat = (PROC / str(pid) / "stat").read_text()
+        except OSError:
+            return
+        pid = int(stat.rpartition(")")[2].split()[1])  # the name before it may hold anything
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,85 @@
+"""A Report for people and for programs.
+
+In: a Report. Out: text, without a word where all is well unless more is wanted, or a JSON document.
+"""
+
+import json
+from collections.abc import Iterator
+
+from gateway.doctor.examination import Report
+from gateway.doctor.faults import Finding, Severity
+from gateway.doctor.sights import Sight
+from gateway.doctor.statements import FEATURES, Statement, Topic
+
+
+def render_text(report: Report, *, is_verbose: bool) -> str:
+    """Findings, the errors first; with `is_verbose` also what is proved of every engine, and by what."""
+    blocks = [_render_finding(finding) for finding in _by_severity(report)]
+    if is_verbose:
+        blocks += [_render_sight(sight) for sight in report.sights if sight.is_reached]
+    return "\n\n".join(blocks)
+
+
+def render_json(report: Report) -> str:
+    """`engines`: of each its identity, as calibrations record it, and its account."""
+    document = {
+        "findings": [
+            {
+                "code": finding.fault.code,
+                "severity": finding.fault.severity,
+                "where": finding.where,
+                "seen": finding.seen,
+                "meaning": finding.fault.meaning,
+                "cure": finding.fault.cure,
+            }
+            for finding in _by_severity(report)
+        ],
+        "engines": {
+            sight.subject.where: {
+                "identity": dict(sight.identity),
+                "account": {
+                    topic: {"value": statement.value, "source": statement.source}
+                    for topic, statement in sight.account.items()
+                },
+            }
+            for sight in report.sights
+        },
+    }
+    return json.dumps(document, indent=2)
+
+
+def _by_severity(report: Report) -> list[Finding]:
+    return sorted(report.findings, key=lambda finding: list(Severity).index(finding.fault.severity))
+
+
+def _render_finding(finding: Finding) -> str:
+    fault = finding.fault
+    return "\n".join((
+        f"{fault.severity}: {fault.code}: {finding.where}",
+        f"  seen: {finding.seen}",
+        f"  means: {fault.meaning}",
+        f"  cure: {fault.cure}",
+    ))
+
+
+def _render_sight(sight: Sight) -> str:
+    return "\n".join((f"{sight.subject.where}:", *_describe(sight)))
+
+
+def _describe(sight: Sight) -> Iterator[str]:
+    for topic in FEATURES:
+        statement = sight.account.get(topic)
+        yield f"  {topic}: {'unknown' if statement is None else _describe_feature(statement)}"
+    for topic, statement in sight.account.items():
+        if topic not in FEATURES:
+            yield f"  {topic}: {_describe_value(statement)}, by {statement.source}"
+    yield f"  identity: {', '.join(f'{name}={value}' for name, value in sight.identity.items()) or 'unknown'}"
+
+
+def _describe_feature(statement: Statement) -> str:
+    return f"{'on' if statement.value else 'off'}, by {statement.source}"
+
+
+def _describe_value(statement: Statement) -> str:
+    is_count = statement.topic in {Topic.CAPACITY, Topic.CONTEXT_LENGTH, Topic.GPU_SHARE}
+    return f"{statement.value:g}" if is_count else "yes" if statement.value else "no"

@@ -1,0 +1,73 @@
+"""What an engine's account means: which features should be on and are not, which limits do not fit. Pure.
+
+In: an account, and what the configuration wants of the engine. Out: findings.
+"""
+
+from collections.abc import Collection, Iterator
+
+from gateway.doctor.faults import Fault, Finding
+from gateway.doctor.sights import Subject
+from gateway.doctor.statements import Account, Topic
+
+FEATURE_FAULTS = {
+    Topic.IN_FLIGHT_BATCHING: Fault.IN_FLIGHT_BATCHING_OFF,
+    Topic.PAGED_KV: Fault.PAGED_KV_OFF,
+    Topic.CUDA_GRAPHS: Fault.CUDA_GRAPHS_OFF,
+    Topic.CHUNKED_PREFILL: Fault.CHUNKED_PREFILL_OFF,
+    Topic.PREFIX_CACHING: Fault.PREFIX_CACHING_OFF,
+}
+GPU_ONLY = frozenset({Topic.CUDA_GRAPHS})  # nobody can turn it on elsewhere
+# Requests at once by token ids: at 256 one API process gave 4 % fewer tokens than four, at 512 34 % (docs/doctor.md).
+ONE_PROCESS_CARRIES = 256
+
+
+def find_features_off(where: str, account: Account) -> Iterator[Finding]:
+    """What a source says is off. What nobody speaks of is unknown, and no fault."""
+    for topic, fault in FEATURE_FAULTS.items():
+        statement = account.get(topic)
+        if statement is None or statement.value or (topic in GPU_ONLY and not _is_on_gpu(account)):
+            continue
+        yield Finding(fault, where, f"{topic} is off by {statement.source}")
+
+
+def find_uncredited(where: str, account: Account, required: Collection[Topic]) -> Iterator[Finding]:
+    """What the operator credits the engine with and nothing shows."""
+    for topic in sorted(required):
+        statement = account.get(topic)
+        if statement is None:
+            yield Finding(Fault.CREDITED_NOT_SHOWN, where, f"nothing says whether {topic} is on")
+        elif not statement.value:
+            yield Finding(Fault.CREDITED_NOT_SHOWN, where, f"{topic} is off by {statement.source}")
+
+
+def find_tight_limits(subject: Subject, account: Account) -> Iterator[Finding]:
+    context, capacity = account.get(Topic.CONTEXT_LENGTH), account.get(Topic.CAPACITY)
+    language = subject.language
+    if language is not None and context is not None and context.value < language.context_length:
+        yield Finding(
+            Fault.CONTEXT_BEYOND_ENGINE,
+            subject.where,
+            f"the gateway takes {language.context_length} tokens, the engine {context.value:.0f} by {context.source}",
+        )
+    needed = subject.most_in_flight
+    if capacity is not None and capacity.value < needed:
+        yield Finding(
+            Fault.CAPACITY_BELOW_THRESHOLD,
+            subject.where,
+            f"the policy lets {needed} in flight there, the engine runs {capacity.value:.0f} by {capacity.source}",
+        )
+
+
+def find_narrow_front_end(where: str, account: Account) -> Iterator[Finding]:
+    several, capacity = account.get(Topic.HAS_SEVERAL_API_PROCESSES), account.get(Topic.CAPACITY)
+    if several is None or several.value or (capacity is not None and capacity.value <= ONE_PROCESS_CARRIES):
+        return
+    seen = f"one API process by {several.source}"
+    if capacity is not None:
+        seen += f", for {capacity.value:.0f} requests at once by {capacity.source}"
+    yield Finding(Fault.ONE_API_PROCESS, where, seen)
+
+
+def _is_on_gpu(account: Account) -> bool:
+    statement = account.get(Topic.IS_ON_GPU)
+    return statement is not None and bool(statement.value)

@@ -1,0 +1,58 @@
+"""The nouns of what sources say of an engine: a topic, a value, and who says so. Pure.
+
+In: statements from any source. Out: an account, with one statement for each topic that any source speaks of.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+
+class Topic(StrEnum):
+    """Features first, which are on or off; then numbers and what else rules go by."""
+
+    IN_FLIGHT_BATCHING = "in_flight_batching"
+    PAGED_KV = "paged_kv"
+    CUDA_GRAPHS = "cuda_graphs"
+    FP8 = "fp8"  # of the weights
+    FP8_KV = "fp8_kv"
+    CHUNKED_PREFILL = "chunked_prefill"
+    PREFIX_CACHING = "prefix_caching"
+
+    CONTEXT_LENGTH = "context_length"  # tokens, prompt and answer
+    CAPACITY = "capacity"  # requests that the engine runs at once
+    GPU_SHARE = "gpu_share"  # of a GPU's whole memory, 0 to 1
+    HAS_FIXED_CACHE = "has_fixed_cache"  # its KV cache does not depend on what else is on the GPU when it starts
+    HAS_SEVERAL_API_PROCESSES = "has_several_api_processes"
+    HAS_SAME_PROMPTS = "has_same_prompts"  # as the gateway, of the same texts and chats
+    IS_ON_GPU = "is_on_gpu"
+
+
+FEATURES = (
+    Topic.IN_FLIGHT_BATCHING,
+    Topic.PAGED_KV,
+    Topic.CUDA_GRAPHS,
+    Topic.FP8,
+    Topic.FP8_KV,
+    Topic.CHUNKED_PREFILL,
+    Topic.PREFIX_CACHING,
+)
+
+
+class Statement(NamedTuple):
+    """`source`: where it was read, in words that follow "by"."""
+
+    topic: Topic
+    value: float
+    source: str
+
+
+Account: TypeAlias = Mapping[Topic, Statement]
+
+
+def settle(statements: Iterable[Statement]) -> Account:
+    """The first statement on each topic: sources come in the order in which they are to be believed."""
+    account: dict[Topic, Statement] = {}
+    for statement in statements:
+        account.setdefault(statement.topic, statement)
+    return account
