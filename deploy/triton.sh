@@ -17,6 +17,9 @@ server=(
     "--http-port=${TRITON_HTTP_PORT:-8000}" "--grpc-port=${TRITON_GRPC_PORT:-8001}" "--metrics-port=${TRITON_METRICS_PORT:-8002}"
     "--exit-timeout-secs=${TRITON_EXIT_TIMEOUT_S:-30}"
 )
+# Without it Triton listens on every interface, which is right where the network is the container's own.
+address=${TRITON_ADDRESS:-}
+[[ -z $address ]] || server+=("--http-address=$address" "--grpc-address=$address" "--metrics-address=$address")
 ((ranks > 1)) || exec "${server[@]}"
 
 command=(mpirun --allow-run-as-root)
