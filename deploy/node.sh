@@ -167,7 +167,7 @@ do_limits() {
 has_cli() { "$cli" engine --help >/dev/null 2>&1 || lacks "$cli does not run"; }
 do_cli() {
     run apt-get install --yes make python3-venv openssl
-    run make -C "$repository" install
+    run make -C "$checkout" install
 }
 
 has_checkpoint() {
@@ -381,8 +381,8 @@ model_id=${model_id:-$(basename "$checkpoint")}
 for step in $from $only; do [[ -v titles[$step] ]] || refuse "there is no step '$step'; --list lists them"; done
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-repository=$(dirname "$here")
-cli=${CROSSOVER_CLI:-$repository/.venv/bin/crossover}
+checkout=$(dirname "$here")
+cli=${CROSSOVER_CLI:-$checkout/.venv/bin/crossover}
 settings=$DESTDIR/etc/crossover/compose.env
 units=$DESTDIR/etc/systemd/system
 triton_tag=26.07-trtllm-python-py3
