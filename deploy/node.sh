@@ -19,6 +19,8 @@ Options:
   --layout LAYOUT      two-plus-two: two GPUs for each engine. shared: both engines on all four.  [default: two-plus-two]
   --home DIR           Where checkpoint, engine, model repository and runs lie.  [default: /srv/crossover]
   --driver BRANCH      The NVIDIA driver to have at least, and to install where there is none.  [default: 590]
+  --quantization Q     vLLM's, so that both engines compute alike: fp8 beside an FP8 engine.  [default: None, as the checkpoint is]
+  --kv-cache-dtype T   Likewise of its KV cache: fp8 beside an FP8 cache.  [default: auto]
   --kv-cache-bytes N   vLLM's KV cache on each GPU, with --layout shared.  [default: 25769803776]
   --calibrate OPTIONS  Options of `crossover calibrate` besides --apply, in quotes.  [default: none, the full calibration]
   --from STEP          Begin with this step.
@@ -64,7 +66,7 @@ declare -A cures=(
     [settings]="remove the file it names to have it written anew"
     [images]="look at docker's message; nvcr.io may want docker login"
     [gpus]="compare the driver with what the image was built for, and run nvidia-ctk runtime configure --runtime=docker"
-    [engine]="do what crossover engine verify said above; --recipe has to be one for this layout's number of GPUs"
+    [engine]="do what it says; --recipe has to be one for this layout's number of GPUs"
     [repository]="render it with a recipe of the compiled flow"
     [start]="docker compose logs names the engine that failed"
     [boot]="systemctl status crossover-compose.service"
@@ -206,6 +208,8 @@ GRAFANA_PASSWORD=$grafana
 TRITON_RANKS=$ranks
 VLLM_TENSOR_PARALLEL=$ranks
 VLLM_KV_CACHE_BYTES=$kv_cache_bytes
+VLLM_QUANTIZATION=$quantization
+VLLM_KV_CACHE_DTYPE=$kv_cache_dtype
 TRITON_TAG=$triton_tag
 END
     sed "s|id: llama-3.1-8b|id: $model_id|; s|/srv/crossover|$home|" "$here/compose/crossover.yaml" | put "$home/crossover.yaml" 644
@@ -257,12 +261,31 @@ do_gpus() { run nvidia-ctk runtime configure --runtime=docker; run systemctl res
 
 has_engine() {
     [[ -r $home/engine/config.json ]] || lacks "$home/engine holds no engine" || return
-    "$cli" engine verify "$home/engine" --recipe "$recipe" --checkpoint "$home/checkpoint" --container "$triton_image" || return
-    local built
-    built=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pretrained_config"]["mapping"]["world_size"])' "$home/engine/config.json")
-    [[ $built == "$ranks" ]] || lacks "the engine is for $built GPUs, the layout $layout gives Triton $ranks"
+    verify_engine || return
+    local world weights cache
+    read -r world weights cache < <(read_engine)
+    [[ $world == "$ranks" ]] || lacks "the engine is for $world GPUs, the layout $layout gives Triton $ranks" || return
+    # Engines of unequal precision answer differently, and what is faster then is no question of load.
+    load_settings
+    [[ $weights != FP8 || ${VLLM_QUANTIZATION:-} == fp8 ]] || grep -q '"quantization_config"' "$home/checkpoint/config.json" ||
+        lacks "the engine computes in FP8, vLLM as the checkpoint is: set VLLM_QUANTIZATION=fp8 in $settings" || return
+    [[ $cache != FP8 || ${VLLM_KV_CACHE_DTYPE:-} == fp8* ]] ||
+        lacks "the engine's KV cache is FP8, vLLM's is not: set VLLM_KV_CACHE_DTYPE=fp8 in $settings"
+}
+verify_engine() {
+    "$cli" engine verify "$home/engine" --recipe "$recipe" --checkpoint "$home/checkpoint" --container "$triton_image"
+}
+read_engine() {
+    python3 - "$home/engine/config.json" <<'END'
+import json, sys
+config = json.load(open(sys.argv[1]))["pretrained_config"]
+quantization = config.get("quantization") or {}
+print(config["mapping"]["world_size"], quantization.get("quant_algo"), quantization.get("kv_cache_quant_algo"))
+END
 }
 do_engine() {
+    # What is built already and fits its recipe is not built again for a setting of vLLM's.
+    if ((!dry_run)) && verify_engine >/dev/null 2>&1; then return; fi
     ((dry_run)) || [[ ! -e $home/engine ]] || run mv "$home/engine" "$home/engine.refused.$(date -u +%Y%m%dT%H%M%SZ)"
     run "$cli" engine build "$recipe" --checkpoint "$home/checkpoint" --out "$home/engine" --container "$triton_image" --gpu-ids "$triton_gpus"
 }
@@ -272,7 +295,7 @@ has_repository() {
     [[ -r $config ]] || lacks "there is no $config" || return
     # shellcheck disable=SC2016 # the two characters themselves
     ! grep -qF '${' "$config" || lacks "$config has unfilled placeholders" || return
-    grep -qF "$home/engine" "$config" || lacks "$config does not name $home/engine" || return
+    "$cli" engine verify "$home/engine" --quick --recipe "$recipe" --repository "$home/model_repo" || return
     [[ $layout != shared ]] || grep -A1 -E 'max_tokens_in_paged_kv_cache' "$config" | grep -qE '"[1-9][0-9]*"' ||
         lacks "$config has no max_tokens_in_paged_kv_cache: beside another engine its KV cache needs a fixed size"
 }
@@ -345,6 +368,7 @@ keep_policy() {
 
 # ---- arguments ----
 
+quantization=None kv_cache_dtype=auto
 dry_run=0 only='' from='' layout=two-plus-two home=/srv/crossover driver=590 kv_cache_bytes=25769803776 calibrate=''
 checkpoint='' recipe='' model_id=''
 DESTDIR=${DESTDIR:-}
@@ -358,6 +382,8 @@ while (($#)); do
         --layout) layout=$(value "$@") ;;
         --home) home=$(value "$@") ;;
         --driver) driver=$(value "$@") ;;
+        --quantization) quantization=$(value "$@") ;;
+        --kv-cache-dtype) kv_cache_dtype=$(value "$@") ;;
         --kv-cache-bytes) kv_cache_bytes=$(value "$@") ;;
         --calibrate) calibrate=$(value "$@") ;;
         --from) from=$(value "$@") ;;
@@ -378,6 +404,9 @@ model_id=${model_id:-$(basename "$checkpoint")}
 [[ $home == /* && $home =~ ^[A-Za-z0-9._/-]+$ ]] || refuse "--home: must be an absolute path without blanks, is '$home'"
 [[ $driver =~ ^[0-9]+$ ]] || refuse "--driver: must be a branch like 590, is '$driver'"
 [[ $kv_cache_bytes =~ ^[0-9]+$ ]] || refuse "--kv-cache-bytes: must be a number, is '$kv_cache_bytes'"
+for word in "$quantization" "$kv_cache_dtype"; do
+    [[ $word =~ ^[A-Za-z0-9_-]+$ ]] || refuse "--quantization, --kv-cache-dtype: must be one word, is '$word'"
+done
 for step in $from $only; do [[ -v titles[$step] ]] || refuse "there is no step '$step'; --list lists them"; done
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -33,9 +33,12 @@ case "$name $*" in
     "systemctl enable"*) touch "$STATE/enabled" ;;
     "crossover engine build"*)
         while (($#)); do [[ $1 == --out ]] && out=$2; shift; done
-        mkdir -p "$out" && echo "{\"pretrained_config\": {\"mapping\": {\"world_size\": $(cat "$STATE/world_size" 2>/dev/null || echo 2)}}}" >"$out/config.json"
+        mkdir -p "$out"
+        printf '{"pretrained_config": {"mapping": {"world_size": %s}, "quantization": %s}}' \
+            "$(cat "$STATE/world_size" 2>/dev/null || echo 2)" "$(cat "$STATE/quantization" 2>/dev/null || echo '{}')" >"$out/config.json"
         ;;
     "crossover engine verify"*)
+        [[ -e $3/config.json ]] || { echo "$3: not a directory" >&2; exit 2; }
         if [[ -e $3/mismatch ]]; then echo "refused  version: built by 1.1.0"; exit 1; fi
         echo "$3 fits"
         ;;

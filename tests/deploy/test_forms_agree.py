@@ -22,7 +22,14 @@ from tests.deploy.shipped import (
 )
 
 FORCED_END_S = 2  # gateway/commands/serving.py: beyond the drain, for streams that have been told to end
-ABOUT_PLACE = {"--host", "--tensor-parallel-size", "--max-model-len", "--max-num-seqs", "--api-server-count"}
+WITH_DEFAULTS = (
+    "--api-server-count",
+    "--kv-cache-dtype",
+    "--max-model-len",
+    "--max-num-seqs",
+    "--quantization",
+    "--tensor-parallel-size",
+)
 
 
 def compose(name: str) -> Document:
@@ -52,7 +59,7 @@ def test_vllm_has_the_same_options_everywhere() -> None:
 
 def test_defaults_of_vllm_are_the_same_everywhere() -> None:
     variables = read_variables(UNITS / "node.env")
-    for option in sorted(ABOUT_PLACE - {"--host"}):
+    for option in WITH_DEFAULTS:
         default = re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", find_option(compose("vllm")["command"], option))
         assert find_option(pod("vllm")["args"], option) == default
         variable = find_option(exec_start("vllm"), option).strip("${}")

@@ -164,6 +164,12 @@ FAULTS = (
     Fault("state/gpus", H100.replace("590.44.01", "550.90.07"), "driver", "the driver is of branch 550"),
     Fault("llama/model-00001.safetensors", None, "checkpoint", "checkpoint has no *.safetensors"),
     Fault("state/world_size", "4", "engine", "the engine is for 4 GPUs, the layout two-plus-two gives Triton 2"),
+    Fault(
+        "state/quantization", '{"quant_algo": "FP8"}', "engine", "the engine computes in FP8, vLLM as the checkpoint"
+    ),
+    Fault(
+        "state/quantization", '{"kv_cache_quant_algo": "FP8"}', "engine", "the engine's KV cache is FP8, vLLM's is not"
+    ),
     Fault("state/rendered", 'string_value: "${max_beam_width}"\n', "repository", "has unfilled placeholders"),
     Fault("state/vllm_ready", "0.0", "start", "1 of two engines are ready"),
     Fault("state/findings", "error  vllm: one API process\n", "doctor", "one API process"),
@@ -172,10 +178,10 @@ FAULTS = (
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.message)
-def test_a_fault_ends_it_at_its_step_with_a_cure(host: Host, fault: Fault) -> None:
+def test_a_fault_ends_its_step_with_a_cure(host: Host, fault: Fault) -> None:
     path = host.folder / fault.file
     path.unlink() if fault.content is None else path.write_text(fault.content)
-    done = host.run()
+    done = host.run("--only", fault.step)
     assert done.returncode == 1
     assert f"node.sh: {fault.step}: " in done.stderr
     assert fault.message in done.stderr
@@ -193,7 +199,7 @@ def test_without_a_driver_it_installs_one_and_asks_for_a_reboot(host: Host) -> N
 
 def test_a_node_that_no_single_threshold_fits_is_told_apart(host: Host) -> None:
     (host.state / "calibrate").write_text("4")
-    done = host.run()
+    done = host.run("--only", "calibrate")
     assert done.returncode == 4
     assert "the node runs; no single threshold is right for it" in done.stderr
 
@@ -206,6 +212,14 @@ def test_an_engine_that_no_longer_fits_is_put_aside_and_built_again(host: Host) 
     assert "refused  version: built by 1.1.0" in done.stdout
     assert len(list(host.home.glob("engine.refused.*"))) == 1
     assert not (host.home / "engine/mismatch").exists()
+
+
+def test_vllm_computes_as_the_engine_does(host: Host) -> None:
+    (host.state / "quantization").write_text('{"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}')
+    done = host.run("--quantization", "fp8", "--kv-cache-dtype", "fp8")
+    assert done.returncode == 0, done.stderr
+    settings = (host.folder / "host/etc/crossover/compose.env").read_text()
+    assert "VLLM_QUANTIZATION=fp8\nVLLM_KV_CACHE_DTYPE=fp8\n" in settings
 
 
 def test_files_that_an_operator_has_changed_are_not_written_over(host: Host) -> None:
