@@ -82,6 +82,7 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 	$(LOCK) --upgrade requirements/build.in -o requirements/build.txt
 	$(LOCK) --upgrade pyproject.toml -o requirements/base.txt
 	$(LOCK) --upgrade pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	$(LOCK) --upgrade requirements/wheel.in -c requirements/dev.txt -c requirements/build.txt -o requirements/wheel.txt
 	$(LOCK) --upgrade requirements/triton.in --no-deps -o requirements/triton.txt
 	$(LOCK) --upgrade requirements/vllm.in --override requirements/vllm.overrides -o requirements/vllm.txt \
 		$(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
