@@ -9,7 +9,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import create_server
@@ -99,7 +99,6 @@ class Node:
             await self.process.communicate()
 
 
-
 @dataclass
 class Site:
     hosts: Mapping[str, Host]
@@ -161,33 +160,38 @@ class Site:
         await writer.wait_closed()
         return answer
 
-    async def status(self, node: str) -> str:
-        """UP or DOWN, and how far on the way to the other."""
+    async def status(self, node: str) -> tuple[str, int]:
+        """UP or DOWN, and how far on the way to the other; and its weight, which is 100 when it has started."""
         rows = (await self.command("show stat")).splitlines()
         columns = rows[0].removeprefix("# ").split(",")
         found = [dict(zip(columns, row.split(","), strict=False)) for row in rows[1:]]
-        return next(row["status"] for row in found if (row["pxname"], row["svname"]) == ("nodes", node))
+        row = next(row for row in found if (row["pxname"], row["svname"]) == ("nodes", node))
+        return row["status"], int(row["weight"])
 
-    async def becomes(self, node: str, status: str) -> None:
+    async def goes_down(self, node: Node) -> None:
         async with asyncio.timeout(30):
-            while await self.status(node) != status:
+            while (await self.status(node.host.name))[0] != "DOWN":  # noqa: ASYNC110 - another process's state
+                await asyncio.sleep(0.05)
+
+    async def comes_up(self, node: Node) -> None:
+        async with asyncio.timeout(30):
+            while await self.status(node.host.name) != ("UP", 100):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
 
     async def rest(self) -> None:
         """Nothing in flight, every node up."""
         for node in self.nodes:
-            node.release()
             if node.process is None or node.process.returncode is not None:
                 await node.start()
-        for node in self.nodes:
-            await eventually(lambda node=node: node.engine.running == 0)  # type: ignore[misc]  # of a lambda's default
-            await self.becomes(node.host.name, "UP")
-            node.engine.asked.clear()
         for client in self.clients:
-            client.writer.close()
-            with suppress(ConnectionError):
-                await client.writer.wait_closed()
+            client.leave()
         self.clients.clear()
+        for node in self.nodes:
+            node.release()
+        await eventually(lambda: all(node.engine.running == 0 for node in self.nodes))
+        for node in self.nodes:
+            await self.comes_up(node)
+            node.engine.asked.clear()
         self.prepare(begins=True)
 
 
@@ -231,6 +235,7 @@ async def balancing(host: Host, control: Path) -> AsyncIterator[Process]:
     told = {
         "CROSSOVER_BALANCER_LISTEN": f"{host.address}:{PORT}",
         "CROSSOVER_BALANCER_SOCKET": str(control),
+        "CROSSOVER_NODE_SLOWSTART": "1s",
         "CROSSOVER_NODE_1": f"{ADDRESSES['node1']}:{PORT}",
         "CROSSOVER_NODE_2": f"{ADDRESSES['node2']}:{PORT}",
     }

@@ -13,7 +13,6 @@ from tests.api.conftest import RawAnswer, RawClient, eventually
 from tests.deploy.balanced import Site, balanced
 from tests.deploy.namespaces import why_not
 
-
 LONG = 200_000  # bytes of a body, which take some 50,000 tokens; HAProxy by default keeps 16,384
 
 
@@ -32,11 +31,10 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site
 
 
 @pytest.fixture
-async def site(shared: Site) -> AsyncIterator[Site]:
-    """The shared site, at rest before and after."""
+async def site(shared: Site) -> Site:
+    """The shared site, at rest."""
     await shared.rest()
-    yield shared
-    await shared.rest()
+    return shared
 
 
 async def all_answers(clients: Sequence[RawClient]) -> list[RawAnswer]:
@@ -77,7 +75,7 @@ async def test_each_request_goes_to_the_node_with_the_fewest_in_flight(site: Sit
 
 
 async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_9(site: Site) -> None:
-    """Answers that are not streamed, and streams that have not begun, come whole from the other node; begun ones end."""
+    """Answers that are not streamed, and streams that have not begun, come whole from the other node."""
     one, two = site.nodes
     begun = await site.ask(10, stream=True)
     await first_events(begun)
@@ -102,7 +100,7 @@ async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
     site.prepare(begins=False)
     waiting = [*await site.ask(10, stream=True), *await site.ask(10)]
     one.signal(signal.SIGTERM)
-    await site.becomes("node1", "DOWN")  # it does not accept any more
+    await site.goes_down(one)  # it does not accept any more
     later = await site.ask(5, stream=True)
     assert (one.arrived, two.arrived) == (15, 20)
     for node in site.nodes:
@@ -135,7 +133,7 @@ async def test_no_request_of_a_steady_load_fails_while_a_node_goes_and_comes_bac
         before = one.arrived
         await eventually(lambda: one.engine.running == 0)
         await one.start()
-        await site.becomes("node1", "UP")
+        await site.comes_up(one)
         await eventually(lambda: one.arrived > before, within_s=30)
         is_over.set()
     assert len(answers) > 200
@@ -177,19 +175,10 @@ async def test_a_node_whose_engine_is_not_ready_gets_nothing(site: Site) -> None
         # The first of them may reach it before either prober has noticed: its 503 is tried elsewhere.
         for _ in range(20):
             assert is_whole(await site.answer())
-        await site.becomes("node1", "DOWN")
+        await site.goes_down(one)
     finally:
         one.engine.is_healthy = True
     assert one.arrived + two.arrived == 20
-
-
-async def test_with_no_node_left_clients_get_an_error_in_openais_form(site: Site) -> None:
-    for node in site.nodes:
-        node.signal(signal.SIGKILL)
-        await node.ended()
-    answer = await site.answer()
-    assert answer.status == 503
-    assert orjson.loads(answer.body)["error"]["code"] == "no_node"
 
 
 @pytest.mark.parametrize("path", ["/admin/state", "/metrics", "/%61dmin/state", "/console", "/v1/../admin/state"])
@@ -199,3 +188,12 @@ async def test_what_operators_ask_is_not_answered_through_the_balancer(site: Sit
     answer = await client.answer()
     assert answer.status == 404
     assert orjson.loads(answer.body)["error"]["code"] in {"unknown_url", None}
+
+
+async def test_with_no_node_left_clients_get_an_error_in_openais_form(site: Site) -> None:
+    for node in site.nodes:
+        node.signal(signal.SIGKILL)
+        await node.ended()
+    answer = await site.answer()
+    assert answer.status == 503
+    assert orjson.loads(answer.body)["error"]["code"] == "no_node"
