@@ -46,9 +46,8 @@ async def test_the_guides_commands_do_what_it_says(paced: Site) -> None:
         assert (await paced.ask(2, pin="triton")).backend == "triton"
         for command in canary:
             assert shlex.split(command)[-1] in await run(paced, command)
-        assert (await ask(paced))["triton"] in range(
-            1, REQUESTS // 2 + 1
-        )  # a quarter of them: 1 or none in 100,000 runs
+        # A quarter of them: none, or so many, once in 50,000 runs.
+        assert 0 < (await ask(paced))["triton"] < 25
         await run(paced, back)
         assert await ask(paced) == {"vllm": REQUESTS}
         assert "up=56 down=44" in await run(paced, by_hand)

@@ -3,7 +3,7 @@
 In: a request's id and who is ready. Out: a route with its reason. Goes by no load.
 """
 
-import zlib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from gateway.settings import ShareSettings
 class Share:
     """To `low` the requests whose id falls into the first `share` of all hashes; to `high` the others.
 
-    Ids are minted by the gateway at random, so the share is kept at every load, by every worker without a word to the
-    others, and a request that is tried again is chosen for alike.
+    So every worker keeps the share without a word to the others, and a request that is tried again is chosen for alike.
+    Ids are counted up: a checksum of them comes in patterns, as with CRC-32, a cryptographic hash like drawn at random.
     """
 
     settings: ShareSettings
@@ -28,7 +28,8 @@ class Share:
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         settings = self.settings
-        is_in = zlib.crc32(request.request_id.encode()) < settings.share * 2**32
+        digest = hashlib.blake2b(request.request_id.encode(), digest_size=8).digest()
+        is_in = int.from_bytes(digest) < settings.share * 2**64
         backend = settings.low if is_in else settings.high
         reason = f"share {settings.low}={settings.share:g}"
         if loads[backend].is_ready:
