@@ -86,7 +86,13 @@ async def apply_threshold(target: Target, subject: Subject, threshold: Threshold
     if (live.get("low"), live.get("high")) != subject.backends:
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
     # `live` brings its version along: if somebody changes the policy in between, the gateway refuses ours.
-    wanted = {"up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
+    wanted = {
+        "kind": "threshold",
+        "up": threshold.up,
+        "down": threshold.down,
+        "calibration": run,
+        "by": "crossover calibrate",
+    }
     await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **wanted, **_fingerprint(subject)})
     now = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
     if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
@@ -109,8 +115,8 @@ def _fingerprint(subject: Subject) -> Json:
 
 
 def _without_fingerprint(policy: Json) -> Json:
-    """Whatever the policy before was measured on is not what this one was."""
-    return {key: value for key, value in policy.items() if key not in {"fingerprint", "stale"}}
+    """Whatever the policy before was measured on is not what this one was; and no threshold has a share."""
+    return {key: value for key, value in policy.items() if key not in {"fingerprint", "stale", "share"}}
 
 
 def _models(state: Json) -> list[Json]:

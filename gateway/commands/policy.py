@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 TIMEOUT_S = 10.0
+CHANGES = "--up, --down, --dwell, --share, --low, --high, --kind"
+OF_EVERY_KIND = ("model", "kind", "low", "high", "version")
 
 Json: TypeAlias = dict[str, Any]  # Any: what another process answers, read key by key
 Decorated: TypeAlias = Callable[..., object]
@@ -123,6 +125,7 @@ def policy() -> None:
     Examples:
       crossover policy show
       crossover policy set --up 56 --down 44
+      crossover policy set --kind share --share 0.05
 
     Exit codes: 0 done; 1 the gateway refused; 2 bad arguments, or no gateway at the URL.
     """
@@ -160,7 +163,10 @@ def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
 @click.option("--dwell", "dwell_s", type=float, help="Stay on a side for at least this many seconds.")
 @click.option("--low", help="Name of the low-load backend.")
 @click.option("--high", help="Name of the high-load backend.")
-@click.option("--kind", type=click.Choice(["threshold"]), help="Which policy.")
+@click.option("--share", type=float, help="Of kind share: which part of all requests the low-load backend gets.")
+@click.option(
+    "--kind", type=click.Choice(["threshold", "share"]), help="Which policy; another kind needs its own keys."
+)
 @click.option("--calibration", help="The calibration that the thresholds come from.")
 def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes: object) -> None:
     """Change the policy from the next request on; what is not named stays as it is.
@@ -168,16 +174,20 @@ def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes:
     \b
     Example:
       crossover policy set --url http://127.0.0.1:8080 --up 56 --down 44
+      crossover policy set --kind share --share 0.05
+      crossover policy set --kind threshold --up 56 --down 44
     """
     named = {name: value for name, value in changes.items() if value is not None}
     if not named:
-        raise click.UsageError("nothing to change: name at least one of --up, --down, --dwell, --low, --high, --kind")
+        raise click.UsageError(f"nothing to change: name at least one of {CHANGES}")
     admin = Admin(url, key)
     current = admin.get("/admin/policy", model)
     if current["kind"] == "single":
         raise Refused(f"model {current['model']} has one backend, there is nothing to choose")
     unmeasured = {"calibration": None, "fingerprint": None}
     # `current` brings its version along: if somebody else changes the policy in between, the gateway refuses ours.
+    if named.get("kind", current["kind"]) != current["kind"]:
+        current = {key: current[key] for key in OF_EVERY_KIND}
     changed = admin.put("/admin/policy", {**current, **unmeasured, "by": _whoami(), **named})
     click.echo(_dump(changed) if as_json else f"{changed['model']}: {_describe(changed)}")
 
@@ -195,7 +205,9 @@ def _dump(value: object) -> str:
 
 def _describe(policy_in_force: Json) -> str:
     terms = [policy_in_force["kind"]]
-    terms += [f"{key}={policy_in_force[key]}" for key in ("low", "high", "up", "down", "dwell_s", "calibration")]
+    terms += [
+        f"{key}={policy_in_force[key]}" for key in ("low", "high", "up", "down", "dwell_s", "share", "calibration")
+    ]
     shown = " ".join(term for term in terms if not term.endswith("=None"))
     return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
 

@@ -1,6 +1,6 @@
 """Gauges read from routing whenever Prometheus scrapes, so that they cannot drift from the ledger.
 
-In: routing's state, as the few protocols below. Out: metric families. Keeps nothing.
+In: routing's state, as the few protocols below, and its settings. Out: metric families. Keeps nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +8,8 @@ from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from gateway.settings import PolicySettings, ThresholdSettings
 
 
 class BackendReading(Protocol):
@@ -19,18 +21,11 @@ class BackendReading(Protocol):
     def is_ready(self) -> bool: ...
 
 
-class ThresholdReading(Protocol):
-    @property
-    def up(self) -> int: ...
-    @property
-    def down(self) -> int: ...
-
-
 class PolicyReading(Protocol):
     @property
     def version(self) -> int: ...
     @property
-    def policy(self) -> ThresholdReading | None: ...
+    def policy(self) -> PolicySettings | None: ...
 
 
 class ModelReading(Protocol):
@@ -89,7 +84,7 @@ def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     for model in models:
         version.add_metric([model.model], model.current.version)
         switches.add_metric([model.model], model.switches)
-        if (threshold := model.current.policy) is not None:
+        if isinstance(threshold := model.current.policy, ThresholdSettings):
             up.add_metric([model.model], threshold.up)
             down.add_metric([model.model], threshold.down)
     return iter((up, down, version, switches))

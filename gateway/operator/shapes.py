@@ -54,7 +54,10 @@ class PolicyBody(PolicySection):
 
 
 class PolicyFields(BaseModel):
-    """A policy and where it comes from. Of kind `single` (one backend, nothing to choose) it has no thresholds."""
+    """A policy and where it comes from; null is what its kind does not have.
+
+    Of kind `single` (one backend, nothing to choose) it has nothing of its own.
+    """
 
     model: str
     kind: str
@@ -63,6 +66,7 @@ class PolicyFields(BaseModel):
     up: int | None = None
     down: int | None = None
     dwell_s: float | None = None
+    share: float | None = None
     calibration: str | None
     fingerprint: dict[str, dict[str, str | int]] | None
     by: str
@@ -104,10 +108,10 @@ class PolicyEntry(PolicyFields):
 
 
 def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: PolicyFields' own fields, by name
-    keys = ("kind", "low", "high", "up", "down", "dwell_s")
-    thresholds = {key: getattr(record.policy, key) for key in keys} if record.policy else {"kind": "single"}
+    keys = ("kind", "low", "high", "up", "down", "dwell_s", "share")
+    own = {key: getattr(record.policy, key, None) for key in keys} if record.policy else {"kind": "single"}
     origin = {key: getattr(record, key) for key in ("calibration", "fingerprint", "by", "version")}
-    return {"model": model, **thresholds, **origin}
+    return {"model": model, **own, **origin}
 
 
 class BackendView(BaseModel):

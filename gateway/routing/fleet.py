@@ -15,11 +15,11 @@ from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import make_policy
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
-from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from gateway.settings import ModelSettings, PolicySettings, ProbeSettings
 
 
 def first_policy(
-    settings: ThresholdSettings | None, backends: Collection[str], clock: Callable[[], float] = time.monotonic
+    settings: PolicySettings | None, backends: Collection[str], clock: Callable[[], float] = time.monotonic
 ) -> tuple[State, bytes]:
     """What a ledger begins with: the configuration file's policy, as version 1."""
     record = PolicyRecord(version=1, policy=settings, by="configuration", at=time.time())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.core import Need
-from gateway.settings import ThresholdSettings
+from gateway.settings import PolicySettings
 
 # Who the engines were that a policy was measured on: by backend, what identified each.
 Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
@@ -18,7 +18,7 @@ class PolicyChange:
     `fingerprint`: of the engines it was measured on, None if it was not.
     """
 
-    policy: ThresholdSettings
+    policy: PolicySettings
     by: str
     model: str | None = None
     calibration: str | None = None
@@ -31,7 +31,7 @@ class PolicyRecord:
     """One entry of a model's policy history; `policy` is None for a model with one backend, `at` is Unix seconds."""
 
     version: int
-    policy: ThresholdSettings | None
+    policy: PolicySettings | None
     by: str
     at: float
     calibration: str | None = None

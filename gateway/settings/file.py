@@ -5,7 +5,17 @@ Knows types and ranges; the forms of single values are forms.py's, whole-file co
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from gateway.core import Need
 from gateway.settings.forms import (
@@ -25,10 +35,12 @@ from gateway.settings.slices import (
     Capabilities,
     EvidenceSettings,
     LimitSettings,
+    PolicySettings,
     ProbeSettings,
     ReasoningField,
     ReasoningParser,
     RelaySettings,
+    ShareSettings,
     StreamSettings,
     ThresholdSettings,
     ToolParser,
@@ -123,15 +135,34 @@ BackendSection: TypeAlias = Annotated[
 
 
 class PolicySection(Section):
-    kind: Literal["threshold"] = "threshold"
+    """Of the keys that only some kinds have, null is the same as none: so does GET /admin/policy tell them."""
+
+    kind: Literal["threshold", "share"] = "threshold"
     low: Name
     high: Name
-    up: Annotated[int, Field(ge=1, le=1_000_000)]
-    down: Annotated[int, Field(ge=0, le=1_000_000)]
-    dwell_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
+    up: Annotated[int | None, Field(ge=1, le=1_000_000, validate_default=True)] = None
+    down: Annotated[int | None, Field(ge=0, le=1_000_000, validate_default=True)] = None
+    dwell_s: Annotated[float | None, Field(ge=0, le=3600)] = 1.0
+    share: Annotated[float | None, Field(ge=0, le=1, validate_default=True)] = None
 
-    def slice(self) -> ThresholdSettings:
-        return ThresholdSettings(self.low, self.high, self.up, self.down, self.dwell_s)
+    @field_validator("up", "down", "dwell_s", "share")
+    @classmethod
+    def _check_kind(cls, value: float | None, info: ValidationInfo) -> float | None:
+        kind = info.data.get("kind")  # absent if it is none of those that there are, which has been said then
+        has_it = (info.field_name == "share") == (kind == "share")
+        if kind and not has_it and value is not None:
+            raise make_problem(f"is no key of kind {kind}")
+        if kind and has_it and value is None and info.field_name != "dwell_s":
+            raise PydanticCustomError("missing", "required")
+        return value
+
+    def slice(self) -> PolicySettings:
+        if self.kind == "share":
+            assert self.share is not None  # checked with its kind, as those below
+            return ShareSettings(self.low, self.high, self.share)
+        assert self.up is not None
+        assert self.down is not None
+        return ThresholdSettings(self.low, self.high, self.up, self.down, 1.0 if self.dwell_s is None else self.dwell_s)
 
 
 class LimitSection(Section):

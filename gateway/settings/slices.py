@@ -79,14 +79,36 @@ class ThresholdSettings:
 
     def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
         """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
-        for key, name in (("low", self.low), ("high", self.high)):
-            if name not in backends:
-                yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
-        if self.low == self.high:
-            yield "high", f"must differ from low, both are {self.low!r}"
+        yield from _find_wrong_names(self.low, self.high, backends)
         # At down == up one level of load would satisfy both rules, and each request would switch sides.
         if self.down >= self.up:
             yield "down", f"must be below up ({self.up}), is {self.down}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """The share `share` of requests, 0 to 1, goes to `low` and the rest to `high`, whatever the load."""
+
+    kind: ClassVar[str] = "share"
+
+    low: str
+    high: str
+    share: float
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        """As ThresholdSettings'."""
+        return _find_wrong_names(self.low, self.high, backends)
+
+
+PolicySettings: TypeAlias = ThresholdSettings | ShareSettings
+
+
+def _find_wrong_names(low: str, high: str, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+    for key, name in (("low", low), ("high", high)):
+        if name not in backends:
+            yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
+    if low == high:
+        yield "high", f"must differ from low, both are {low!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +121,7 @@ class ModelSettings:
     id: str
     tokenizer: Path | None
     backends: Mapping[str, BackendSettings]
-    policy: ThresholdSettings | None = None
+    policy: PolicySettings | None = None
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
     reasoning_field: ReasoningField = "reasoning"

@@ -1,6 +1,7 @@
 """A scripted vLLM on a real socket: /health, both token routes, SSE in HTTP chunks, and vLLM's own forms of errors."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -75,8 +76,10 @@ class FakeVLLM(FakeEngine):
         self.connections: set[_Connection] = set()
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator["FakeVLLM"]:
-        server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), "127.0.0.1", 0)
+    async def serving(self, listener: socket.socket | None = None) -> AsyncIterator["FakeVLLM"]:
+        """On `listener`, which may be of another network namespace; else on any free port of this one."""
+        listener = listener or socket.create_server(("127.0.0.1", 0))
+        server = await asyncio.get_running_loop().create_server(lambda: _Connection(self), sock=listener)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self

@@ -160,6 +160,15 @@ async def test_threshold_is_set_under_the_runs_name_and_the_rest_stays() -> None
         assert applied == gateway.policy
 
 
+async def test_a_threshold_takes_the_place_of_a_share() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        subject = await find(gateway)
+        gateway.policy |= {"kind": "share", "up": None, "down": None, "dwell_s": None, "share": 0.05}
+        await apply_threshold(Target.parse(gateway.url), subject, Threshold(up=59, down=43), "run-7")
+        assert (gateway.policy["kind"], gateway.policy["up"], gateway.policy["down"]) == ("threshold", 59, 43)
+        assert "share" not in gateway.policy
+
+
 async def test_a_policy_changed_to_other_backends_meanwhile_is_left_alone() -> None:
     async with FakeGateway(STEADY, STEADY) as gateway:
         subject = await find(gateway)

@@ -6,14 +6,21 @@ import pytest
 
 from gateway.routing.history import LENGTH, decode_history, encode_history
 from gateway.routing.states import PolicyRecord
-from gateway.settings import ThresholdSettings
+from gateway.settings import ShareSettings, ThresholdSettings
 
 POLICY = ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0.5)
 RECORD = PolicyRecord(1, POLICY, 'alice "the" 管理', 1.5, "run-7", {"vllm": {"engine": "vllm", "gpus": 2}})
 ROOM = 1 << 20
 
 
-@pytest.mark.parametrize("record", [RECORD, PolicyRecord(1, None, "configuration", 0.1)])
+@pytest.mark.parametrize(
+    "record",
+    [
+        RECORD,
+        PolicyRecord(1, None, "configuration", 0.1),
+        PolicyRecord(2, ShareSettings("triton", "vllm", 0.05), "alice", 0.1),
+    ],
+)
 def test_what_is_written_reads_the_same(record: PolicyRecord) -> None:
     assert decode_history(encode_history([record], ROOM)) == (record,)
 

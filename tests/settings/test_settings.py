@@ -11,6 +11,7 @@ from gateway.settings import (
     LimitSettings,
     ProbeSettings,
     SettingsError,
+    ShareSettings,
     StreamSettings,
     ThresholdSettings,
     TritonSettings,
@@ -101,6 +102,12 @@ def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Do
     assert settings.runs_folder == folder / "runs"
     assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
     assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+
+
+def test_a_share_is_a_policy_too(folder: Path, document: Document) -> None:
+    model(document)["policy"] = {"kind": "share", "low": "triton", "high": "vllm", "share": 0.05}
+    policy = parse_settings(document, folder, environ={}).models[0].policy
+    assert policy == ShareSettings(low="triton", high="vllm", share=0.05)
 
 
 def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:
@@ -221,6 +228,19 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         "models.0.policy.dwell_s: input should be a finite number",
     ),
     "down at up": (lambda d: policy(d).update(down=48), "models.0.policy.down: must be below up (48), is 48"),
+    "a threshold without numbers": (lambda d: policy(d).pop("up"), "models.0.policy.up: required"),
+    "a share without one": (
+        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm"}),
+        "models.0.policy.share: required",
+    ),
+    "a share with a threshold": (
+        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm", "up": 3, "share": 1}),
+        "models.0.policy.up: is no key of kind share",
+    ),
+    "more than everything": (
+        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm", "share": 1.1}),
+        "models.0.policy.share: input should be less than or equal to 1",
+    ),
     "unknown low": (
         lambda d: policy(d).update(low="trt"),
         "models.0.policy.low: 'trt' is not a backend of this model (it has triton, vllm)",
