@@ -72,7 +72,7 @@ def test_triton_takes_every_option_of_its_launcher() -> None:
     environment = Environment.at(STACKS / "triton")
     done = subprocess.run(
         [environment.triton / "bin/tritonserver", "--help"],
-        env={"LD_LIBRARY_PATH": environment.library_path()},
+        env={"LD_LIBRARY_PATH": environment.libraries},
         capture_output=True,
         text=True,
         check=False,
