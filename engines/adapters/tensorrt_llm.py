@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from tensorrt_llm import LLM, SamplingParams
+from tensorrt_llm.executor import LoRARequest
 from tensorrt_llm.llmapi import CompletionOutput, GuidedDecodingParams
 
 from engines.adapters.arguments import ArgumentError, read_arguments
 from engines.adapters.deliveries import Deliveries
 from engines.adapters.engine_loop import EngineLoop
+from engines.adapters.lora import lora_directories
 from engines.adapters.outputs import Load, Progress, UnusableAnswer, finish_reason
 from engines.reference import sampling
 from engines.reference.guide import Guide
@@ -34,16 +36,23 @@ STATS_PERIOD_S = 0.1  # TensorRT-LLM's default for the same numbers in its C++ T
 
 
 class TensorrtLlmAdapter:
-    """Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or llguidance)."""
+    """Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or llguidance),
+    lora_prefetch_dir, beside which the file has to say `lora_config`.
+    """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         arguments = engine_arguments(parameters)
+        self._loras = {
+            task_id: LoRARequest(str(task_id), task_id, str(path))
+            for task_id, path in lora_directories(parameters).items()
+        }
         self._stats: Mapping[str, Any] = {}
         self._loop = EngineLoop(lambda: LLM(model=parameters["model_dir"], **arguments), LLM.shutdown)
         self._llm = self._loop.engine
         self._deliveries = Deliveries()
         check_guide = _accept if arguments.get("guided_decoding_backend") else None
-        self.limits = Limits(vocab_size(parameters["model_dir"]), arguments["max_seq_len"], check_guide)
+        vocab = vocab_size(parameters["model_dir"])
+        self.limits = Limits(vocab, arguments["max_seq_len"], check_guide, tuple(self._loras))
         self._watch = self._loop.begin(self._watch_stats)
 
     @property
@@ -73,7 +82,10 @@ class TensorrtLlmAdapter:
     async def _answer(self, request: TokenRequest, receiver: Receiver) -> None:
         try:
             params = sampling_params(request.params, self.limits.vocab_size)
-            result = self._llm.generate_async(list(request.prompt), sampling_params=params, streaming=True)
+            lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
+            result = self._llm.generate_async(
+                list(request.prompt), sampling_params=params, lora_request=lora, streaming=True
+            )
             progress = Progress((*request.params.end_ids, *request.params.stop_ids))
             try:
                 async for output in result:

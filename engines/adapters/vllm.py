@@ -14,6 +14,7 @@ from typing import Any
 from vllm.config import StructuredOutputsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -23,6 +24,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 from engines.adapters.arguments import read_arguments
 from engines.adapters.deliveries import Deliveries
 from engines.adapters.engine_loop import EngineLoop
+from engines.adapters.lora import lora_directories
 from engines.adapters.outputs import Load, Progress, finish_reason
 from engines.reference import sampling
 from engines.reference.guide import Guide
@@ -39,13 +41,17 @@ GUIDED_BACKENDS = {"llguidance": "guidance"}  # the same library; the first is T
 
 class VllmAdapter:
     """Parameters: model_dir, engine_args (a file of AsyncEngineArgs), guided_decoding_backend (llguidance, or one that
-    vLLM names).
+    vLLM names), lora_prefetch_dir.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         # The process that imports us has threads, and Triton's shared memory: a fork of it would hold both.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - where vLLM reads its settings
         arguments = engine_arguments(parameters)
+        self._loras = {
+            task_id: LoRARequest(str(task_id), task_id, str(path))
+            for task_id, path in lora_directories(parameters).items()
+        }
         self._ids = count(1)
         self._gauges = Gauges()
         self._loop = EngineLoop(lambda: self._make(arguments), AsyncLLM.shutdown)
@@ -54,7 +60,7 @@ class VllmAdapter:
         config = self._engine.model_config
         # vLLM itself refuses a guide that is none, when it is given one.
         check_guide = _accept if parameters.get("guided_decoding_backend") else None
-        self.limits = Limits(config.get_vocab_size(), config.max_model_len, check_guide)
+        self.limits = Limits(config.get_vocab_size(), config.max_model_len, check_guide, tuple(self._loras))
 
     @property
     def load(self) -> Load:
@@ -86,7 +92,8 @@ class VllmAdapter:
         try:
             prompt, params = tokens_input(list(request.prompt)), sampling_params(request.params)
             progress = Progress(params.stop_token_ids)
-            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
+            lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
+            async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora):
                 (completion,) = output.outputs
                 reason = finish_reason(completion.finish_reason)
                 self._deliveries.tokens(receiver, progress.advance(completion.token_ids, scores(completion), reason))
@@ -122,10 +129,11 @@ def engine_arguments(parameters: Mapping[str, str]) -> AsyncEngineArgs:
     structured = given.pop("structured_outputs_config", None) or {}
     if backend:
         structured = {"backend": GUIDED_BACKENDS.get(backend, backend)} | structured
+    loras = {"enable_lora": True} if lora_directories(parameters) else {}
     return AsyncEngineArgs(
         model=parameters["model_dir"],
         structured_outputs_config=StructuredOutputsConfig(**structured),
-        **{**DEFAULTS, **given},
+        **{**DEFAULTS, **loras, **given},
     )
 
 

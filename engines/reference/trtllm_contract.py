@@ -45,6 +45,7 @@ INPUTS = (
     Tensor("min_tokens", "INT32"),
     Tensor("seed", "UINT64"),
     Tensor("embedding_bias", "FP32", (-1,)),
+    Tensor("lora_task_id", "UINT64"),
     Tensor("guided_decoding_guide_type", "BYTES"),
     Tensor("guided_decoding_guide", "BYTES"),
     Tensor("return_log_probs", "BOOL"),
@@ -81,12 +82,14 @@ class ContractError(Exception):
 class Limits:
     """What the served model can take.
 
-    `check_guide` raises ValueError for a guide that is none; without it the model follows no guide.
+    `check_guide` raises ValueError for a guide that is none; without it the model follows no guide. `lora_task_ids` are
+    those of the LoRA adapters that it has.
     """
 
     vocab_size: int
     context_length: int
     check_guide: Callable[[Guide], object] | None = None
+    lora_task_ids: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class TokenRequest:
     is_streaming: bool
     includes_prompt: bool
     returns_logprobs: bool
+    lora_task_id: int | None = None
 
 
 def is_stop(inputs: Mapping[str, Array]) -> bool:
@@ -121,6 +125,7 @@ def decode_request(inputs: Mapping[str, Array], limits: Limits) -> TokenRequest:
         is_streaming=is_streaming,
         includes_prompt=not is_streaming and not _scalar(inputs, "exclude_input_in_output", default=False),
         returns_logprobs=bool(_scalar(inputs, "return_log_probs", default=False)),
+        lora_task_id=_decode_lora(inputs, limits.lora_task_ids),
     )
 
 
@@ -243,6 +248,16 @@ def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] 
     guide = Guide(GUIDE_KINDS[name], text or "")
     check(guide)
     return guide
+
+
+def _decode_lora(inputs: Mapping[str, Array], served: Collection[int]) -> int | None:
+    """TensorRT-LLM takes an adapter's weights with its first request; here the operator says which there are."""
+    if "lora_task_id" not in inputs:
+        return None
+    task_id = int(_scalar(inputs, "lora_task_id", default=0))
+    if task_id not in served:
+        raise ContractError(f"lora_task_id {task_id} is no adapter of this model, which has {sorted(served) or 'none'}")
+    return task_id
 
 
 def _text(inputs: Mapping[str, Array], name: str) -> str | None:

@@ -1,5 +1,6 @@
 """The tensor contract as tables: arrays in, requests and answers out; no server."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,13 @@ def test_log_probabilities_add_up_over_responses() -> None:
     assert tensors is not None
     assert tensors["output_log_probs"].tolist() == [[[-0.25]]]
     assert tensors["cum_log_probs"].tolist() == [[-0.75]]
+
+
+def test_lora_task_id_is_that_of_an_adapter_which_the_model_has() -> None:
+    limits = Limits(128, 64, lora_task_ids=(1, 12))
+    assert decode(limits, lora_task_id=np.uint64(12)).lora_task_id == 12
+    assert decode(limits).lora_task_id is None
+    with pytest.raises(ContractError, match=re.escape("lora_task_id 7 is no adapter of this model, which has [1, 12]")):
+        decode(limits, lora_task_id=np.uint64(7))
+    with pytest.raises(ContractError, match="which has none"):
+        decode(lora_task_id=np.uint64(1))

@@ -38,6 +38,7 @@ OTHERS: Mapping[str, dict[str, Any]] = {
     "another seed": SAMPLED | {"seed": 8},
     "largest seed": SAMPLED | {"seed": 2**64 - 1},
     "largest seed again": SAMPLED | {"seed": 2**64 - 1},
+    "adapter": {"max_tokens": 24, "ignore_eos": True, "lora_task_id": 3},
     "no guide": {"max_tokens": 4, "guide": ["json_schema", "{"]},
 }
 
@@ -69,7 +70,7 @@ def ask(
 
 def complete(engine: Engine, case: str) -> list[TokenOutput]:
     """The reference engine's answer."""
-    engine.add("it", PROMPT, request(PROMPT, SAME[case]).params)
+    engine.add("it", PROMPT, request(PROMPT, {**SAME, **OTHERS}[case]).params)
     outputs = []
     while engine.stats.running or engine.stats.waiting:
         outputs += engine.step()

@@ -55,10 +55,19 @@ def request(prompt: Sequence[int], params: Mapping[str, Any]) -> TokenRequest:
     """`params` are SamplingParams' fields, as JSON writes them."""
     fields: dict[str, Any] = {"temperature": 0.0}  # as SamplingParams types them
     fields |= {name: tuple(value) if isinstance(value, list) else value for name, value in params.items()}
+    lora_task_id = fields.pop("lora_task_id", None)
     if "guide" in fields:
         fields["guide"] = Guide(*fields["guide"])
     sampling = SamplingParams(**fields)
-    return TokenRequest(tuple(prompt), sampling, (), is_streaming=True, includes_prompt=False, returns_logprobs=False)
+    return TokenRequest(
+        tuple(prompt),
+        sampling,
+        stop_words=(),
+        is_streaming=True,
+        includes_prompt=False,
+        returns_logprobs=False,
+        lora_task_id=lora_task_id,
+    )
 
 
 def run_all(engine: TokenEngine, cases: Mapping[str, Any]) -> dict[str, dict[str, object]]:

@@ -1,6 +1,7 @@
 """The TensorRT-LLM adapter on a stand-in for tensorrt_llm: its documented signatures, before the reference engine."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,10 @@ def tell(
         "model_dir": str(WEIGHTS),
         "engine_args": str(folder / "engine.json"),
         "guided_decoding_backend": "llguidance",
+        "lora_prefetch_dir": str(folder / "loras"),
     }
+    (folder / "loras/3").mkdir(parents=True)
+    (folder / "loras/3/adapter_config.json").touch()
     variables |= {"PYTHONPATH": f"{ROOT}:{STANDINS}"}
     return ask([sys.executable, "tensorrt_llm"], parameters, named, **variables)
 
@@ -58,6 +62,10 @@ def test_seed_decides_a_sampled_answer_the_largest_included(told: dict[str, Any]
 
 def test_guide_that_is_none_fails_its_request_alone(told: dict[str, Any]) -> None:
     check_refused_guide(told)
+
+
+def test_lora_adapter_is_asked_for_by_name_id_and_folder(told: dict[str, Any]) -> None:
+    assert re.fullmatch(r"the stand-in has no adapters: 3 3 .*/loras/3", told["answers"]["adapter"]["error"])
 
 
 def test_context_length_is_the_checkpoints_unless_the_file_says_less(told: dict[str, Any], tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """vLLM's AsyncLLM behind the adapter, with the reference engine's weights: token for token what that engine answers."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engines.reference.checkpoint import load_checkpoint
 from engines.reference.engine import Engine
 from tests.engines.adapters.cases import SAME, ask_all, check_refused_guide, check_same, check_seeds, complete
+from tests.engines.adapters.loras import write_lora
 from tests.engines.wires.servers import ROOT, STARTUP_S, WEIGHTS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60), pytest.mark.xdist_group("vllm adapter")]
@@ -15,17 +18,36 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vllm")
+    write_lora(folder / "loras/3", folder / "merged")
+    (folder / "engine.json").write_text(json.dumps(ARGUMENTS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
     """What the adapter answers in vLLM's own environment."""
-    file = tmp_path_factory.mktemp("vllm") / "engine.json"
-    file.write_text(json.dumps(ARGUMENTS))
-    parameters = {"model_dir": str(WEIGHTS), "engine_args": str(file), "guided_decoding_backend": "llguidance"}
+    parameters = {
+        "model_dir": str(WEIGHTS),
+        "engine_args": str(folder / "engine.json"),
+        "guided_decoding_backend": "llguidance",
+        "lora_prefetch_dir": str(folder / "loras"),
+    }
     return ask_all(str(ROOT / ".stacks/vllm/bin/python"), "vllm", parameters, **OFFLINE)
 
 
 @pytest.mark.parametrize("case", SAME)
 def test_answer_is_the_reference_engines_token_for_token(told: dict[str, Any], engine: Engine, case: str) -> None:
     check_same(told["answers"][case], complete(engine, case))
+
+
+def test_lora_adapter_answers_as_the_weights_that_it_is_merged_into(
+    told: dict[str, Any], engine: Engine, folder: Path
+) -> None:
+    merged = Engine(load_checkpoint(folder / "merged"), max_batch=1)
+    check_same(told["answers"]["adapter"], complete(merged, "adapter"))
+    assert told["answers"]["adapter"]["ids"] != [output.token_id for output in complete(engine, "adapter")]
 
 
 def test_seed_decides_a_sampled_answer_the_largest_included(told: dict[str, Any]) -> None:

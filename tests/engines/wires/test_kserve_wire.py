@@ -303,7 +303,7 @@ REFUSALS: dict[str, tuple[Callable[[pb.ModelInferRequest], object], str]] = {
     "count": (
         only_stop,
         (
-            "[request id: r1] expected number of inputs between 2 and 23 but got 1 inputs for model 'tensorrt_llm'. "
+            "[request id: r1] expected number of inputs between 2 and 24 but got 1 inputs for model 'tensorrt_llm'. "
             "Got input(s) ['stop'], but missing required input(s) ['input_lengths','request_output_len']. Please "
             "provide all required input(s)."
         ),

@@ -12,6 +12,7 @@ from engines.reference.checkpoint import load_checkpoint
 from engines.reference.engine import Engine, TokenOutput
 from engines.reference.guide import Grammars, Guide, GuideKind
 from engines.reference.runner import Runner, post_inline
+from tensorrt_llm.executor import LoRARequest
 from tensorrt_llm.result import Logprob, RequestOutput
 from tensorrt_llm.sampling_params import GuidedDecodingParams, SamplingParams
 
@@ -61,7 +62,7 @@ class LLM:
         self,
         inputs: Sequence[int],
         sampling_params: SamplingParams | None = None,
-        lora_request: object = None,
+        lora_request: LoRARequest | None = None,
         prompt_adapter_request: object = None,
         streaming: bool = False,
         kv_cache_retention_config: object = None,
@@ -71,6 +72,9 @@ class LLM:
         assert sampling_params is not None
         assert sampling_params.end_id is not None, "tokenizer is required to reset end_id if it is None"
         assert streaming
+        if lora_request is not None:
+            lora = f"{lora_request.lora_name} {lora_request.lora_int_id} {lora_request.lora_path}"
+            raise ValueError(f"the stand-in has no adapters: {lora}")
         self._count += 1
         result = RequestOutput(self._count, lambda number: self._runner.cancel(str(number)))
         self._runner.submit(str(self._count), inputs, translate(sampling_params), Answer(result, sampling_params))

@@ -1,0 +1,24 @@
+"""LoRA adapters as the operator lays them out: one directory in PEFT's form for each, named by its task id.
+
+In: the parameter lora_prefetch_dir (TensorRT-LLM's name for such a folder). Out: directories by id.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from engines.adapters.arguments import ArgumentError
+
+
+def lora_directories(parameters: Mapping[str, str]) -> dict[int, Path]:
+    """None without the parameter. Ids begin at 1: to both engines 0 is no adapter."""
+    folder = parameters.get("lora_prefetch_dir")
+    if not folder:
+        return {}
+    try:
+        found = {path.name: path for path in Path(folder).iterdir() if (path / "adapter_config.json").is_file()}
+    except OSError as exc:
+        raise ArgumentError(f"cannot read lora_prefetch_dir: {exc}") from exc
+    for name in found:
+        if not name.isdecimal() or int(name) < 1:
+            raise ArgumentError(f"lora_prefetch_dir: {folder}/{name}: the name has to be a number, from 1 on")
+    return {int(name): path for name, path in found.items()}
