@@ -39,6 +39,7 @@ class Options:
     python: str
     model: Path | None
     weights_gb: float | None
+    weight_bits: int | None
     link_gb_s: float | None
     memory_gb_s: float | None
     tflops: float | None
@@ -101,6 +102,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help="A checkpoint's directory or its config.json: what the sums mean for it.",
 )
 @click.option("--weights-gb", type=POSITIVE, help="What one step of the model reads, where its files do not tell.")
+@click.option("--weight-bits", type=click.IntRange(1, 32), help="Of an engine that quantizes the model as it loads it.")
 @click.option("--link-gb-s", type=POSITIVE, help="The link's bandwidth in one direction.  [default: by the GPU's name]")
 @click.option("--memory-gb-s", type=POSITIVE, help="Of one GPU's memory.  [default: by the GPU's name]")
 @click.option("--tflops", type=POSITIVE, help="Of one GPU, dense, for the model's precision.  [default: by its name]")
@@ -203,7 +205,7 @@ def _read_model(options: Options, sheet: DataSheet, name: str) -> Model | None:
     if sheet.memory is None:
         raise FabricError(f"the memory bandwidth of {name} is not known here: say it with --memory-gb-s")
     try:
-        return read_model(options.model, options.weights_gb)
+        return read_model(options.model, options.weights_gb, options.weight_bits)
     except ValueError as exc:
         raise FabricError(f"--model: {exc}") from exc
 

@@ -12,6 +12,7 @@ CONFIG = "config.json"
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 GATED = ("silu", "swish")  # such MLPs have three matrices; which others have is not told by config.json
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+BITS = "say them with --weight-bits"
 GIVE = "say what one step reads with --weights-gb"
 
 Fields = Mapping[str, object]
@@ -65,7 +66,7 @@ class _Config:
         return str(self.fields.get(name) or "")
 
 
-def read_model(path: Path, weights_gb: float | None = None) -> Model:
+def read_model(path: Path, weights_gb: float | None = None, weight_bits: int | None = None) -> Model:
     """Of a directory or its config.json. Raises ValueError for what is no configuration, or tells too little."""
     file = path / CONFIG if path.is_dir() else path
     config = _read(file)
@@ -75,7 +76,7 @@ def read_model(path: Path, weights_gb: float | None = None) -> Model:
         layers=config.whole("num_hidden_layers"),
         heads=config.whole("num_attention_heads"),
         item_bytes=_find_item_bytes(config),
-        weights=_weigh(config) if weights_gb is None else _take(config, weights_gb),
+        weights=_weigh(config, weight_bits) if weights_gb is None else _take(config, weights_gb, weight_bits),
     )
 
 
@@ -110,23 +111,25 @@ def _find_weight_bytes(config: _Config) -> float:
     method = str(quantized.get("quant_method"))
     if "fp8" in method or "FP8" in str(quantized.get("quant_algo")):
         return 1
-    raise ValueError(f"{config.path}: quantization_config ({method}) does not say how many bits a weight has")
+    raise ValueError(f"{config.path}: quantization_config ({method}) does not tell a weight's bits: {BITS}")
 
 
-def _take(config: _Config, weights_gb: float) -> Weights:
-    return Weights(_find_weight_bytes(config), weights_gb * 1e9, None, "as given")
+def _take(config: _Config, weights_gb: float, bits: int | None) -> Weights:
+    return Weights(bits / 8 if bits else _find_weight_bytes(config), weights_gb * 1e9, None, "as given")
 
 
-def _weigh(config: _Config) -> Weights:
-    """By the files' size, else by what config.json says. An input embedding is looked up, not read."""
+def _weigh(config: _Config, bits: int | None) -> Weights:
+    """By the files' size, else by what config.json says. An input embedding is looked up, not read. `bits`: of an
+    engine that quantizes what it loads: its weights are not those of the files.
+    """
     expert = next((name for name in EXPERTS if config.fields.get(name)), None)
     if expert is not None:
         raise ValueError(f"{config.path}: {expert}: which experts a step reads depends on its tokens: {GIVE}")
-    item = _find_weight_bytes(config)
+    item = bits / 8 if bits else _find_weight_bytes(config)
     table = config.whole("vocab_size") * config.whole("hidden_size") * _find_item_bytes(config)
     embedding = 0 if config.fields.get("tie_word_embeddings") else table
     files = sum(file.stat().st_size for file in config.path.parent.glob("*.safetensors"))
-    if files:
+    if files and not bits:
         return Weights(item, files - embedding, files, "size of its *.safetensors")
     read = _count_layer_weights(config) * item + table
     return Weights(item, read, read + embedding, f"counted from {CONFIG}")

@@ -64,6 +64,13 @@ def test_files_say_it_better_than_the_configuration(tmp_path: Path) -> None:
     assert (weights.held_bytes, weights.read_bytes) == (8000, 8000 - 10 * 64 * 2)
 
 
+def test_an_engine_that_quantizes_reads_less_than_the_files_hold(tmp_path: Path) -> None:
+    (write(tmp_path) / "model.safetensors").write_bytes(bytes(5000))
+    weights = read_model(tmp_path, weight_bits=8).weights
+    assert weights == Weights(1, LAYERS + 2 * TABLE, LAYERS + 4 * TABLE, "counted from config.json")
+    assert read_model(tmp_path, weights_gb=8, weight_bits=8).weights.count == 8e9
+
+
 def test_the_language_model_of_one_that_sees_lies_one_level_down(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"text_config": LLAMA_8B, "hidden_size": 1}))
     assert read_model(tmp_path).hidden == 4096
@@ -80,7 +87,7 @@ def test_the_language_model_of_one_that_sees_lies_one_level_down(tmp_path: Path)
         ({"hidden_act": "relu"}, "hidden_act is 'relu', no gated MLP: .* --weights-gb"),
         (
             {"quantization_config": {"quant_method": "mystery"}},
-            "quantization_config .mystery. does not say how many bits",
+            "quantization_config .mystery. does not tell a weight's bits: .* --weight-bits",
         ),
     ],
 )
