@@ -333,7 +333,7 @@ def _interrupted_by_sigterm() -> Iterator[None]:
     """SIGTERM ends a build as Ctrl-C does, with everything that it started."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt  # and no SIGINT: what a shell starts in the background ignores that
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -185,12 +185,18 @@ def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> N
     places = ("--checkpoint", str(workshop.checkpoint), "--out", str(workshop.out))
     command = [sys.executable, "-c", "from engines.engine_cli import engine; engine()", "build", BF16, *places]
     command += ["--examples", str(workshop.release.examples)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts in the background
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    signal.signal(signal.SIGINT, before)
+    try:
         while not (note.exists() and note.read_text()):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(50) == 1
+        assert process.wait(40) == 1
+    finally:
+        process.kill()
+        process.wait()
     assert not is_running(int(note.read_text()))
     assert not (workshop.out / MANIFEST).exists()
 
