@@ -270,7 +270,7 @@ def _make_plan(options: BuildOptions) -> Plan:
     recipe = _load(options.recipe_name)
     source = (options.checkpoint or Path("/models") / recipe.model.name).absolute()
     out = (options.out or Path("/engines") / find_recipe(options.recipe_name).stem).absolute()
-    paths = make_paths(recipe, source, out, options.examples)
+    paths = make_paths(recipe, source, out, options.examples.absolute())
     return Plan(options.recipe_name, recipe, paths, make_place(recipe, paths, options.image, options.gpu_ids))
 
 

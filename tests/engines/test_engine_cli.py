@@ -153,6 +153,16 @@ def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -
     assert '--gpus "device=1"' in steps[0]
 
 
+def test_container_sees_what_a_checkpoint_in_hugging_faces_cache_points_to(workshop: Workshop) -> None:
+    blobs = workshop.root / "blobs"
+    blobs.mkdir()
+    weights = workshop.checkpoint / "model.safetensors"
+    weights.rename(blobs / "8f3c")
+    weights.symlink_to("../blobs/8f3c")
+    printed = workshop.build(FP8, "--container", IMAGE, "--dry-run").output
+    assert f"--volume {blobs}:{blobs}:ro \\\n" in printed
+
+
 def test_pytorch_flow_leaves_the_file_that_trtllm_serve_reads(workshop: Workshop) -> None:
     result = workshop.build(TORCH)
     assert result.exit_code == 0, result.output
