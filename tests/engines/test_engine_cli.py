@@ -275,6 +275,15 @@ def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Worksho
     assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
 
 
+def test_stages_of_a_pipeline_need_a_gpu_each(workshop: Workshop) -> None:
+    recipe = workshop.root / "mine.yaml"
+    text = workshop.run("recipes", BF16).output
+    recipe.write_text(text.replace("tp: 1, pp: 1", "tp: 1, pp: 2").replace("count: 1", "count: 2"))
+    result = workshop.build(str(recipe), "--gpu-ids", "0")
+    assert result.exit_code == 1
+    assert "refused  gpus.count: tp 1 x pp 2 needs 2 GPUs, 1 is here" in result.output
+
+
 def test_gpus_that_are_hidden_do_not_count(workshop: Workshop) -> None:
     result = workshop.build(FP8_TP2, "--gpu-ids", "0")
     assert result.exit_code == 1
