@@ -81,7 +81,9 @@ def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[i
     named = [paths.source, *map(Path, _name_folders(recipe))]
     if str(paths.examples) != EXAMPLES:
         named.append(paths.examples)
-    return Container(image, tuple(path for path in named if path.is_absolute()), _name_outputs(recipe, paths), gpu_ids)
+    inputs = [path for path in named if path.is_absolute()]
+    linked = {target for path in inputs for target in _find_linked(path)}
+    return Container(image, (*inputs, *sorted(linked)), _name_outputs(recipe, paths), gpu_ids)
 
 
 def run_steps(steps: tuple[Step, ...], say: Say) -> float:
@@ -158,6 +160,12 @@ def _name_folders(recipe: Recipe) -> list[str]:
     if isinstance(recipe.speculative, Eagle | Medusa | Eagle3 | DraftTarget):
         folders.append(recipe.speculative.draft_model)
     return [*folders, *(recipe.lora.directories if recipe.lora else ())]
+
+
+def _find_linked(folder: Path) -> set[Path]:
+    """Folders that its files only point to, as those of Hugging Face's cache do: inside, the links would hang."""
+    links = (path for path in folder.iterdir() if path.is_symlink()) if folder.is_dir() else ()
+    return {link.resolve().parent for link in links} - {folder}
 
 
 def _name_outputs(recipe: Recipe, paths: Paths) -> tuple[Path, ...]:

@@ -270,7 +270,7 @@ def _make_plan(options: BuildOptions) -> Plan:
     recipe = _load(options.recipe_name)
     source = (options.checkpoint or Path("/models") / recipe.model.name).absolute()
     out = (options.out or Path("/engines") / find_recipe(options.recipe_name).stem).absolute()
-    paths = make_paths(recipe, source, out, options.examples)
+    paths = make_paths(recipe, source, out, options.examples.absolute())
     return Plan(options.recipe_name, recipe, paths, make_place(recipe, paths, options.image, options.gpu_ids))
 
 
@@ -333,7 +333,7 @@ def _interrupted_by_sigterm() -> Iterator[None]:
     """SIGTERM ends a build as Ctrl-C does, with everything that it started."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt  # and no SIGINT: what a shell starts in the background ignores that
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -153,6 +153,16 @@ def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -
     assert '--gpus "device=1"' in steps[0]
 
 
+def test_container_sees_what_a_checkpoint_in_hugging_faces_cache_points_to(workshop: Workshop) -> None:
+    blobs = workshop.root / "blobs"
+    blobs.mkdir()
+    weights = workshop.checkpoint / "model.safetensors"
+    weights.rename(blobs / "8f3c")
+    weights.symlink_to("../blobs/8f3c")
+    printed = workshop.build(FP8, "--container", IMAGE, "--dry-run").output
+    assert f"--volume {blobs}:{blobs}:ro \\\n" in printed
+
+
 def test_pytorch_flow_leaves_the_file_that_trtllm_serve_reads(workshop: Workshop) -> None:
     result = workshop.build(TORCH)
     assert result.exit_code == 0, result.output
@@ -185,12 +195,18 @@ def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> N
     places = ("--checkpoint", str(workshop.checkpoint), "--out", str(workshop.out))
     command = [sys.executable, "-c", "from engines.engine_cli import engine; engine()", "build", BF16, *places]
     command += ["--examples", str(workshop.release.examples)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts in the background
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    signal.signal(signal.SIGINT, before)
+    try:
         while not (note.exists() and note.read_text()):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(50) == 1
+        assert process.wait(40) == 1
+    finally:
+        process.kill()
+        process.wait()
     assert not is_running(int(note.read_text()))
     assert not (workshop.out / MANIFEST).exists()
 
@@ -257,6 +273,15 @@ def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Worksho
     result = workshop.build(FP8_TP2)
     assert result.exit_code == 1
     assert "refused  gpus.count: tp 2 x pp 1 needs 2 GPUs, 1 is here" in result.output
+
+
+def test_stages_of_a_pipeline_need_a_gpu_each(workshop: Workshop) -> None:
+    recipe = workshop.root / "mine.yaml"
+    text = workshop.run("recipes", BF16).output
+    recipe.write_text(text.replace("tp: 1, pp: 1", "tp: 1, pp: 2").replace("count: 1", "count: 2"))
+    result = workshop.build(str(recipe), "--gpu-ids", "0")
+    assert result.exit_code == 1
+    assert "refused  gpus.count: tp 1 x pp 2 needs 2 GPUs, 1 is here" in result.output
 
 
 def test_gpus_that_are_hidden_do_not_count(workshop: Workshop) -> None:
