@@ -2,11 +2,13 @@
 
 import asyncio
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import orjson
 from rich.console import Console
 
@@ -79,13 +81,33 @@ class Options:
         )
 
     def _place(self, name: str, where: str, key: str | None, model: str | None) -> Place:
-        if where.startswith(("http://", "https://")):
-            return Place(name, _strip(where), model, None, key)
-        return Place(name, _strip(self.url), model, where, self.key)
+        if "://" in where:
+            return Place(name, where, model, None, key)
+        return Place(name, self.url, model, where, self.key)
 
 
-def _strip(url: str) -> str:
+def _clean_url(_ctx: click.Context, _param: click.Parameter, url: str) -> str:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as exc:
+        raise click.BadParameter(str(exc)) from exc
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise click.BadParameter("must look like http://host:port")
     return url.rstrip("/").removesuffix("/v1")
+
+
+def _parse_place(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    if "://" in text:
+        return _clean_url(ctx, param, text)
+    if not re.fullmatch(r"[a-z0-9_-]+", text):
+        raise click.BadParameter("must be a URL, http://host:port, or the name of a backend")
+    return text
+
+
+def _check_key(_ctx: click.Context, _param: click.Parameter, key: str | None) -> str | None:
+    if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise click.BadParameter("must be printable ASCII without blanks")  # the key itself stays off the screen
+    return key
 
 
 def _parse_cost(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
@@ -96,19 +118,32 @@ def _parse_cost(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 
 @click.command()
-@click.option("--a", required=True, metavar="URL|BACKEND", help="What is to be kept up with: a URL, or a backend.")
-@click.option("--b", required=True, metavar="URL|BACKEND", help="What is held against it.")
+@click.option(
+    "--a",
+    required=True,
+    callback=_parse_place,
+    metavar="URL|BACKEND",
+    help="What is to be kept up with: a URL, or a backend.",
+)
+@click.option("--b", required=True, callback=_parse_place, metavar="URL|BACKEND", help="What is held against it.")
 @click.option(
     "--url",
     default="http://127.0.0.1:8080",
     envvar="CROSSOVER_URL",
+    callback=_clean_url,
     show_default=True,
     show_envvar=True,
     help="The gateway whose backends --a and --b name.",
 )
-@click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
-@click.option("--key-a", help="API key of A, where that is a URL.")
-@click.option("--key-b", help="API key of B, where that is a URL.")
+@click.option(
+    "--key",
+    envvar="CROSSOVER_OPERATOR_KEY",
+    callback=_check_key,
+    show_envvar=True,
+    help="Its operator key, if it has one.",
+)
+@click.option("--key-a", callback=_check_key, help="API key of A, where that is a URL.")
+@click.option("--key-b", callback=_check_key, help="API key of B, where that is a URL.")
 @click.option("--model", help="Which model, of both.  [default: the first that each serves]")
 @click.option("--model-a", help="Which model of A.")
 @click.option("--model-b", help="Which model of B.")

@@ -135,6 +135,10 @@ def test_the_gateway_tells_what_an_engine_tells(embedded_stack: Launched, tmp_pa
         (("--tasks", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--tasks", "reference", "--items", "1", "--cost-a", "cheap"), "2x2.50@18000"),
         (("--tasks", "reference", "--items", "1", "--model", "other"), "does not exist"),
+        (("--tasks", "reference", "--b", "ftp://somewhere"), "must look like http://host:port"),
+        (("--tasks", "reference", "--b", "http://[::1"), "--b"),
+        (("--tasks", "reference", "--b", "B A"), "or the name of a backend"),
+        (("--tasks", "reference", "--key-a", "two words"), "without blanks"),
     ],
 )
 def test_what_cannot_be_measured_is_one_clear_line(
