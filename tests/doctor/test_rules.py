@@ -1,0 +1,280 @@
+"""What accounts and the node's facts mean, as tables: no server, no clock."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deploy.stacks import WEIGHTS
+from gateway.doctor.faults import Fault, Finding
+from gateway.doctor.gpus import Gpu
+from gateway.doctor.node import Machine, find_node_faults
+from gateway.doctor.processes import Listener
+from gateway.doctor.rules import find_features_off, find_narrow_front_end, find_tight_limits, find_uncredited
+from gateway.doctor.sights import Sight, Subject
+from gateway.doctor.statements import Account, Statement, Topic
+from gateway.evidence import Place
+from gateway.evidence.readers import Engine
+from gateway.language import ModelLanguage
+from gateway.settings import Settings, parse_settings
+
+DOCUMENT: Mapping[str, Any] = {  # Any: YAML
+    "models": [
+        {
+            "id": "m",
+            "tokenizer": str(WEIGHTS),
+            "backends": {
+                "triton": {
+                    "kind": "triton",
+                    "url": "grpc://127.0.0.1:8001",
+                    "metrics_url": "http://127.0.0.1:8002/metrics",
+                },
+                "vllm": {"kind": "vllm", "url": "http://127.0.0.1:8010"},
+            },
+            "policy": {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40},
+        }
+    ]
+}
+
+
+def configure(**settings: object) -> Settings:
+    return parse_settings({**DOCUMENT, **settings}, environ={})
+
+
+def tell(facts: Mapping[Topic, float]) -> Account:
+    return {topic: Statement(topic, value, "a table") for topic, value in facts.items()}
+
+
+def faults(findings: Iterable[Finding]) -> list[Fault]:
+    return [finding.fault for finding in findings]
+
+
+@pytest.fixture(scope="module")
+def language() -> ModelLanguage:
+    return ModelLanguage.load(WEIGHTS)
+
+
+class Unasked:
+    """A reader for rules, which ask nobody."""
+
+    async def read_metrics(self) -> bytes | None:
+        raise AssertionError
+
+    def count(self, page: bytes) -> int | None:
+        raise AssertionError
+
+    async def identify(self, page: bytes | None) -> Mapping[str, str | int]:
+        raise AssertionError
+
+    async def aclose(self) -> None:
+        raise AssertionError
+
+
+def subject(name: str, language: ModelLanguage | None = None) -> Subject:
+    (model,) = configure().models
+    return Subject(Engine(Unasked(), (Place("m", name),)), model.backends[name], model, language)
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({}, []),
+        (dict.fromkeys(Topic, True), []),
+        ({Topic.IN_FLIGHT_BATCHING: False}, [Fault.IN_FLIGHT_BATCHING_OFF]),
+        ({Topic.PAGED_KV: False}, [Fault.PAGED_KV_OFF]),
+        ({Topic.CHUNKED_PREFILL: False}, [Fault.CHUNKED_PREFILL_OFF]),
+        ({Topic.PREFIX_CACHING: False}, [Fault.PREFIX_CACHING_OFF]),
+        ({Topic.CUDA_GRAPHS: False, Topic.IS_ON_GPU: True}, [Fault.CUDA_GRAPHS_OFF]),
+        ({Topic.CUDA_GRAPHS: False, Topic.IS_ON_GPU: False}, []),  # a CPU has none
+        ({Topic.CUDA_GRAPHS: False}, []),
+        ({Topic.FP8: False, Topic.FP8_KV: False}, []),  # a choice, unless it is credited
+    ],
+)
+def test_a_feature_that_is_off_is_a_fault_where_it_could_be_on(
+    facts: Mapping[Topic, float], found: list[Fault]
+) -> None:
+    assert faults(find_features_off("triton (m)", tell(facts))) == found
+
+
+def test_a_credited_feature_has_to_be_shown() -> None:
+    account = tell({Topic.FP8: True, Topic.CUDA_GRAPHS: False})
+    findings = list(find_uncredited("vllm (m)", account, {Topic.FP8, Topic.CUDA_GRAPHS, Topic.PAGED_KV}))
+    assert faults(findings) == [Fault.CREDITED_NOT_SHOWN] * 2
+    assert [finding.seen for finding in findings] == [
+        "cuda_graphs is off by a table",
+        "nothing says whether paged_kv is on",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "found"),
+    [
+        ("vllm", {}, []),
+        ("vllm", {Topic.CONTEXT_LENGTH: 1024, Topic.CAPACITY: 48}, []),
+        ("vllm", {Topic.CONTEXT_LENGTH: 1023}, [Fault.CONTEXT_BEYOND_ENGINE]),
+        ("vllm", {Topic.CONTEXT_LENGTH: 4096}, []),
+        ("vllm", {Topic.CAPACITY: 47}, [Fault.CAPACITY_BELOW_THRESHOLD]),
+        ("triton", {Topic.CAPACITY: 47}, []),  # at 48 they go over
+        ("triton", {Topic.CAPACITY: 46}, [Fault.CAPACITY_BELOW_THRESHOLD]),
+    ],
+)
+def test_an_engines_limits_are_held_against_what_it_will_be_sent(
+    language: ModelLanguage, name: str, facts: Mapping[Topic, float], found: list[Fault]
+) -> None:
+    assert faults(find_tight_limits(subject(name, language), tell(facts))) == found
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({}, []),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: True, Topic.CAPACITY: 1024}, []),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: False}, [Fault.ONE_API_PROCESS]),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 1024}, [Fault.ONE_API_PROCESS]),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 128}, []),
+    ],
+)
+def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float], found: list[Fault]) -> None:
+    assert faults(find_narrow_front_end("vllm (m)", tell(facts))) == found
+
+
+MACHINE = Machine(open_files=1024)
+H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", 81559, frozenset())
+SECOND = replace(H100, index="1")
+
+
+def see(name: str, facts: Mapping[Topic, float] | None = None, **rest: Any) -> Sight:  # Any: fields of Sight
+    return Sight(subject(name), (), tell(facts or {}), **rest)
+
+
+def listening(shared_memory_bytes: int | None) -> Listener:
+    return Listener((7,), ("vllm",), 0, 1024, shared_memory_bytes)
+
+
+TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
+
+
+@pytest.mark.parametrize(
+    ("sights", "machine", "found"),
+    [
+        ((), MACHINE, []),
+        ((see("vllm", {Topic.CAPACITY: 256}),), MACHINE, []),
+        ((see("vllm", {Topic.CAPACITY: 448}),), MACHINE, []),
+        ((see("vllm", {Topic.CAPACITY: 449}),), MACHINE, [Fault.FEW_OPEN_FILES]),
+        (
+            (see("vllm", {Topic.CAPACITY: 256}), see("triton", {Topic.CAPACITY: 256})),
+            MACHINE,
+            [Fault.FEW_OPEN_FILES],
+        ),
+        ((see("vllm", listener=listening(1 << 26), gpus=("0", "1")),), MACHINE, [Fault.SMALL_SHARED_MEMORY]),
+        ((see("vllm", listener=listening(1 << 34), gpus=("0", "1")),), MACHINE, []),
+        ((see("vllm", listener=listening(1 << 26), gpus=("0",)),), MACHINE, []),
+        ((see("vllm", listener=listening(None), gpus=("0", "1")),), MACHINE, []),
+        ((see("triton", identity=TRTLLM),), replace(MACHINE, gpus=(H100,)), []),
+        (
+            (see("triton", identity=TRTLLM),),
+            replace(MACHINE, gpus=(replace(H100, driver="580.95.05"),)),
+            [Fault.DRIVER_OLD],
+        ),
+        ((see("triton", identity=TRTLLM | {"version": "2.51.0"}),), replace(MACHINE, gpus=(H100,)), []),
+        (
+            (see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)),),
+            replace(MACHINE, gpus=(H100,)),
+            [],
+        ),
+        (
+            (see("vllm", {Topic.GPU_SHARE: 0.6}, gpus=("0",)), see("vllm", {Topic.GPU_SHARE: 0.6}, gpus=("1",))),
+            replace(MACHINE, gpus=(H100, SECOND)),
+            [],
+        ),
+        (
+            (
+                see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)),
+                see("triton", {Topic.HAS_FIXED_CACHE: False}, gpus=("0",), identity=TRTLLM),
+            ),
+            replace(MACHINE, gpus=(H100,)),
+            [Fault.MEMORY_BY_START_ORDER],
+        ),
+        (
+            (
+                see("vllm", {Topic.GPU_SHARE: 0.45, Topic.HAS_FIXED_CACHE: True}, gpus=("0",)),
+                see("triton", {Topic.HAS_FIXED_CACHE: True}, gpus=("0",), identity=TRTLLM),
+            ),
+            replace(MACHINE, gpus=(H100,)),
+            [],
+        ),
+        ((), replace(MACHINE, listening="a Crossover gateway", stale={"m": ()}), []),
+        ((), replace(MACHINE, listening="Triton's HTTP port"), [Fault.LISTEN_TAKEN]),
+        (
+            (),
+            replace(MACHINE, listening="a Crossover gateway", stale={"m": ["vllm version was 1, is 2"]}),
+            [Fault.POLICY_STALE],
+        ),
+    ],
+)
+def test_what_does_not_fit_together_on_the_node(
+    sights: tuple[Sight, ...], machine: Machine, found: list[Fault]
+) -> None:
+    assert faults(find_node_faults(configure(), sights, machine)) == found
+
+
+def test_two_vllms_that_claim_one_gpu_twice_are_told_with_their_shares() -> None:
+    both = [
+        Sight(subject(name), (), tell({Topic.GPU_SHARE: share}), gpus=("0",))
+        for name, share in (("vllm", 0.6), ("triton", 0.5))
+    ]
+    (finding,) = find_node_faults(configure(), both, replace(MACHINE, gpus=(H100,)))
+    assert finding.fault is Fault.MEMORY_OVERCOMMITTED
+    assert finding.seen == (
+        "GPU 0 (NVIDIA H100 80GB HBM3): 1.1 of its memory is claimed, 0.6 by vllm (m), 0.5 by triton (m)"
+    )
+
+
+def with_urls(**urls: str) -> list[Mapping[str, Any]]:  # Any: YAML
+    (model,) = DOCUMENT["models"]
+    backends = {
+        name: backend | ({"url": urls[name]} if name in urls else {}) for name, backend in model["backends"].items()
+    }
+    return [model | {"backends": backends}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        ({}, []),
+        ({"listen": "127.0.0.1:8010"}, ["127.0.0.1:8010 is to be a vLLM and the gateway itself"]),
+        (
+            {"listen": "0.0.0.0:8010", "operator_key": "open-sesame"},
+            ["127.0.0.1:8010 is to be a vLLM and the gateway itself"],
+        ),
+        (
+            {"models": with_urls(vllm="http://localhost:8002")},
+            ["127.0.0.1:8002 is to be a Triton's metrics page and a vLLM"],
+        ),
+        (
+            {"models": with_urls(triton="grpc://127.0.0.1:8010")},
+            ["127.0.0.1:8010 is to be a Triton's gRPC and a vLLM"],
+        ),
+        ({"models": with_urls(triton="grpc://triton:8010", vllm="http://vllm:8010")}, []),
+    ],
+)
+def test_two_servers_cannot_have_one_port(settings: Mapping[str, Any], seen: list[str]) -> None:
+    findings = list(find_node_faults(configure(**settings), (), MACHINE))
+    assert [finding.seen for finding in findings] == seen
+    assert set(faults(findings)) <= {Fault.PORTS_CLASH}
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"listen": "0.0.0.0:80"}, [Fault.OPEN_TO_EVERYONE]),
+        ({"listen": "[::]:80"}, [Fault.OPEN_TO_EVERYONE]),
+        ({"listen": "10.0.0.5:80"}, [Fault.OPEN_TO_EVERYONE]),
+        ({"listen": "10.0.0.5:80", "operator_key": "open-sesame"}, []),
+        ({"listen": "[::1]:80"}, []),
+        ({"listen": "localhost:80"}, []),
+    ],
+)
+def test_a_gateway_that_others_reach_needs_a_key(settings: Mapping[str, Any], found: list[Fault]) -> None:
+    assert faults(find_node_faults(configure(**settings), (), MACHINE)) == found
