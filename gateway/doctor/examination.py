@@ -102,9 +102,10 @@ async def _load_languages(settings: Settings) -> tuple[Mapping[str, ModelLanguag
 
 
 def _describe(settings: Settings, engine: Engine, languages: Mapping[str, ModelLanguage]) -> Subject:
-    place = engine.places[0]
-    model = next(model for model in settings.models if model.id == place.model)
-    return Subject(engine, model.backends[place.backend], model, languages.get(model.id))
+    by_id = {model.id: model for model in settings.models}
+    models = tuple(by_id[place.model] for place in engine.places)
+    language = next((languages[model.id] for model in models if model.id in languages), None)
+    return Subject(engine, models[0].backends[engine.places[0].backend], models, language)
 
 
 def _find_process(subject: Subject) -> Listener | None:

@@ -52,6 +52,11 @@ class Fault(Enum):
         "The Triton model does not take or give the tensors that the gateway speaks, so Triton refuses its requests.",
         "Serve the model with the config.pbtxt of model_repo/ of this release.",
     )
+    CONFIG_HIDDEN = Row(
+        Severity.WARNING,
+        "Triton serves the model and does not tell its configuration: what it can do is not known.",
+        "Take `model-config` out of --grpc-restricted-protocol, or start Triton without it.",
+    )
     PLACEHOLDER_LEFT = Row(
         Severity.ERROR,
         "A template was not filled in: TensorRT-LLM takes the parameter for unset and goes on with its default.",

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.sights import Subject
 from gateway.doctor.statements import Account, Topic
-from gateway.settings import ModelSettings
 
 FEATURE_FAULTS = {
     Topic.IN_FLIGHT_BATCHING: Fault.IN_FLIGHT_BATCHING_OFF,
@@ -50,7 +49,7 @@ def find_tight_limits(subject: Subject, account: Account) -> Iterator[Finding]:
             subject.where,
             f"the gateway takes {language.context_length} tokens, the engine {context.value:.0f} by {context.source}",
         )
-    needed = max(_most_in_flight(subject.model, name) for name in subject.names)
+    needed = subject.most_in_flight
     if capacity is not None and capacity.value < needed:
         yield Finding(
             Fault.CAPACITY_BELOW_THRESHOLD,
@@ -67,14 +66,6 @@ def find_narrow_front_end(where: str, account: Account) -> Iterator[Finding]:
     if capacity is not None:
         seen += f", for {capacity.value:.0f} requests at once by {capacity.source}"
     yield Finding(Fault.ONE_API_PROCESS, where, seen)
-
-
-def _most_in_flight(model: ModelSettings, name: str) -> int:
-    """How many the policy may leave on the low side, and what it surely brings to the high one."""
-    policy = model.policy
-    if policy is None or name not in {policy.low, policy.high}:
-        return 0
-    return policy.up - 1 if name == policy.low else policy.up
 
 
 def _is_on_gpu(account: Account) -> bool:

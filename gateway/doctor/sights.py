@@ -11,7 +11,7 @@ from gateway.doctor.statements import Account, Topic
 from gateway.evidence import Identity
 from gateway.evidence.readers import Engine
 from gateway.language import ModelLanguage
-from gateway.settings import BackendSettings, ModelSettings
+from gateway.settings import BackendSettings, ModelSettings, ThresholdSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One engine. `model`: the first that it stands for in the configuration; `language`: None on the relay lane."""
+    """One engine. `models`: of each of its places; `language`: of the first that is not relayed."""
 
     engine: Engine
     backend: BackendSettings
-    model: ModelSettings
+    models: tuple[ModelSettings, ...]
     language: ModelLanguage | None
 
     @property
@@ -40,6 +40,18 @@ class Subject:
     def names(self) -> frozenset[str]:
         """What the configuration calls it."""
         return frozenset(place.backend for place in self.engine.places)
+
+    @property
+    def most_in_flight(self) -> int:
+        """How many the policies may leave on it as the low side, and surely bring to it as the high one."""
+        places = zip(self.engine.places, self.models, strict=True)
+        return sum(_most_in_flight(model.policy, place.backend) for place, model in places)
+
+
+def _most_in_flight(policy: ThresholdSettings | None, name: str) -> int:
+    if policy is None or name not in {policy.low, policy.high}:
+        return 0
+    return policy.up - 1 if name == policy.low else policy.up
 
 
 @dataclass(frozen=True, slots=True)

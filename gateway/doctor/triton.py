@@ -38,8 +38,7 @@ async def look_at_triton(subject: Subject, settings: TritonSettings, reader: Tri
     try:
         config = read_config(await reader.read_config())
     except Silent as exc:
-        seen = f"it does not tell the configuration of its model {settings.model}: {exc}"
-        return Sight(subject, (Finding(Fault.NOT_READY, where, seen),))
+        return Sight(subject, (await _explain_secrecy(subject, settings, exc),))
     page, page_faults = await _read_page(where, settings, reader)
     said = (*_read_folder(config), *read_statements(config), *_read_metrics(settings, page))
     heard = await _hear(subject, settings, config, means, said)
@@ -65,6 +64,13 @@ async def _explain_silence(where: str, settings: TritonSettings, means: Means, r
     if other is None:
         return Finding(Fault.UNREACHABLE, where, f"nothing listens at {settings.url}")
     return Finding(Fault.WRONG_WIRE, where, f"{settings.url} is {other}, and does not speak KServe's gRPC ({reason})")
+
+
+async def _explain_secrecy(subject: Subject, settings: TritonSettings, reason: Silent) -> Finding:
+    """A model that serves all the same is one whose configuration is restricted."""
+    async with aclosing(TritonBackend(settings)) as backend:
+        fault = Fault.CONFIG_HIDDEN if await backend.is_ready() else Fault.NOT_READY
+    return Finding(fault, subject.where, f"it tells no configuration of its model {settings.model}: {reason}")
 
 
 async def _read_page(

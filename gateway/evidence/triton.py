@@ -80,8 +80,10 @@ async def _ask(call: Awaitable[Message]) -> Message:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await call
-    except (grpc.aio.AioRpcError, grpc.aio.BaseError, TimeoutError) as exc:
-        raise Silent(str(exc)) from exc
+    except grpc.aio.AioRpcError as exc:
+        raise Silent(f"{exc.code().name}: {exc.details()}") from exc
+    except (grpc.aio.BaseError, TimeoutError) as exc:
+        raise Silent(str(exc) or type(exc).__name__) from exc
 
 
 def _open_channel(url: str) -> grpc.aio.Channel:

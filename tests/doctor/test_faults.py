@@ -147,6 +147,13 @@ async def test_a_vllm_on_a_gpu_that_was_told_to_be_eager(clinic: Clinic) -> None
     expect(report, Fault.CUDA_GRAPHS_OFF, Fault.CREDITED_NOT_SHOWN)
 
 
+async def test_a_vllm_whose_development_routes_others_reach(clinic: Clinic) -> None:
+    info = json.dumps({"vllm_config": {}}).encode()
+    async with WrongVLLM(clinic.vllm, pages={"/server_info": info}).serving() as url:
+        expect(await clinic.examine({"vllm": {"url": url}}))
+        expect(await clinic.examine({"vllm": {"url": url.replace("127.0.0.1", "0.0.0.0")}}), Fault.DEV_MODE_OPEN)
+
+
 async def test_a_vllm_that_runs_fewer_requests_than_the_policy_sends_it(clinic: Clinic) -> None:
     info = {"vllm_config": {"scheduler_config": {"max_num_seqs": 32}}}
     async with WrongVLLM(clinic.vllm, pages={"/server_info": json.dumps(info).encode()}).serving() as url:
@@ -204,3 +211,19 @@ async def test_a_port_that_something_else_has(clinic: Clinic) -> None:
 async def test_a_gateway_open_to_everyone(clinic: Clinic) -> None:
     expect(await clinic.examine(listen="0.0.0.0:0"), Fault.OPEN_TO_EVERYONE)
     expect(await clinic.examine(listen="0.0.0.0:0", operator_key="open-sesame"))
+
+
+async def test_a_triton_that_keeps_its_configuration_to_itself(clinic: Clinic) -> None:
+    """As one started with --grpc-restricted-protocol=model-config:key=value."""
+    async with WrongTriton(clinic.triton, restricts_config=True).serving() as url:
+        expect(await clinic.examine({"triton": {"url": url}}), Fault.CONFIG_HIDDEN)
+
+
+async def test_a_tokenizer_that_does_not_load(clinic: Clinic, tmp_path: Path) -> None:
+    document = clinic.configuration()
+    document["models"][0]["tokenizer"] = str(tmp_path)
+    expect(await clinic.examine(models=document["models"]), Fault.TOKENIZER_UNUSABLE)
+
+
+async def test_a_triton_without_a_metrics_page(clinic: Clinic) -> None:
+    expect(await clinic.examine({"triton": {"metrics_url": None}}), Fault.METRICS_MISSING)

@@ -73,7 +73,7 @@ class Unasked:
 
 def subject(name: str, language: ModelLanguage | None = None) -> Subject:
     (model,) = configure().models
-    return Subject(Engine(Unasked(), (Place("m", name),)), model.backends[name], model, language)
+    return Subject(Engine(Unasked(), (Place("m", name),)), model.backends[name], (model,), language)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
+import grpc
 import grpc.aio
 import httpx
 import uvicorn
@@ -27,8 +28,16 @@ class WrongTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     `takes_turns`: a request is passed on when the one before it has ended, as by an engine without in-flight batching.
     """
 
-    def __init__(self, url: str, change: Change = lambda _: None, *, takes_turns: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        change: Change = lambda _: None,
+        *,
+        takes_turns: bool = False,
+        restricts_config: bool = False,
+    ) -> None:
         self._url = url
+        self._restricts_config = restricts_config
         self._change = change
         self._turns = asyncio.Semaphore(1 if takes_turns else 1000)
 
@@ -57,7 +66,9 @@ class WrongTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     async def ModelMetadata(self, request: Message, context: object) -> Message:  # noqa: N802 - as above
         return await self._real.ModelMetadata(request)
 
-    async def ModelConfig(self, request: Message, context: object) -> Message:  # noqa: N802 - as above
+    async def ModelConfig(self, request: Message, context: Any) -> Message:  # noqa: N802 - as above
+        if self._restricts_config:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "This protocol is restricted, expecting header x")
         answer = await self._real.ModelConfig(request)
         self._change(answer.config)
         return answer
