@@ -134,7 +134,7 @@ class Fault(Enum):
     )
     ONE_API_PROCESS = Row(
         Severity.WARNING,
-        "vLLM's one API process bounds its throughput from some 128 requests in flight on.",
+        "vLLM has one API process for all its streams: with hundreds in flight it gives out before the GPU does.",
         "Start vLLM with --api-server-count 4, or with its Rust front end.",
     )
     DEV_MODE_OPEN = Row(
@@ -176,6 +176,11 @@ class Fault(Enum):
         Severity.WARNING,
         "NCCL, Triton's Python backend and vLLM's queues need /dev/shm; too little of it ends in crashes.",
         "Give the container `shm_size: 16gb` (an emptyDir of medium Memory in Kubernetes), or use the host's IPC.",
+    )
+    RELEASE_OLD = Row(
+        Severity.WARNING,
+        "The engine is older than any release that this gateway has been run with.",
+        "Install vLLM 0.24 or newer, or Triton 2.51 (24.10) or newer.",
     )
     DRIVER_OLD = Row(
         Severity.WARNING,

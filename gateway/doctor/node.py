@@ -25,6 +25,8 @@ OTHER_FILES = 128
 LEAST_SHARED_MEMORY = 8 << 30  # what engines of several GPUs are started with (docs/doctor.md)
 MOST_SHARE = 0.95  # of a GPU's memory, for CUDA contexts, NCCL and graphs take the rest
 
+# By engine, what tests and measurements of this gateway have been run with.
+OLDEST = {"vllm": (0, 24), "triton": (2, 51)}
 # The driver that NVIDIA's support matrix lists for the container of a Triton release with TensorRT-LLM.
 DRIVERS = {"2.68": "590.44.01", "2.69": "590.44.01", "2.70": "590.44.01", "2.71": "590.44.01"}
 
@@ -46,6 +48,7 @@ def find_node_faults(settings: Settings, sights: Collection[Sight], machine: Mac
     yield from find_few_files(sights, machine.open_files)
     for sight in sights:
         yield from find_small_memory(sight)
+        yield from find_old_release(sight)
         yield from find_old_driver(sight, machine.gpus)
     for gpu in machine.gpus:
         yield from find_overcommitment(gpu, [sight for sight in sights if gpu.index in sight.gpus])
@@ -106,6 +109,13 @@ def find_small_memory(sight: Sight) -> Iterator[Finding]:
     if listener.shared_memory_bytes < LEAST_SHARED_MEMORY:
         seen = f"its /dev/shm holds {listener.shared_memory_bytes / (1 << 30):.2g} GiB, and it runs on several GPUs"
         yield Finding(Fault.SMALL_SHARED_MEMORY, sight.subject.where, seen)
+
+
+def find_old_release(sight: Sight) -> Iterator[Finding]:
+    version = str(sight.identity.get("version", ""))
+    oldest = OLDEST.get(str(sight.identity.get("engine")))
+    if oldest is not None and version and _as_numbers(version) < oldest:
+        yield Finding(Fault.RELEASE_OLD, sight.subject.where, f"it says that it is {version}")
 
 
 def find_old_driver(sight: Sight, gpus: Sequence[Gpu]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.hearing import Heard, hear
 from gateway.doctor.http import Http, NoAnswer, recognise
-from gateway.doctor.parity import find_difference
+from gateway.doctor.parity import compare_prompts
 from gateway.doctor.processes import is_loopback
 from gateway.doctor.sights import Means, Sight, Subject
 from gateway.doctor.statements import Statement, Topic, settle
@@ -31,13 +31,14 @@ async def look_at_vllm(subject: Subject, settings: VLLMSettings, means: Means) -
         return Sight(subject, (fault,))
     reader = subject.engine.reader
     page, page_faults = await _read_page(subject.where, reader, f"{settings.url}/metrics")
+    in_flight = reader.count(page) if page else None
     identity = await _identify(reader, page)
     info, info_faults = await _read_info(subject.where, means.http, settings)
     said = (*info, *_read_card(identity), *(read_page(page) if page else ()))
-    heard = await _hear(subject, settings, means, said)
-    parity = await _find_mismatch(subject, settings, means.http)
-    findings = (*page_faults, *info_faults, *parity, *heard.findings)
-    return Sight(subject, findings, settle((*heard.statements, *said)), identity)
+    heard = await _hear(subject, settings, means, said, in_flight)
+    compared = await _compare(subject, settings, means.http)
+    findings = (*page_faults, *info_faults, *compared.findings, *heard.findings)
+    return Sight(subject, findings, settle((*heard.statements, *said, *compared.statements)), identity)
 
 
 async def look_at_relay(subject: Subject, settings: RelaySettings, means: Means) -> Sight:
@@ -77,7 +78,8 @@ async def _read_page(where: str, reader: Reader, url: str) -> tuple[bytes | None
         page = await reader.read_metrics()
     except Silent as exc:
         return None, (Finding(Fault.METRICS_SILENT, where, str(exc)),)
-    if page is None or reader.count(page) is None:
+    # With several API processes vLLM's page names the counts, and has no sample of them before the first request.
+    if page is None or (reader.count(page) is None and b"vllm:num_requests_waiting" not in page):
         seen = f"{url} has no vllm:num_requests_running and vllm:num_requests_waiting"
         return page, (Finding(Fault.METRICS_SILENT, where, seen),)
     return page, ()
@@ -103,31 +105,37 @@ async def _read_info(
         answer = await http.get(f"{settings.url}/server_info?config_format=json", timeout_s=INFO_TIMEOUT_S)
     except NoAnswer:
         return (), ()
-    if answer.status != 200 or "vllm_config" not in answer.document:
+    if answer.status not in {200, 500}:  # 500: the route is there, and stumbles over its environment (seen in 0.32)
         return (), ()
     is_shielded = is_loopback(urlsplit(settings.url).hostname or "")
-    fault = Finding(Fault.DEV_MODE_OPEN, where, f"{settings.url}/server_info answers")
+    fault = Finding(Fault.DEV_MODE_OPEN, where, f"{settings.url}/server_info answers {answer.status}")
     return tuple(read_info(answer.document)), () if is_shielded else (fault,)
 
 
-async def _find_mismatch(subject: Subject, settings: VLLMSettings, http: Http) -> tuple[Finding, ...]:
+async def _compare(subject: Subject, settings: VLLMSettings, http: Http) -> Heard:
+    """Its prompts with the gateway's."""
     if subject.language is None:
-        return ()
+        return Heard()
     try:
-        difference = await find_difference(http, settings.url, subject.language)
+        texts, chats, difference = await compare_prompts(http, settings.url, subject.language)
     except NoAnswer:  # found by others
-        return ()
-    return () if difference is None else (Finding(Fault.PROMPT_MISMATCH, subject.where, difference),)
+        return Heard()
+    if difference is not None:
+        return Heard((Finding(Fault.PROMPT_MISMATCH, subject.where, difference),))
+    source = f"its /tokenize, of {texts} texts and {chats} chats"
+    return Heard(statements=(Statement(Topic.HAS_SAME_PROMPTS, True, source),) if texts or chats else ())
 
 
-async def _hear(subject: Subject, settings: VLLMSettings, means: Means, said: tuple[Statement, ...]) -> Heard:
+async def _hear(
+    subject: Subject, settings: VLLMSettings, means: Means, said: tuple[Statement, ...], in_flight: int | None
+) -> Heard:
     if subject.language is None:  # the relay lane
         return Heard()
     async with aclosing(VLLMBackend(settings)) as backend:
         if not await backend.is_ready():
             return Heard((Finding(Fault.NOT_READY, subject.where, f"{settings.url}/health does not answer 200"),))
         faults = tuple(_find_route_fault(subject.where, backend.route))
-        heard = await hear(subject, backend, settle(said)) if means.question.generates else Heard()
+        heard = await hear(subject, backend, settle(said), in_flight) if means.question.generates else Heard()
     return Heard((*faults, *heard.findings), heard.statements)
 
 

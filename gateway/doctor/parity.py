@@ -4,7 +4,7 @@ In: the gateway's language of a model, and vLLM's /tokenize. Out: the first diff
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gateway.doctor.http import Http
 from gateway.errors import InvalidRequest
@@ -29,28 +29,47 @@ CHATS: tuple[Chat, ...] = (
 )
 
 
-async def find_difference(http: Http, url: str, language: ModelLanguage) -> str | None:
-    """None where all ids are the same, or vLLM tells none. Raises NoAnswer."""
-    for text in TEXTS:
-        ours = language.tokenize_text(text)
-        if (difference := compare(f"the text {text!r}", ours, await _ask(http, url, {"prompt": text}))) is not None:
-            return difference
-    for chat in CHATS:
-        theirs = await _ask(http, url, {"messages": chat, "add_generation_prompt": True})
-        try:
-            ours = language.tokenize_chat(list(chat), Rendering())
-        except InvalidRequest:  # a template without a system role, say: vLLM, with the same one, refuses it too
-            continue
-        roles = ", ".join(str(message["role"]) for message in chat)
-        if (difference := compare(f"a chat ({roles})", ours, theirs)) is not None:
-            return difference
-    return None
+class Parity(NamedTuple):
+    """`texts`, `chats`: how many were compared. `difference`: the first one, in words."""
+
+    texts: int
+    chats: int
+    difference: str | None
 
 
-def compare(what: str, ours: Sequence[int], theirs: Sequence[int] | None) -> str | None:
-    """In words; None where they are the same or not known."""
-    if theirs is None or list(ours) == list(theirs):
+async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
+    """What vLLM does not tokenize is not compared. Raises NoAnswer."""
+    texts = [await _compare_text(http, url, language, text) for text in TEXTS]
+    chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
+    told = [result for result in (*texts, *chats) if result is not None]
+    return Parity(_count(texts), _count(chats), next(filter(None, told), None))
+
+
+def _count(results: Sequence[str | None]) -> int:
+    return sum(result is not None for result in results)
+
+
+async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
+    """The difference, "" if there is none; None if vLLM does not tell."""
+    theirs = await _ask(http, url, {"prompt": text})
+    return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
+
+
+async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Chat) -> str | None:
+    theirs = await _ask(http, url, {"messages": chat, "add_generation_prompt": True})
+    if theirs is None:
         return None
+    try:
+        ours = language.tokenize_chat(list(chat), Rendering())
+    except InvalidRequest as exc:
+        return f"a chat that vLLM takes is refused here: {exc.message}"
+    return compare(f"a chat ({', '.join(str(message['role']) for message in chat)})", ours, theirs)
+
+
+def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
+    """In words; "" where they are the same."""
+    if list(ours) == list(theirs):
+        return ""
     at = next((at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
     place = (
         "one ends where the other goes on" if at is None else f"at {at} it is {ours[at]} here and {theirs[at]} there"

@@ -24,6 +24,7 @@ class Topic(StrEnum):
     GPU_SHARE = "gpu_share"  # of a GPU's whole memory, 0 to 1
     HAS_FIXED_CACHE = "has_fixed_cache"  # its KV cache does not depend on what else is on the GPU when it starts
     HAS_SEVERAL_API_PROCESSES = "has_several_api_processes"
+    HAS_SAME_PROMPTS = "has_same_prompts"  # as the gateway, of the same texts and chats
     IS_ON_GPU = "is_on_gpu"
 
 

@@ -41,7 +41,8 @@ async def look_at_triton(subject: Subject, settings: TritonSettings, reader: Tri
         return Sight(subject, (await _explain_secrecy(subject, settings, exc),))
     page, page_faults = await _read_page(where, settings, reader)
     said = (*_read_folder(config), *read_statements(config), *_read_metrics(settings, page))
-    heard = await _hear(subject, settings, config, means, said)
+    in_flight = reader.count(page) if page else None
+    heard = await _hear(subject, settings, means, said, in_flight) if config.is_decoupled else Heard()
     return Sight(
         subject,
         (*find_config_faults(where, config), *page_faults, *heard.findings),
@@ -105,16 +106,16 @@ def _read_metrics(settings: TritonSettings, page: bytes | None) -> Iterator[Stat
 
 
 async def _hear(
-    subject: Subject, settings: TritonSettings, config: TritonConfig, means: Means, said: tuple[Statement, ...]
+    subject: Subject, settings: TritonSettings, means: Means, said: tuple[Statement, ...], in_flight: int | None
 ) -> Heard:
-    """Not of a model that is not decoupled: some releases of Triton end as a whole (llama_index#14716)."""
-    if not config.is_decoupled or not means.question.generates or subject.language is None:
+    """Never of a model that is not decoupled: some releases of Triton end as a whole (llama_index#14716)."""
+    if not means.question.generates or subject.language is None:
         return Heard()
     async with aclosing(TritonBackend(settings, vocab_size=subject.language.vocab_size)) as backend:
         if not await backend.is_ready():
             seen = f"it is not ready to serve its model {settings.model}"
             return Heard((Finding(Fault.NOT_READY, subject.where, seen),))
-        return await hear(subject, backend, settle(said))
+        return await hear(subject, backend, settle(said), in_flight)
 
 
 async def _identify(reader: TritonReader, page: bytes | None) -> dict[str, str | int]:

@@ -41,8 +41,8 @@ def read_info(info: Json) -> Iterator[Statement]:
         yield Statement(Topic.CAPACITY, capacity, INFO)
     if "quantization" in model:
         yield Statement(Topic.FP8, "fp8" in str(model["quantization"]), INFO)
-    if isinstance(device := _section(config, "device_config").get("device_type"), str):
-        yield Statement(Topic.IS_ON_GPU, device == "cuda", INFO)
+    if isinstance(device := _section(config, "device_config").get("device"), str):
+        yield Statement(Topic.IS_ON_GPU, device.startswith("cuda"), INFO)
     mode = _section(config, "compilation_config").get("cudagraph_mode")
     if model.get("enforce_eager") is True:
         yield Statement(Topic.CUDA_GRAPHS, False, INFO)

@@ -58,6 +58,7 @@ def test_what_a_real_vllm_is_known_to_do_comes_with_its_source(cpu_stack: Launch
     assert told["chunked_prefill"] is True
     assert told["is_on_gpu"] is False
     assert (told["context_length"], told["capacity"]) == (1024, 128)
+    assert account["has_same_prompts"]["source"] == "its /tokenize, of 3 texts and 2 chats"
     assert "its log" in account["chunked_prefill"]["source"]
     assert document["engines"]["triton (crossover-mini)"]["identity"]["engine"] == "triton"
 

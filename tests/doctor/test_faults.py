@@ -8,16 +8,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tokenizers import Tokenizer
 
-from deploy.stacks import WEIGHTS
+from deploy.launch import Launched
+from deploy.stacks import MODEL, WEIGHTS
 from gateway.doctor import Fault, Question, Report, Topic, render_text
 from gateway.doctor.parity import TEXTS
 from tests.doctor.conftest import Clinic
 from tests.doctor.wrong import Change, WrongTriton, WrongVLLM
 from tests.engines.wires.servers import free_ports, serving
 from tests.evidence.pages_server import PagesServer
+from tests.evidence.serving import becomes
 
 Message = Any  # tritonclient publishes no types
 
@@ -137,7 +140,7 @@ async def test_a_vllm_on_a_gpu_that_was_told_to_be_eager(clinic: Clinic) -> None
             "model_config": {"enforce_eager": True, "quantization": None},
             "scheduler_config": {"max_num_seqs": 1024, "enable_chunked_prefill": True},
             "compilation_config": {"cudagraph_mode": 0},
-            "device_config": {"device_type": "cuda"},
+            "device_config": {"device": "cuda"},
         }
     }
     async with WrongVLLM(clinic.vllm, pages={"/server_info": json.dumps(info).encode()}).serving() as url:
@@ -152,6 +155,16 @@ async def test_a_vllm_whose_development_routes_others_reach(clinic: Clinic) -> N
     async with WrongVLLM(clinic.vllm, pages={"/server_info": info}).serving() as url:
         expect(await clinic.examine({"vllm": {"url": url}}))
         expect(await clinic.examine({"vllm": {"url": url.replace("127.0.0.1", "0.0.0.0")}}), Fault.DEV_MODE_OPEN)
+
+
+async def test_a_vllm_whose_page_has_no_counts_yet(clinic: Clinic) -> None:
+    """As with several API processes before the first request: the names are there, the samples are not."""
+
+    def strip(page: bytes) -> bytes:
+        return b"".join(line for line in page.splitlines(keepends=True) if not line.startswith(b"vllm:num_requests"))
+
+    async with WrongVLLM(clinic.vllm, edits={"/metrics": strip}).serving() as url:
+        expect(await clinic.examine({"vllm": {"url": url}}))
 
 
 async def test_a_vllm_that_runs_fewer_requests_than_the_policy_sends_it(clinic: Clinic) -> None:
@@ -208,6 +221,28 @@ async def test_a_port_that_something_else_has(clinic: Clinic) -> None:
     expect(report, Fault.LISTEN_TAKEN)
 
 
+def is_known(stack: Launched) -> bool:
+    """Whether the gateway has asked who its vLLM is."""
+    engines = httpx.get(f"{stack.url}/version").json()["models"][MODEL]
+    return engines["vllm"]["version"] is not None
+
+
+async def test_a_running_gateway_whose_policy_was_measured_on_other_engines(
+    clinic: Clinic, embedded_stack: Launched
+) -> None:
+    async with httpx.AsyncClient(base_url=embedded_stack.url) as gateway:
+        policy = (await gateway.get("/admin/policy")).json()
+        await becomes(lambda: is_known(embedded_stack), True)
+        try:
+            stale = {**policy, "fingerprint": {"vllm": {"version": "0.1"}}}
+            assert (await gateway.put("/admin/policy", json=stale)).is_success
+            report = await clinic.examine()
+        finally:
+            await gateway.put("/admin/policy", json={**policy, "version": None})
+    expect(report, Fault.POLICY_STALE)
+    assert report.findings[0].seen == "vllm version was 0.1, is 0.32.0+reference"
+
+
 async def test_a_gateway_open_to_everyone(clinic: Clinic) -> None:
     expect(await clinic.examine(listen="0.0.0.0:0"), Fault.OPEN_TO_EVERYONE)
     expect(await clinic.examine(listen="0.0.0.0:0", operator_key="open-sesame"))
@@ -227,3 +262,37 @@ async def test_a_tokenizer_that_does_not_load(clinic: Clinic, tmp_path: Path) ->
 
 async def test_a_triton_without_a_metrics_page(clinic: Clinic) -> None:
     expect(await clinic.examine({"triton": {"metrics_url": None}}), Fault.METRICS_MISSING)
+
+
+def relayed(server: PagesServer, metrics: str | None = None, **keys: object) -> list[dict[str, object]]:
+    """A model with one backend, of kind relay; `metrics`: path of its page."""
+    url = {} if metrics is None else {"metrics_url": f"{server.url}{metrics}"}
+    return [{"id": "m", "backends": {"sglang": {"kind": "relay", "url": server.url, **url, **keys}}}]
+
+
+@pytest.mark.parametrize(
+    ("pages", "keys", "faults"),
+    [
+        ({"/health": (200, b"")}, {}, ()),
+        ({"/health": (503, b"")}, {}, (Fault.NOT_READY,)),
+        ({"/health": (200, b"")}, {"metrics": "/metrics"}, (Fault.METRICS_SILENT,)),
+        ({"/ok": (200, b"")}, {"health_path": "/ok"}, ()),
+    ],
+)
+async def test_a_server_of_another_make(
+    clinic: Clinic, pages: dict[str, tuple[int, bytes]], keys: dict[str, str], faults: tuple[Fault, ...]
+) -> None:
+    async with PagesServer(pages).serving() as server:
+        expect(await clinic.examine(models=relayed(server, **keys)), *faults)
+
+
+async def test_a_relay_that_is_not_there(clinic: Clinic) -> None:
+    async with PagesServer().serving() as server:
+        gone = relayed(server)
+    expect(await clinic.examine(models=gone), Fault.UNREACHABLE)
+
+
+async def test_a_relay_address_that_speaks_grpc(clinic: Clinic) -> None:
+    async with WrongTriton(clinic.triton).serving() as url:
+        models = [{"id": "m", "backends": {"sglang": {"kind": "relay", "url": url.replace("grpc", "http")}}}]
+        expect(await clinic.examine(models=models), Fault.WRONG_WIRE)

@@ -132,7 +132,8 @@ def test_an_engines_limits_are_held_against_what_it_will_be_sent(
         ({Topic.HAS_SEVERAL_API_PROCESSES: True, Topic.CAPACITY: 1024}, []),
         ({Topic.HAS_SEVERAL_API_PROCESSES: False}, [Fault.ONE_API_PROCESS]),
         ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 1024}, [Fault.ONE_API_PROCESS]),
-        ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 128}, []),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 257}, [Fault.ONE_API_PROCESS]),
+        ({Topic.HAS_SEVERAL_API_PROCESSES: False, Topic.CAPACITY: 256}, []),
     ],
 )
 def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float], found: list[Fault]) -> None:
@@ -171,6 +172,11 @@ TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
         ((see("vllm", listener=listening(1 << 34), gpus=("0", "1")),), MACHINE, []),
         ((see("vllm", listener=listening(1 << 26), gpus=("0",)),), MACHINE, []),
         ((see("vllm", listener=listening(None), gpus=("0", "1")),), MACHINE, []),
+        ((see("vllm", identity={"engine": "vllm", "version": "0.23.1"}),), MACHINE, [Fault.RELEASE_OLD]),
+        ((see("vllm", identity={"engine": "vllm", "version": "0.24.0rc1.dev3+g1234"}),), MACHINE, []),
+        ((see("vllm", identity={"engine": "vllm", "version": "1.0.0"}),), MACHINE, []),
+        ((see("vllm", identity={"engine": "vllm"}),), MACHINE, []),
+        ((see("triton", identity={"engine": "triton", "version": "2.50.0"}),), MACHINE, [Fault.RELEASE_OLD]),
         ((see("triton", identity=TRTLLM),), replace(MACHINE, gpus=(H100,)), []),
         (
             (see("triton", identity=TRTLLM),),

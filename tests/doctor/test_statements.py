@@ -154,7 +154,8 @@ def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told
         ({"vllm_config": {"compilation_config": {"cudagraph_mode": [2, 1]}}}, {Topic.CUDA_GRAPHS: True}),
         ({"vllm_config": {"model_config": {"quantization": "fp8"}}}, {Topic.FP8: True}),
         ({"vllm_config": {"model_config": {"quantization": None}}}, {Topic.FP8: False}),
-        ({"vllm_config": {"device_config": {"device_type": "cuda"}}}, {Topic.IS_ON_GPU: True}),
+        ({"vllm_config": {"device_config": {"device": "cuda"}}}, {Topic.IS_ON_GPU: True}),
+        ({"vllm_config": {"device_config": {"device": "cpu"}}}, {Topic.IS_ON_GPU: False}),
         (
             {"vllm_config": {"scheduler_config": {"max_num_seqs": 256, "enable_chunked_prefill": False}}},
             {Topic.CAPACITY: 256, Topic.CHUNKED_PREFILL: False},
