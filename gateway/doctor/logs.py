@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from gateway.doctor.statements import Statement, Topic
-from gateway.doctor.vllm_words import is_no_mode
+from gateway.doctor.vllm_words import find_fp8, is_no_mode
 
 SOURCE = "its log"
 
@@ -19,7 +19,9 @@ API_PROCESS = re.compile(r"\(ApiServer_(\d+) pid=")
 
 
 class Rule(Protocol):
-    def __call__(self, found: re.Match[str]) -> Statement: ...
+    def __call__(self, found: re.Match[str]) -> Statement | None:
+        """None where what was found may mean several things."""
+        ...
 
 
 def _says(topic: Topic, value: bool) -> Rule:
@@ -38,6 +40,11 @@ def _has_graphs(found: re.Match[str]) -> Statement:
     return Statement(Topic.CUDA_GRAPHS, not is_no_mode(found[1]), f"{SOURCE}: {found[0]}")
 
 
+def _has_fp8(found: re.Match[str]) -> Statement | None:
+    is_fp8 = find_fp8(found[1])
+    return None if is_fp8 is None else Statement(Topic.FP8, is_fp8, f"{SOURCE}: {found[0]}")
+
+
 # In the order in which they are to be believed: what happened before what was asked for.
 RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
     (re.compile(r"Graph capturing finished"), _says(Topic.CUDA_GRAPHS, True)),
@@ -48,7 +55,7 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
     (re.compile(r"enable_chunked_context is not specified, will be set to (\w+)"), _is(Topic.CHUNKED_PREFILL, "true")),
     (re.compile(r"\benforce_eager=(True)\b"), _says(Topic.CUDA_GRAPHS, False)),
     (re.compile(r"'cudagraph_mode': <?(?:CUDAGraphMode\.)?(\w+)"), _has_graphs),
-    (re.compile(r"\bquantization=(\w+)"), _is(Topic.FP8, "fp8", "fbgemm_fp8", "modelopt")),
+    (re.compile(r"\bquantization=([\w-]+)"), _has_fp8),
     (re.compile(r"\bkv_cache_dtype=(?!auto)(\w+)"), _is(Topic.FP8_KV, "fp8", "fp8_e4m3", "fp8_e5m2")),
     (re.compile(r"\benable_prefix_caching=(\w+)"), _is(Topic.PREFIX_CACHING, "true")),
     (re.compile(r"\benable_chunked_prefill=(\w+)"), _is(Topic.CHUNKED_PREFILL, "true")),
@@ -61,8 +68,8 @@ RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
 def read_statements(lines: Iterable[str]) -> Iterator[Statement]:
     text = "\n".join(_last_start(lines))
     for pattern, rule in RULES:
-        if (found := pattern.search(text)) is not None:
-            yield rule(found)
+        if (found := pattern.search(text)) is not None and (statement := rule(found)) is not None:
+            yield statement
     if processes := set(API_PROCESS.findall(text)):
         yield Statement(Topic.HAS_SEVERAL_API_PROCESSES, len(processes) > 1, f"{SOURCE}: ApiServer_N")
 

@@ -39,8 +39,13 @@ def read_info(info: Json) -> Iterator[Statement]:
         yield Statement(Topic.CHUNKED_PREFILL, is_chunked, INFO)
     if isinstance(capacity := scheduler.get("max_num_seqs"), int):
         yield Statement(Topic.CAPACITY, capacity, INFO)
+<<<<<<< HEAD
     if "quantization" in model:
         yield Statement(Topic.FP8, "fp8" in str(model["quantization"]), INFO)
+=======
+    if "quantization" in model and (is_fp8 := find_fp8(str(model["quantization"]))) is not None:
+        yield Statement(Topic.FP8, is_fp8, INFO)
+>>>>>>> h-doctor
     if isinstance(device := _section(config, "device_config").get("device"), str):
         yield Statement(Topic.IS_ON_GPU, device.startswith("cuda"), INFO)
     mode = _section(config, "compilation_config").get("cudagraph_mode")
@@ -53,6 +58,17 @@ def read_info(info: Json) -> Iterator[Statement]:
 def is_no_mode(mode: str) -> bool:
     """Of CUDAGraphMode, in the forms it is told in: NONE, CUDAGraphMode.NONE, 0."""
     return mode.upper().removeprefix("CUDAGRAPHMODE.") in {"NONE", "0"}
+
+
+# vLLM's names of what weights are quantized to. What compressed-tensors, quark and the like hold, they do not tell.
+IN_FP8 = frozenset({"fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt"})
+NOT_IN_FP8 = frozenset({"none", "awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes", "gguf", "modelopt_fp4"})
+
+
+def find_fp8(quantization: str) -> bool | None:
+    """Whether that means FP8 weights; None if it may mean several things."""
+    name = quantization.lower()
+    return True if name in IN_FP8 else False if name in NOT_IN_FP8 else None
 
 
 def read_options(arguments: Sequence[str]) -> Iterator[Statement]:
@@ -92,9 +108,11 @@ def _read_switches(options: Mapping[str, str]) -> Iterator[Statement]:
 
 
 def _read_precision(options: Mapping[str, str]) -> Iterator[Statement]:
-    for option, topic in (("--quantization", Topic.FP8), ("--kv-cache-dtype", Topic.FP8_KV)):
-        if (value := options.get(option, "auto")) != "auto":
-            yield Statement(topic, "fp8" in value, f"{OPTIONS}: {option} {value}")
+    quantization, dtype = options.get("--quantization", ""), options.get("--kv-cache-dtype", "auto")
+    if (is_fp8 := find_fp8(quantization)) is not None:
+        yield Statement(Topic.FP8, is_fp8, f"{OPTIONS}: --quantization {quantization}")
+    if dtype != "auto":
+        yield Statement(Topic.FP8_KV, dtype.startswith("fp8"), f"{OPTIONS}: --kv-cache-dtype {dtype}")
 
 
 SHORT = {"-q": "--quantization", "-asc": "--api-server-count"}

@@ -76,6 +76,8 @@ GPU = {
         ("Graph capturing finished in 9 secs, took 0.61 GiB\n", {Topic.CUDA_GRAPHS: True}),
         (CPU_LOG + "Skipping CUDA graph capture. To turn on CUDA graph capture, ...\n", CPU),
         ("(ApiServer_0 pid=7) INFO: Started\n", {Topic.HAS_SEVERAL_API_PROCESSES: False}),
+        ("config: quantization=compressed-tensors, quantization_config=None, seed=0\n", {}),
+        ("config: quantization=modelopt_fp4, seed=0\n", {Topic.FP8: False}),
         ("[I] Creating CUDA graph instances for 12 batch sizes.\n", {Topic.CUDA_GRAPHS: True}),
         ("[W] cuda_graph_mode is not specified, will be set to false\n", {Topic.CUDA_GRAPHS: False}),
         ("[W] enable_chunked_context is not specified, will be set to false.\n", {Topic.CHUNKED_PREFILL: False}),
@@ -98,6 +100,8 @@ def test_a_log_tells_of_its_last_start(log: str, told: Mapping[Topic, float]) ->
         ("vllm serve m --max-model-len 16k", {}),
         ("vllm serve m -q fp8 --kv-cache-dtype fp8_e5m2", {Topic.FP8: True, Topic.FP8_KV: True}),
         ("vllm serve m --quantization awq --kv-cache-dtype auto", {Topic.FP8: False}),
+        ("vllm serve m --quantization compressed-tensors", {}),  # of any precision
+        ("vllm serve m --kv-cache-dtype bfloat16", {Topic.FP8_KV: False}),
         ("vllm serve m --no-enable-prefix-caching", {Topic.PREFIX_CACHING: False}),
         ("vllm serve m --enable-chunked-prefill", {Topic.CHUNKED_PREFILL: True}),
         ("vllm serve m --kv-cache-memory-bytes 40G", {Topic.HAS_FIXED_CACHE: True}),
@@ -154,6 +158,8 @@ def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told
         ({"vllm_config": {"compilation_config": {"cudagraph_mode": [2, 1]}}}, {Topic.CUDA_GRAPHS: True}),
         ({"vllm_config": {"model_config": {"quantization": "fp8"}}}, {Topic.FP8: True}),
         ({"vllm_config": {"model_config": {"quantization": None}}}, {Topic.FP8: False}),
+        ({"vllm_config": {"model_config": {"quantization": "modelopt"}}}, {Topic.FP8: True}),
+        ({"vllm_config": {"model_config": {"quantization": "quark"}}}, {}),
         ({"vllm_config": {"device_config": {"device": "cuda"}}}, {Topic.IS_ON_GPU: True}),
         ({"vllm_config": {"device_config": {"device": "cpu"}}}, {Topic.IS_ON_GPU: False}),
         (
