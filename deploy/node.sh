@@ -30,8 +30,8 @@ Options:
   -h, --help           This.
 
 Examples:
-  deploy/node.sh --checkpoint /data/llama-3.1-8b --recipe llama-3.1-8b-fp8-tp2 --dry-run
-  sudo deploy/node.sh --checkpoint /data/llama-3.1-8b --recipe llama-3.1-8b-fp8-tp2 --calibrate '--slo ttft=0.5,tpot=0.03'
+  deploy/node.sh --checkpoint /data/llama-3.1-8b --recipe mine.yaml --dry-run
+  sudo deploy/node.sh --checkpoint /data/llama-3.1-8b --recipe llama-3.1-8b-fp8-tp2 --quantization fp8 --kv-cache-dtype fp8
 
 Exit codes: 0 the node runs and is calibrated; 1 a step does not hold; 2 bad arguments; 3 reboot, then run it again;
 4 it runs and was measured, but no single threshold is right (docs/calibration.md).
