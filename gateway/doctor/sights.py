@@ -11,11 +11,7 @@ from gateway.doctor.statements import Account, Topic
 from gateway.evidence import Identity
 from gateway.evidence.readers import Engine
 from gateway.language import ModelLanguage
-<<<<<<< HEAD
 from gateway.settings import BackendSettings, ModelSettings, PolicySettings, ThresholdSettings
-=======
-from gateway.settings import BackendSettings, ModelSettings, ThresholdSettings
->>>>>>> h-doctor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +48,9 @@ class Subject:
         return sum(_most_in_flight(model.policy, place.backend) for place, model in places)
 
 
-<<<<<<< HEAD
 def _most_in_flight(policy: PolicySettings | None, name: str) -> int:
     """A share bounds nothing."""
     if not isinstance(policy, ThresholdSettings) or name not in {policy.low, policy.high}:
-=======
-def _most_in_flight(policy: ThresholdSettings | None, name: str) -> int:
-    if policy is None or name not in {policy.low, policy.high}:
->>>>>>> h-doctor
         return 0
     return policy.up - 1 if name == policy.low else policy.up
 

@@ -39,13 +39,8 @@ def read_info(info: Json) -> Iterator[Statement]:
         yield Statement(Topic.CHUNKED_PREFILL, is_chunked, INFO)
     if isinstance(capacity := scheduler.get("max_num_seqs"), int):
         yield Statement(Topic.CAPACITY, capacity, INFO)
-<<<<<<< HEAD
-    if "quantization" in model:
-        yield Statement(Topic.FP8, "fp8" in str(model["quantization"]), INFO)
-=======
     if "quantization" in model and (is_fp8 := find_fp8(str(model["quantization"]))) is not None:
         yield Statement(Topic.FP8, is_fp8, INFO)
->>>>>>> h-doctor
     if isinstance(device := _section(config, "device_config").get("device"), str):
         yield Statement(Topic.IS_ON_GPU, device.startswith("cuda"), INFO)
     mode = _section(config, "compilation_config").get("cudagraph_mode")

@@ -1,10 +1,7 @@
 """`crossover doctor` as a user runs it: silence on healthy stacks, findings and exit codes on others."""
 
 import json
-<<<<<<< HEAD
-=======
 import shutil
->>>>>>> h-doctor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from deploy.launch import LOGS, Launched
-<<<<<<< HEAD
-=======
 from deploy.stacks import WEIGHTS
->>>>>>> h-doctor
 from gateway.cli import main
 from tests.doctor.conftest import Clinic
 from tests.engines.wires.servers import free_ports
@@ -71,8 +65,6 @@ def test_what_a_real_vllm_is_known_to_do_comes_with_its_source(cpu_stack: Launch
     assert document["engines"]["triton (crossover-mini)"]["identity"]["engine"] == "triton"
 
 
-<<<<<<< HEAD
-=======
 def test_a_chat_template_that_is_not_the_engines_is_found_by_a_real_vllm(cpu_stack: Launched, tmp_path: Path) -> None:
     """The same tokenizer: texts have the same ids, chats have not."""
     weights = shutil.copytree(WEIGHTS, tmp_path / "weights", ignore=shutil.ignore_patterns("*.safetensors"))
@@ -88,7 +80,6 @@ def test_a_chat_template_that_is_not_the_engines_is_found_by_a_real_vllm(cpu_sta
     assert "one ends where the other goes on" in result.output
 
 
->>>>>>> h-doctor
 def test_verbose_says_what_is_proved_and_by_what(embedded_stack: Launched) -> None:
     result = doctor("-v", "--no-generate", "-c", configuration_of(embedded_stack))
     assert result.exit_code == 0
