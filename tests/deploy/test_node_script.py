@@ -120,6 +120,7 @@ def test_a_dry_run_prints_every_command_and_runs_none(host: Host) -> None:
         "calibrate --url http://127.0.0.1:8080 --apply",
     ):
         assert command in done.stdout
+    assert done.stdout.endswith("nothing was\n")
     # Nobody's keys stand in a terminal's history.
     assert "CROSSOVER_OPERATOR_KEY=(made here)" in done.stdout
 
