@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from tests.deploy.shipped import DEPLOY, KUBERNETES, OVERLAYS, ROOT, run_tool
+from tests.deploy.shipped import DEPLOY, KUBERNETES, OVERLAYS, ROOT, on_linux, run_tool
 
 PAGE = (ROOT / "docs/deployment.md").read_text()
 
@@ -15,6 +15,7 @@ def list_first_cells(heading: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
+@on_linux
 def test_every_step_of_the_script_is_told_in_its_order() -> None:
     steps = [line.split()[0] for line in run_tool(DEPLOY / "node.sh", "--list").stdout.splitlines()]
     assert list_first_cells("One command") == steps

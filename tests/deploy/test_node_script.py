@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from gateway.settings import ThresholdSettings, load_settings
-from tests.deploy.shipped import DEPLOY
+from tests.deploy.shipped import DEPLOY, on_linux
+
+pytestmark = on_linux
 
 PROGRAMS = ("id", "uname", "df", "nvidia-smi", "docker", "apt-get", "curl", "systemctl", "sysctl", "nvidia-ctk", "make")
 ASKS = re.compile(
