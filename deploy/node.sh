@@ -447,5 +447,7 @@ for step in "${steps[@]}"; do
     [[ -z $only || $step == "$only" ]] || continue
     perform "$step"
 done
-((dry_run)) || load_settings
+[[ -z $only ]] || exit 0
+((!dry_run)) || { say "== this is what would be run; nothing was"; exit 0; }
+load_settings
 say "== done: the gateway is at $(gateway_url)/v1, Grafana at http://127.0.0.1:${GRAFANA_PORT:-3000}, keys are in $settings"

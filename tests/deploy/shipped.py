@@ -24,6 +24,9 @@ KUBERNETES = DEPLOY / "kubernetes"
 UNITS = DEPLOY / "systemd"
 OVERLAYS = tuple(sorted(path.parent.name for path in (KUBERNETES / "overlays").glob("*/kustomization.yaml")))
 
+# Its bash is that of a Linux host; macOS has one without associative arrays.
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="deploy/node.sh is for Linux hosts")
+
 Document = dict[str, Any]  # Any: parsed YAML, of whatever its schema allows
 
 
