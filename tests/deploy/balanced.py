@@ -73,8 +73,7 @@ class Node:
     async def start(self) -> None:
         """The gateway, until it is ready."""
         serve = ("-c", "from gateway.cli import main; main()", "serve", "-c", str(self.config))
-        log = self.config.with_suffix(".log").open("ab")
-        with log:
+        with self.config.with_suffix(".log").open("ab") as log:
             command = self.host.command(sys.executable, *serve)
             self.process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=log)
         assert self.process.stdout is not None
@@ -104,7 +103,6 @@ class Node:
 class Site:
     hosts: Mapping[str, Host]
     nodes: tuple[Node, Node]
-    balancer: Process
     control: Path
     clients: list[RawClient] = field(default_factory=list)
 
@@ -216,8 +214,8 @@ async def balanced(folder: Path) -> AsyncIterator[Site]:
         nodes = [await stack.enter_async_context(opened(hosts[name], folder)) for name in ("node1", "node2")]
         await asyncio.gather(*(node.start() for node in nodes))
         control = folder / "haproxy.sock"
-        process = await stack.enter_async_context(balancing(hosts["balancer"], control))
-        yield Site(hosts, (nodes[0], nodes[1]), process, control)
+        await stack.enter_async_context(balancing(hosts["balancer"], control))
+        yield Site(hosts, (nodes[0], nodes[1]), control)
 
 
 @asynccontextmanager
@@ -232,7 +230,7 @@ async def opened(host: Host, folder: Path) -> AsyncIterator[Node]:
 
 
 @asynccontextmanager
-async def balancing(host: Host, control: Path) -> AsyncIterator[Process]:
+async def balancing(host: Host, control: Path) -> AsyncIterator[None]:
     told = {
         "CROSSOVER_BALANCER_LISTEN": f"{host.address}:{PORT}",
         "CROSSOVER_BALANCER_SOCKET": str(control),
@@ -246,7 +244,7 @@ async def balancing(host: Host, control: Path) -> AsyncIterator[Process]:
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
     try:
         await eventually(control.exists, within_s=STARTS_WITHIN_S)
-        yield process
+        yield
     finally:
         process.kill()
         await process.wait()

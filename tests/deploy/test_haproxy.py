@@ -52,9 +52,9 @@ def is_whole(answer: RawAnswer) -> bool:
 
 
 async def first_events(clients: Sequence[RawClient]) -> None:
-    """Every one of them has been told a token, and more is to come."""
+    """Every one of them has been told something, and more is to come."""
     async with asyncio.timeout(SOON_S):
-        await asyncio.gather(*(client.until(b"content") for client in clients))
+        await asyncio.gather(*(client.until(b"data: ") for client in clients))
 
 
 async def is_cut(client: RawClient) -> bool:
@@ -69,7 +69,8 @@ async def is_cut(client: RawClient) -> bool:
 
 async def test_each_request_goes_to_the_node_with_the_fewest_in_flight(site: Site) -> None:
     clients = await site.ask(20, stream=True)
-    assert [node.arrived for node in site.nodes] == [10, 10]
+    # Two threads of HAProxy may take the same node at the same moment.
+    assert all(abs(node.arrived - 10) <= 1 for node in site.nodes)
     for node in site.nodes:
         node.release()
     assert all(map(is_whole, await all_answers(clients)))
@@ -80,15 +81,18 @@ async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_
     one, two = site.nodes
     begun = await site.ask(10, stream=True)
     await first_events(begun)
+    to_be_cut = one.arrived
     site.prepare(begins=False)
     waiting = [*await site.ask(10, stream=True), *await site.ask(10), *await site.ask(10, length=LONG)]
-    assert (one.arrived, two.arrived) == (20, 20)
+    to_be_moved = one.arrived - to_be_cut
+    assert to_be_cut >= 4
+    assert to_be_moved >= 14
     one.signal(signal.SIGKILL)
     await one.ended()
-    await eventually(lambda: two.arrived == 20 + 15, SOON_S)  # what node 1 had and not begun
+    await eventually(lambda: two.arrived == 40 - to_be_cut, SOON_S)
     two.release()
     assert all(map(is_whole, await all_answers(waiting)))
-    assert sorted([await is_cut(client) for client in begun]) == [False] * 5 + [True] * 5
+    assert [await is_cut(client) for client in begun].count(True) == to_be_cut
     assert one.engine.running == 0  # its engine has been told by the closed connections
     site.answer_at_once()
     assert is_whole(await site.answer())
@@ -100,10 +104,12 @@ async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
     await first_events(begun)
     site.prepare(begins=False)
     waiting = [*await site.ask(10, stream=True), *await site.ask(10)]
+    taken = one.arrived
+    assert taken >= 14
     one.signal(signal.SIGTERM)
     await site.goes_down(one)  # it does not accept any more
     later = await site.ask(5, stream=True)
-    assert (one.arrived, two.arrived) == (15, 20)
+    assert (one.arrived, two.arrived) == (taken, 35 - taken)
     for node in site.nodes:
         node.release()
     assert all(map(is_whole, await all_answers(waiting + later)))
@@ -143,17 +149,19 @@ async def test_no_request_of_a_steady_load_fails_while_a_node_goes_and_comes_bac
 
 async def test_a_node_that_vanishes_without_a_word_loses_what_it_had_begun_and_nothing_else(site: Site) -> None:
     one, two = site.nodes
-    begun = await site.ask(2, stream=True)
+    begun = await site.ask(4, stream=True)
     await first_events(begun)
+    to_be_cut = one.arrived
+    assert to_be_cut > 0
     site.prepare(begins=False)
     waiting = await site.ask(4)
     one.host.vanish()
     try:
         later = await site.ask(4)  # nobody can know yet
-        await eventually(lambda: two.arrived == 3 + 2 + 4, within_s=40)
+        await eventually(lambda: two.arrived == 12 - to_be_cut, within_s=40)
         two.release()
         assert all(map(is_whole, await all_answers(waiting + later)))
-        assert sorted([await is_cut(client) for client in begun]) == [False, True]
+        assert [await is_cut(client) for client in begun].count(True) == to_be_cut
     finally:
         one.host.reappear()
 
