@@ -18,9 +18,10 @@ from deploy.fleet.tables import TABLES, Table, write
 @click.option(
     "--nodes", type=click.IntRange(2, 10_000), multiple=True, default=(4, 64), show_default=True, help="Fleets."
 )
+@click.option("--load", "loads", type=float, multiple=True, help="Only rows of this load; by default all.")
 @click.option("--processes", type=click.IntRange(1), default=os.cpu_count() or 1, help="By default one for each CPU.")
 @click.argument("questions", nargs=-1, type=click.Choice(list(TABLES)))
-def fleet(nodes: tuple[int, ...], processes: int, questions: tuple[str, ...]) -> None:
+def fleet(nodes: tuple[int, ...], loads: tuple[float, ...], processes: int, questions: tuple[str, ...]) -> None:
     """Simulate fleets of gateway nodes behind balancers, and print what they keep of their promises.
 
     Every node has two engines, as fast as the measured curves of engines/reference/curves.json say, and the gateway's
@@ -30,7 +31,7 @@ def fleet(nodes: tuple[int, ...], processes: int, questions: tuple[str, ...]) ->
     \b
     Examples:
       python -m deploy.fleet balancers --nodes 4
-      python -m deploy.fleet balancers --nodes 1000
+      python -m deploy.fleet balancers --nodes 1000 --load 0.97
 
     Exit codes: 0 done; 2 bad arguments.
     """
@@ -41,7 +42,8 @@ def fleet(nodes: tuple[int, ...], processes: int, questions: tuple[str, ...]) ->
     with ProcessPoolExecutor(processes) as workers:
         for question in questions or TABLES:
             table = TABLES[question]
-            rows = list(_answer(table, table.ask(nodes), workers))
+            scenarios = [asked for asked in table.ask(nodes) if not loads or asked.load in loads]
+            rows = list(_answer(table, scenarios, workers))
             click.echo(f"\n**{table.title}**\n\n{write(table, rows)}")
 
 

@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from tests.api.conftest import RawAnswer, RawClient, eventually
-from tests.deploy.balanced import Site, balanced
+from tests.deploy.balanced import SOON_S, Site, balanced
 from tests.deploy.namespaces import why_not
 
+pytestmark = pytest.mark.timeout(240)  # the first starts two gateways and HAProxy, and some start one again
 LONG = 200_000  # bytes of a body, which take some 50,000 tokens; HAProxy by default keeps 16,384
 
 
@@ -38,7 +39,7 @@ async def site(shared: Site) -> Site:
 
 
 async def all_answers(clients: Sequence[RawClient]) -> list[RawAnswer]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SOON_S):
         return list(await asyncio.gather(*(client.answer() for client in clients)))
 
 
@@ -51,14 +52,14 @@ def is_whole(answer: RawAnswer) -> bool:
 
 
 async def first_events(clients: Sequence[RawClient]) -> None:
-    """Every one of them has been told a token, and more is to come."""
-    async with asyncio.timeout(30):
-        await asyncio.gather(*(client.until(b"content") for client in clients))
+    """Every one of them has been told something, and more is to come."""
+    async with asyncio.timeout(SOON_S):
+        await asyncio.gather(*(client.until(b"data: ") for client in clients))
 
 
 async def is_cut(client: RawClient) -> bool:
     """The connection ends before the answer does, so that no client can take it for whole."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SOON_S):
         try:
             await client.until(b"[DONE]")
         except (IncompleteReadError, ConnectionResetError):
@@ -68,7 +69,8 @@ async def is_cut(client: RawClient) -> bool:
 
 async def test_each_request_goes_to_the_node_with_the_fewest_in_flight(site: Site) -> None:
     clients = await site.ask(20, stream=True)
-    assert [node.arrived for node in site.nodes] == [10, 10]
+    # Two threads of HAProxy may take the same node at the same moment.
+    assert all(abs(node.arrived - 10) <= 1 for node in site.nodes)
     for node in site.nodes:
         node.release()
     assert all(map(is_whole, await all_answers(clients)))
@@ -79,15 +81,18 @@ async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_
     one, two = site.nodes
     begun = await site.ask(10, stream=True)
     await first_events(begun)
+    to_be_cut = one.arrived
     site.prepare(begins=False)
     waiting = [*await site.ask(10, stream=True), *await site.ask(10), *await site.ask(10, length=LONG)]
-    assert (one.arrived, two.arrived) == (20, 20)
+    to_be_moved = one.arrived - to_be_cut
+    assert to_be_cut >= 4
+    assert to_be_moved >= 14
     one.signal(signal.SIGKILL)
     await one.ended()
-    await eventually(lambda: two.arrived == 20 + 15)  # what node 1 had and not begun
+    await eventually(lambda: two.arrived == 40 - to_be_cut, SOON_S)
     two.release()
     assert all(map(is_whole, await all_answers(waiting)))
-    assert sorted([await is_cut(client) for client in begun]) == [False] * 5 + [True] * 5
+    assert [await is_cut(client) for client in begun].count(True) == to_be_cut
     assert one.engine.running == 0  # its engine has been told by the closed connections
     site.answer_at_once()
     assert is_whole(await site.answer())
@@ -99,10 +104,12 @@ async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
     await first_events(begun)
     site.prepare(begins=False)
     waiting = [*await site.ask(10, stream=True), *await site.ask(10)]
+    taken = one.arrived
+    assert taken >= 14
     one.signal(signal.SIGTERM)
     await site.goes_down(one)  # it does not accept any more
     later = await site.ask(5, stream=True)
-    assert (one.arrived, two.arrived) == (15, 20)
+    assert (one.arrived, two.arrived) == (taken, 35 - taken)
     for node in site.nodes:
         node.release()
     assert all(map(is_whole, await all_answers(waiting + later)))
@@ -127,14 +134,14 @@ async def test_no_request_of_a_steady_load_fails_while_a_node_goes_and_comes_bac
     async with asyncio.TaskGroup() as clients:
         for _ in range(16):
             clients.create_task(keep_asking())
-        await eventually(lambda: len(answers) >= 100)
+        await eventually(lambda: len(answers) >= 100, SOON_S)
         one.signal(number)
         await one.ended()
         before = one.arrived
-        await eventually(lambda: one.engine.running == 0)
+        await eventually(lambda: one.engine.running == 0, SOON_S)
         await one.start()
         await site.comes_up(one)
-        await eventually(lambda: one.arrived > before, within_s=30)
+        await eventually(lambda: one.arrived > before, SOON_S)
         is_over.set()
     assert len(answers) > 200
     assert all(map(is_whole, answers))
@@ -142,16 +149,19 @@ async def test_no_request_of_a_steady_load_fails_while_a_node_goes_and_comes_bac
 
 async def test_a_node_that_vanishes_without_a_word_loses_what_it_had_begun_and_nothing_else(site: Site) -> None:
     one, two = site.nodes
-    begun = await site.ask(2, stream=True)
+    begun = await site.ask(4, stream=True)
     await first_events(begun)
+    to_be_cut = one.arrived
+    assert to_be_cut > 0
     site.prepare(begins=False)
     waiting = await site.ask(4)
     one.host.vanish()
     try:
-        await eventually(lambda: two.arrived == 3 + 2, within_s=40)
+        later = await site.ask(4)  # nobody can know yet
+        await eventually(lambda: two.arrived == 12 - to_be_cut, within_s=40)
         two.release()
-        assert all(map(is_whole, await all_answers(waiting)))
-        assert sorted([await is_cut(client) for client in begun]) == [False, True]
+        assert all(map(is_whole, await all_answers(waiting + later)))
+        assert [await is_cut(client) for client in begun].count(True) == to_be_cut
     finally:
         one.host.reappear()
 
@@ -164,7 +174,7 @@ async def test_a_client_that_leaves_frees_its_place_in_the_engine_behind_the_bal
         await first_events(clients)
     for client in clients:
         client.leave()
-    await eventually(lambda: all(node.engine.running == 0 for node in site.nodes))
+    await eventually(lambda: all(node.engine.running == 0 for node in site.nodes), SOON_S)
 
 
 async def test_a_node_whose_engine_is_not_ready_gets_nothing(site: Site) -> None:

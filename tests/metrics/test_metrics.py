@@ -11,7 +11,7 @@ from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingP
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
-from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from gateway.settings import ModelSettings, ProbeSettings, ShareSettings, ThresholdSettings
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
 
@@ -229,6 +229,8 @@ def test_a_scrape_shows_the_policy_in_force(scene: Scene) -> None:
     assert policy_in(scene) == [2, 1, 1]
     scene.router.set_policy(PolicyChange(ThresholdSettings("triton", "vllm", up=9, down=7), by="test"))
     assert policy_in(scene) == [9, 7, 2]
+    scene.router.set_policy(PolicyChange(ShareSettings("triton", "vllm", share=0.05), by="test"))
+    assert policy_in(scene) == [None, None, 3]
 
 
 def policy_in(scene: Scene) -> list[float | None]:
