@@ -42,6 +42,19 @@ def count_cost(per_million: float, completion_tokens: int, right: int) -> Cost:
     return Cost(per_million, 1000 * spent / right if right else None)
 
 
-def saved_per_point(a: float, b: float, points_lost: float) -> float | None:
-    """What B saves on a million tokens for each point of score it loses; None where it loses none."""
-    return (a - b) / points_lost if points_lost > 0 else None
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Of B's on a million tokens; for each point of score that it lost, and if it lost as many as the interval allows.
+
+    `per_point` is None where no score was lost on the items.
+    """
+
+    per_million: float
+    per_point: float | None
+    at_least: float | None
+
+
+def count_saving(a: float, b: float, points: float, most_points: float) -> Saving:
+    """Prices per million tokens, points of score lost and the upper end of their interval."""
+    saved = a - b
+    return Saving(saved, saved / points if points > 0 else None, saved / most_points if most_points > 0 else None)

@@ -74,16 +74,17 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Of greedy answers whose ids both told. Places count from 0; `divergences`: the first of each answer that has one.
+    """Of greedy answers whose ids both told.
 
     `equal` and `prefix` are shares of all tokens: equal place by place, and before the first that differs.
+    `median_divergence`: the (lower) median place of that first one, from 0, in answers that have one.
     """
 
     answers: int
     same_answers: int
     equal: float
     prefix: float
-    median_divergence: float | None
+    median_divergence: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def _tokens(compared: Iterable[Compared]) -> Tokens | None:
         same_answers=len(told) - len(places),
         equal=sum(one.equal for one in told) / total,
         prefix=sum(one.prefix for one in told) / total,
-        median_divergence=(places[(len(places) - 1) // 2] + places[len(places) // 2]) / 2 if places else None,
+        median_divergence=places[(len(places) - 1) // 2] if places else None,
     )
 
 

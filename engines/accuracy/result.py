@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import orjson
 
-from engines.accuracy.cost import Cost
+from engines.accuracy.cost import Cost, Saving
 from engines.accuracy.examine import Compared
 from engines.accuracy.findings import Findings
 
@@ -51,7 +51,7 @@ class Result:
     tasks: Tasks
     confidence: float
     must_rule_out: bool
-    saved_per_point: float | None
+    saving: Saving | None
     findings: Findings
 
     @property

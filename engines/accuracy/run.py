@@ -11,7 +11,7 @@ from typing import Protocol
 
 import httpx
 
-from engines.accuracy.cost import Cost, count_cost, saved_per_point
+from engines.accuracy.cost import Cost, Saving, count_cost, count_saving
 from engines.accuracy.endpoint import Endpoint, Place
 from engines.accuracy.errors import CannotMeasure
 from engines.accuracy.examine import Compared, Outcome, examine_all
@@ -65,7 +65,7 @@ async def run(order: Order, folder: Folder, screen: Screen) -> Result:
         tasks=order.tasks,
         confidence=order.confidence,
         must_rule_out=order.must_rule_out,
-        saved_per_point=_find_saved(order.prices, findings),
+        saving=_count_saving(order.prices, findings),
         findings=findings,
     )
 
@@ -98,7 +98,7 @@ def _count_cost(price: float | None, outcomes: Sequence[Outcome]) -> Cost | None
     return count_cost(price, sum(outcome.completion_tokens for outcome in outcomes), right)
 
 
-def _find_saved(prices: tuple[float | None, float | None], findings: Findings) -> float | None:
+def _count_saving(prices: tuple[float | None, float | None], findings: Findings) -> Saving | None:
     a, b = prices
-    overall = next(one for one in findings.judged if one.measure == SCORE and one.task is None)
-    return None if a is None or b is None else saved_per_point(a, b, overall.interval.point)
+    lost = next(one.interval for one in findings.judged if one.measure == SCORE and one.task is None)
+    return None if a is None or b is None else count_saving(a, b, lost.point, lost.high)

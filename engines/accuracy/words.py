@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engines.accuracy.cost import Saving
 from engines.accuracy.findings import DIVERGENCE, SCORE, SURPRISAL, Distance, Finding, Score, Tokens
 from engines.accuracy.result import Result, Subject
 
@@ -100,7 +101,7 @@ def notes(result: Result) -> Iterator[str]:
 
 def _describe_tokens(tokens: Tokens) -> str:
     median = tokens.median_divergence
-    where = "" if median is None else f"; half of those that differ do so by token {median + 1:g}"
+    where = "" if median is None else f"; half of those that differ do so by token {median + 1}"
     return (
         f"Greedy answers: {tokens.same_answers} of {tokens.answers} are the same token for token; "
         f"{100 * tokens.equal:.2f} % of tokens are equal place by place, {100 * tokens.prefix:.2f} % come before the "
@@ -131,17 +132,18 @@ def _describe_cost(result: Result) -> Iterator[str]:
     for name, side in (("A", result.a), ("B", result.b)):
         if side.cost:
             yield f"{name} costs {_describe_side(side)}."
-    if result.a.cost and result.b.cost:
-        yield _compare_costs(result.a.cost.per_million - result.b.cost.per_million, result.saved_per_point)
+    if result.saving:
+        yield _describe_saving(result.saving)
 
 
-def _compare_costs(cheaper: float, saved_per_point: float | None) -> str:
-    if cheaper <= 0:
-        return f"B costs {-cheaper:.4g} more than A on a million tokens."
-    each = (
-        "no score was lost on these items" if saved_per_point is None else f"{saved_per_point:.4g} for each point lost"
+def _describe_saving(saving: Saving) -> str:
+    if saving.per_million <= 0:
+        return f"B costs {-saving.per_million:.4g} more than A on a million tokens."
+    each = "no score was lost on these items" if saving.per_point is None else f"{saving.per_point:.4g} a point lost"
+    least = (
+        "" if saving.at_least is None else f", {saving.at_least:.4g} a point if it is as many as the interval allows"
     )
-    return f"B saves {cheaper:.4g} on a million tokens; {each}."
+    return f"B saves {saving.per_million:.4g} on a million tokens: {each}{least}."
 
 
 def _describe_side(side: Subject) -> str:

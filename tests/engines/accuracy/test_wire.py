@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engines.accuracy.cost import Cost, count_cost, parse_price, saved_per_point
+from engines.accuracy.cost import Cost, Saving, count_cost, count_saving, parse_price
 from engines.accuracy.errors import CannotMeasure
 from engines.accuracy.items import Answer
 from engines.accuracy.rows import Row
@@ -144,5 +144,5 @@ def test_a_price_in_no_known_form_is_an_error(text: str) -> None:
 def test_costs_are_per_right_answer_and_per_point_lost() -> None:
     assert count_cost(2.0, 500_000, 250) == Cost(2.0, 4.0)
     assert count_cost(2.0, 500, 0) == Cost(2.0, None)
-    assert saved_per_point(2.0, 1.5, 0.25) == pytest.approx(2.0)
-    assert saved_per_point(2.0, 1.5, 0.0) is None
+    assert count_saving(2.0, 1.5, 0.25, 1.0) == Saving(0.5, 2.0, 0.5)
+    assert count_saving(2.0, 1.5, 0.0, 2.0) == Saving(0.5, None, 0.25)
