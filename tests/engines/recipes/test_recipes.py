@@ -90,7 +90,7 @@ MEDUSA = {"kind": "medusa", "draft_model": "/models/medusa"}
         (
             TORCH,
             {"speculative": {"kind": "medusa", "draft_model": "/m"}},
-            "speculative.kind: 'medusa' is not one of 'ngram', 'eagle3', 'draft_target'",
+            "speculative.kind: 'medusa' is not one of 'ngram', 'eagle3'",
         ),
     ],
 )
