@@ -17,7 +17,7 @@ from pathlib import Path
 from engines.directory.checkpoint import hash_template, hash_tokenizer, hash_weights, read_checkpoint
 from engines.directory.manifest import Builder, Manifest, Source, mark_files, write_manifest
 from engines.directory.node import NodeFacts
-from engines.recipes.recipe import CompiledRecipe, DraftTarget, Eagle, Eagle3, Medusa, Recipe
+from engines.recipes.recipe import CompiledRecipe, Eagle, Eagle3, Medusa, Recipe
 from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from engines.trtllm.release import EXAMPLES
@@ -157,7 +157,7 @@ def _describe_code(code: int) -> str:
 def _name_folders(recipe: Recipe) -> list[str]:
     """What else of the host a recipe names: calibration data, draft models, adapters."""
     folders = [recipe.precision.calibration.dataset] if recipe.precision.calibration else []
-    if isinstance(recipe.speculative, Eagle | Medusa | Eagle3 | DraftTarget):
+    if isinstance(recipe.speculative, Eagle | Medusa | Eagle3):
         folders.append(recipe.speculative.draft_model)
     return [*folders, *(recipe.lora.directories if recipe.lora else ())]
 

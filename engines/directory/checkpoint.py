@@ -20,6 +20,8 @@ TEMPLATE = ("chat_template.jinja", "tokenizer_config.json")
 
 File = TypeVar("File", bound=BaseModel)
 
+FUSED = frozenset({"LlamaForCausalLM", "Gemma2ForCausalLM"})  # build() of tensorrt_llm/builder.py: and Medusa's
+
 
 class NotACheckpoint(Exception):
     """The folder holds no Hugging Face checkpoint; the message says what is missing or wrong."""
@@ -96,6 +98,9 @@ def find_misfits(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
     if wanted > longest:
         yield f"limits.max_seq_len: {wanted} is beyond the {longest} positions that the checkpoint was trained for"
     yield from _find_quantization_problems(recipe, checkpoint)
+    fuses = isinstance(recipe, CompiledRecipe) and recipe.plugins.reduce_fusion == "enable"
+    if fuses and checkpoint.architecture not in FUSED:
+        yield f"plugins.reduce_fusion: the release turns it off for {checkpoint.architecture}"
 
 
 def hash_weights(path: Path, read: Callable[[Path], str]) -> str:

@@ -30,7 +30,7 @@ REASONS: Mapping[str, str] = {
     "max_draft_len": "buffers for drafts are part of the compiled network",
     "lora_plugin": "adapters are applied by a part of the compiled network",
 }
-LIMITS = ("max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width")
+LIMITS = ("max_batch_size", "max_num_tokens", "max_beam_width")
 # gemm_plugin is left out: "auto" in a recipe is a type in config.json, and it is a matter of speed alone.
 SWITCHES = (
     *("use_paged_context_fmha", "use_fp8_context_fmha", "reduce_fusion", "user_buffer", "multiple_profiles"),
@@ -174,6 +174,7 @@ def _describe_recipe(recipe: CompiledRecipe) -> dict[str, str | int | None]:
         "precision.kv_cache": recipe.precision.kv_cache,
         "precision.dtype": recipe.precision.dtype,
         **{name: getattr(recipe.limits, name) for name in LIMITS},
+        "max_seq_len": recipe.limits.max_seq_len + _count_draft_room(recipe),
         "kv_cache_type": "paged" if recipe.kv_cache.paged else "continuous",
         "tokens_per_block": recipe.kv_cache.tokens_per_block,
         **{name: getattr(recipe.plugins, name) for name in SWITCHES},
@@ -190,6 +191,14 @@ def _describe_additions(recipe: CompiledRecipe) -> dict[str, str | int | None]:
         "lora_plugin": "disable" if lora is None else "enable",
         "max_lora_rank": None if lora is None else lora.max_rank,
     }
+
+
+def _count_draft_room(recipe: CompiledRecipe) -> int:
+    """build() of tensorrt_llm/builder.py lengthens sequences by what is drafted; prompts and answers stay as long."""
+    speculative = recipe.speculative
+    if speculative is None:
+        return 0
+    return speculative.max_draft_len + (speculative.layers if isinstance(speculative, Eagle) else 0)
 
 
 def _differ(ours: object, theirs: object) -> bool:

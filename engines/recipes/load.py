@@ -22,9 +22,7 @@ _WORDS = {
     "bool_type": "must be true or false",
 }
 # pydantic names the member of a union in an error's place; these are no keys.
-_TAGS = frozenset({"compiled", "pytorch", "eagle", "medusa", "lookahead", "ngram", "eagle3", "draft_target"}) | {
-    "draft_tokens_external"
-}
+_TAGS = frozenset({"compiled", "pytorch", "eagle", "medusa", "lookahead", "draft_tokens_external", "ngram", "eagle3"})
 
 
 class RecipeError(Exception):

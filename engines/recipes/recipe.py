@@ -245,16 +245,7 @@ class Eagle3:
     max_draft_len: Count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftTarget:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    kind: Literal["draft_target"]
-    draft_model: Text
-    max_draft_len: Count
-
-
-TorchSpeculation: TypeAlias = Annotated[NGram | Eagle3 | DraftTarget, Discriminator("kind")]
+TorchSpeculation: TypeAlias = Annotated[NGram | Eagle3, Discriminator("kind")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

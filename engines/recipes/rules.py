@@ -3,7 +3,7 @@
 Every rule has its source: the engine's own documentation or error, or arithmetic. Knows no file and no command.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from engines.recipes.recipe import (
@@ -28,6 +28,8 @@ PLAIN: Final[frozenset[Weights]] = frozenset({"bfloat16", "float16"})
 # PluginConfig.validate() of the release refuses these on SM 100.
 NOT_ON_BLACKWELL = ("gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latency_gemm_swiglu_plugin")
 FP8_PLUGINS = NOT_ON_BLACKWELL
+FP8_FMHA: Final[frozenset[Weights]] = frozenset({"fp8", "nvfp4"})
+EAGLE_BATCH = 512
 
 
 def find_contradictions(recipe: Recipe) -> Problems:
@@ -145,8 +147,46 @@ def _check_context_fmha(recipe: CompiledRecipe) -> Problems:
             yield f"{field}: needs plugins.use_paged_context_fmha enable"
         if is_on and not recipe.kv_cache.paged:
             yield f"{field}: needs kv_cache.paged"
-    if plugins.use_fp8_context_fmha == "enable" and recipe.precision.weights != "fp8":
-        yield f"plugins.use_fp8_context_fmha: needs precision.weights fp8, not {recipe.precision.weights}"
+
+
+def _check_fmha_precision(recipe: CompiledRecipe) -> Problems:
+    """build() of tensorrt_llm/builder.py turns kernels off and on by these, and goes on with a warning."""
+    weights, cache = recipe.precision.weights, recipe.precision.kv_cache
+    is_paged = recipe.plugins.use_paged_context_fmha == "enable"
+    is_fp8 = recipe.plugins.use_fp8_context_fmha == "enable"
+    if is_fp8 and weights not in FP8_FMHA:
+        yield f"plugins.use_fp8_context_fmha: needs precision.weights {_either(FP8_FMHA)}, not {weights}"
+    if is_fp8 and is_paged and cache != "fp8":
+        yield f"plugins.use_fp8_context_fmha: beside paged context FMHA it needs precision.kv_cache fp8, not {cache}"
+    if is_paged and cache == "fp8" and weights not in FP8_FMHA:
+        yield f"plugins.use_paged_context_fmha: over an fp8 KV cache it needs precision.weights {_either(FP8_FMHA)}"
+    if is_paged and cache == "fp8" and weights in FP8_FMHA and not is_fp8:
+        yield "plugins.use_fp8_context_fmha: must be enable for paged context FMHA over an fp8 KV cache"
+    if is_paged and cache == "int8":
+        yield "plugins.use_paged_context_fmha: does not work with an int8 KV cache, nor do chunked context and reuse"
+
+
+def _check_step_tokens(recipe: CompiledRecipe) -> Problems:
+    """check_max_num_tokens() and build() move the limit to these bounds, and go on with a warning."""
+    limits, block = recipe.limits, recipe.kv_cache.tokens_per_block
+    drafted = 0 if recipe.speculative is None else recipe.speculative.max_draft_len
+    most, least = limits.max_batch_size * limits.max_seq_len, limits.max_batch_size * (drafted + 1)
+    if limits.max_num_tokens > most:
+        yield f"limits.max_num_tokens: max_batch_size times max_seq_len is {most}, more never come together"
+    if limits.max_num_tokens < block:
+        yield f"limits.max_num_tokens: is below kv_cache.tokens_per_block {block}"
+    if drafted and limits.max_num_tokens < least:
+        yield f"limits.max_num_tokens: max_batch_size requests with {drafted} drafts each need {least}"
+
+
+def _check_blackwell(recipe: CompiledRecipe) -> Problems:
+    """build() raises for these on SM 100 and above."""
+    if recipe.gpus.architecture != "blackwell":
+        return
+    if recipe.precision.weights in {"int8_sq", "int4_awq"}:
+        yield f"precision.weights: the release builds no {recipe.precision.weights} engine for blackwell"
+    if recipe.precision.kv_cache == "int8":
+        yield "precision.kv_cache: the release builds no engine with an int8 KV cache for blackwell"
 
 
 def _check_batching(recipe: CompiledRecipe) -> Problems:
@@ -160,6 +200,8 @@ def _check_fusions(recipe: CompiledRecipe) -> Problems:
     plugins, tp = recipe.plugins, recipe.parallel.tp
     if plugins.reduce_fusion == "enable" and tp == 1:
         yield "plugins.reduce_fusion: fuses what follows an all-reduce, and with parallel.tp 1 there is none"
+    if plugins.reduce_fusion == "enable" and isinstance(recipe.speculative, Eagle):
+        yield "plugins.reduce_fusion: the release turns it off in engines with eagle"
     if plugins.user_buffer == "enable" and plugins.reduce_fusion == "disable":
         yield "plugins.user_buffer: needs plugins.reduce_fusion enable"
     if plugins.user_buffer == "enable" and (recipe.precision.weights, recipe.model.family) != ("fp8", "llama"):
@@ -200,6 +242,8 @@ def _check_heads(recipe: CompiledRecipe, speculative: Eagle | Medusa) -> Problem
     precision = recipe.precision
     if recipe.parallel.pp > 1:
         yield f"speculative: {speculative.kind} runs without pipeline parallelism, parallel.pp must be 1"
+    if isinstance(speculative, Eagle) and recipe.limits.max_batch_size > EAGLE_BATCH:
+        yield f"limits.max_batch_size: eagle takes up to {EAGLE_BATCH}"
     if isinstance(speculative, Eagle) and (precision.weights not in PLAIN or precision.kv_cache != "auto"):
         yield f"speculative: eagle's converter quantizes nothing, precision is {precision.weights}/{precision.kv_cache}"
     if speculative.choices is not None:
@@ -252,8 +296,8 @@ def _check_torch_beams(recipe: TorchRecipe) -> Problems:
         yield f"speculative: {recipe.speculative.kind} has no beams, limits.max_beam_width must be 1"
 
 
-def _either(architectures: frozenset[Architecture]) -> str:
-    return " or ".join(sorted(architectures))
+def _either(names: Collection[str]) -> str:
+    return " or ".join(sorted(names))
 
 
 COMMON_RULES: tuple[Callable[[Recipe], Problems], ...] = (
@@ -270,6 +314,9 @@ COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
     _check_gemm_plugin,
     _check_plugin_architecture,
     _check_context_fmha,
+    _check_fmha_precision,
+    _check_step_tokens,
+    _check_blackwell,
     _check_batching,
     _check_fusions,
     _check_profiles,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from engines.recipes.recipe import DraftTarget, Eagle3, NGram, TorchLora, TorchRecipe
+from engines.recipes.recipe import Eagle3, NGram, TorchLora, TorchRecipe
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 Natural: TypeAlias = Annotated[int, Field(ge=0)]
@@ -39,7 +39,6 @@ class KvCacheConfig(Section):
     enable_block_reuse: bool = True
     max_tokens: Count | None = None
     free_gpu_memory_fraction: Annotated[float, Field(ge=0, le=1)] | None = 0.9
-    max_gpu_total_bytes: Natural = 0
     host_cache_size: Natural | None = None
     dtype: Literal["auto", "fp8"] = "auto"
     tokens_per_block: Count = 32
@@ -59,17 +58,13 @@ class NGramDecodingConfig(Section):
     is_public_pool: bool = True
 
 
-class Eagle3DecodingConfig(Section):
-    decoding_type: Literal["Eagle3"]
+class EagleDecodingConfig(Section):
+    """EAGLE-3 by the names that sources before and after 1.2 take; later ones prefer Eagle3 and speculative_model."""
+
+    decoding_type: Literal["Eagle"]
     max_draft_len: Count
-    speculative_model: str
+    speculative_model_dir: str
     eagle3_one_model: bool = True
-
-
-class DraftTargetDecodingConfig(Section):
-    decoding_type: Literal["Draft_Target"]
-    max_draft_len: Count
-    speculative_model: str
 
 
 class LoraConfig(Section):
@@ -105,18 +100,15 @@ class LlmArgs(Section):
     perf_metrics_max_requests: Natural = 0
     guided_decoding_backend: Literal["xgrammar", "llguidance"] | None = None
     speculative_config: (
-        Annotated[
-            NGramDecodingConfig | Eagle3DecodingConfig | DraftTargetDecodingConfig,
-            Field(discriminator="decoding_type"),
-        ]
-        | None
+        Annotated[NGramDecodingConfig | EagleDecodingConfig, Field(discriminator="decoding_type")] | None
     ) = None
     lora_config: LoraConfig | None = None
 
 
 def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
+    """Only what a recipe sets is set: a key that a release does not know yet is an error there."""
     limits, scheduling = recipe.limits, recipe.scheduling
-    return LlmArgs(
+    args = LlmArgs(
         dtype=recipe.precision.dtype,
         tensor_parallel_size=recipe.parallel.tp,
         pipeline_parallel_size=recipe.parallel.pp,
@@ -130,21 +122,21 @@ def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
         cuda_graph_config=_make_graphs(recipe),
         disable_overlap_scheduler=not scheduling.overlap,
         stream_interval=scheduling.stream_interval,
-        # /prometheus/metrics has something to say only with both.
+        # /metrics and /prometheus/metrics have something to say only with these.
         enable_iter_perf_stats=True,
         return_perf_metrics=True,
-        guided_decoding_backend=recipe.guided_decoding,
-        speculative_config=_make_speculation(recipe.speculative),
-        lora_config=_make_lora(recipe.lora),
     )
+    additions = {
+        "guided_decoding_backend": recipe.guided_decoding,
+        "speculative_config": _make_speculation(recipe.speculative),
+        "lora_config": _make_lora(recipe.lora),
+    }
+    return args.model_copy(update={key: value for key, value in additions.items() if value is not None})
 
 
 def dump_llm_args(args: LlmArgs) -> str:
-    """The YAML, every key that is ours written out: a default that changes upstream then changes nothing here."""
-    document = args.model_dump(mode="json")
-    optional = ("speculative_config", "lora_config", "guided_decoding_backend")
-    shown = {key: value for key, value in document.items() if key not in optional or value is not None}
-    return yaml.safe_dump(shown, sort_keys=False)
+    """The YAML of what is set, also where it is the default: one that changes upstream then changes nothing here."""
+    return yaml.safe_dump(args.model_dump(mode="json", exclude_unset=True), sort_keys=False)
 
 
 def parse_llm_args(text: str) -> LlmArgs:
@@ -161,37 +153,34 @@ def parse_llm_args(text: str) -> LlmArgs:
 
 def _make_kv_cache(recipe: TorchRecipe) -> KvCacheConfig:
     cache = recipe.kv_cache
-    return KvCacheConfig(
+    config = KvCacheConfig(
         enable_block_reuse=cache.reuse,
-        max_tokens=cache.max_tokens,
         free_gpu_memory_fraction=cache.free_gpu_memory_fraction,
-        host_cache_size=cache.host_memory_bytes or None,
         dtype="fp8" if recipe.precision.kv_cache == "fp8" else "auto",
         tokens_per_block=cache.tokens_per_block,
     )
+    sizes = {"max_tokens": cache.max_tokens, "host_cache_size": cache.host_memory_bytes}
+    return config.model_copy(update={key: size for key, size in sizes.items() if size})
 
 
 def _make_graphs(recipe: TorchRecipe) -> CudaGraphConfig | None:
+    """Sizes or the largest of them: some releases take no file that names both."""
     graphs = recipe.cuda_graphs
     if not graphs.enabled:
         return None
-    largest = max(graphs.batch_sizes) if graphs.batch_sizes else graphs.max_batch_size or recipe.limits.max_batch_size
-    sizes = list(graphs.batch_sizes) if graphs.batch_sizes else None
-    return CudaGraphConfig(batch_sizes=sizes, max_batch_size=largest, enable_padding=graphs.padding)
+    if graphs.batch_sizes:
+        return CudaGraphConfig(batch_sizes=list(graphs.batch_sizes), enable_padding=graphs.padding)
+    return CudaGraphConfig(
+        max_batch_size=graphs.max_batch_size or recipe.limits.max_batch_size, enable_padding=graphs.padding
+    )
 
 
-def _make_speculation(
-    speculative: NGram | Eagle3 | DraftTarget | None,
-) -> NGramDecodingConfig | Eagle3DecodingConfig | DraftTargetDecodingConfig | None:
+def _make_speculation(speculative: NGram | Eagle3 | None) -> NGramDecodingConfig | EagleDecodingConfig | None:
     match speculative:
         case NGram(max_draft_len=length, max_matching_ngram_size=size):
             return NGramDecodingConfig(decoding_type="NGram", max_draft_len=length, max_matching_ngram_size=size)
         case Eagle3(max_draft_len=length, draft_model=model):
-            return Eagle3DecodingConfig(decoding_type="Eagle3", max_draft_len=length, speculative_model=model)
-        case DraftTarget(max_draft_len=length, draft_model=model):
-            return DraftTargetDecodingConfig(
-                decoding_type="Draft_Target", max_draft_len=length, speculative_model=model
-            )
+            return EagleDecodingConfig(decoding_type="Eagle", max_draft_len=length, speculative_model_dir=model)
     return None
 
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from engines.directory.manifest import MANIFEST, read_manifest
 from engines.engine_cli import engine
+from engines.recipes import list_recipes
 from gateway.cli import main
 from tests.fakes.trtllm_release import IMAGE, Release, install
 
@@ -139,6 +140,34 @@ def test_build_leaves_an_engine_with_a_manifest_that_fits(workshop: Workshop) ->
     assert [command[0] for command in manifest.commands] == ["python3", "trtllm-build"]
     verified = workshop.verify("--checkpoint", str(workshop.checkpoint))
     assert (verified.exit_code, verified.output) == (0, f"{workshop.out} fits\n")
+
+
+EAGLE = "speculative: {kind: eagle, draft_model: /models/eagle}"
+LOOKAHEAD = "speculative: {kind: lookahead}"
+
+
+@pytest.mark.parametrize(
+    ("name", "addition"),
+    [
+        *((name, "") for name in list_recipes() if "torch" not in name),
+        (BF16, EAGLE),
+        (BF16, LOOKAHEAD),
+        (BF16, "speculative: {kind: draft_tokens_external, max_draft_len: 10}"),
+        (BF16, "lora: {target_modules: [attn_q, attn_v], max_rank: 32}"),
+    ],
+)
+def test_what_the_release_makes_of_a_sound_recipe_is_what_was_asked(
+    workshop: Workshop, name: str, addition: str
+) -> None:
+    """trtllm-build changes settings that do not go together, and lengthens sequences by what is drafted."""
+    recipe = workshop.root / "mine.yaml"
+    text = workshop.run("recipes", name).output
+    if "speculative" in addition:
+        text = text.replace("max_batch_size: 256", "max_batch_size: 32")
+    recipe.write_text(f"{text}{addition}\n")
+    result = workshop.build(str(recipe))
+    assert result.exit_code == 0, result.output
+    assert workshop.verify("--recipe", str(recipe)).exit_code == 0
 
 
 def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -> None:
@@ -318,13 +347,21 @@ def change_config(workshop: Workshop, path: str, value: object) -> None:
     file.write_text(json.dumps(document, indent=4))
 
 
-def own_recipe(workshop: Workshop, old: str, new: str) -> tuple[str, ...]:
-    """The recipe of the engine with one line changed, as options."""
+def own_recipe(workshop: Workshop, *changes: tuple[str, str]) -> tuple[str, ...]:
+    """The recipe of the engine with some words changed, as options."""
     recipe = workshop.root / "mine.yaml"
     text = workshop.run("recipes", FP8_TP2).output
-    assert old in text
-    recipe.write_text(text.replace(old, new))
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    recipe.write_text(text)
     return ("--recipe", str(recipe))
+
+
+WITHOUT_FP8_CACHE = (
+    ("kv_cache: fp8", "kv_cache: auto"),
+    ("use_fp8_context_fmha: enable", "use_fp8_context_fmha: disable"),
+)
 
 
 def add_rank(workshop: Workshop) -> None:
@@ -400,27 +437,29 @@ MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
         "crossover engine build llama-3.1-8b-int4-awq-tp1 --checkpoint",
     ),
     "another KV cache": (
-        lambda w: own_recipe(w, "kv_cache: fp8", "kv_cache: int8"),
-        "precision.kv_cache: the engine has fp8, the recipe asks for int8; the cache's scales are part of",
+        lambda w: own_recipe(w, *WITHOUT_FP8_CACHE),
+        "precision.kv_cache: the engine has fp8, the recipe asks for auto; the cache's scales are part of",
         "crossover engine build",
     ),
     "another batch": (
-        lambda w: own_recipe(w, "max_batch_size: 256", "max_batch_size: 512"),
+        lambda w: own_recipe(w, ("max_batch_size: 256", "max_batch_size: 512")),
         "max_batch_size: the engine has 256, the recipe asks for 512; the executor takes the engine's limit",
         "crossover engine build",
     ),
     "longer sequences": (
-        lambda w: own_recipe(w, "max_seq_len: 8192", "max_seq_len: 16384"),
+        lambda w: own_recipe(w, ("max_seq_len: 8192", "max_seq_len: 16384")),
         "max_seq_len: the engine has 8192, the recipe asks for 16384; longer requests are refused",
         "crossover engine build",
     ),
     "speculation that is not built in": (
-        lambda w: own_recipe(w, "parallel:", "speculative: {kind: lookahead}\nparallel:"),
+        lambda w: own_recipe(
+            w, ("parallel:", "speculative: {kind: lookahead}\nparallel:"), ("max_batch_size: 256", "max_batch_size: 32")
+        ),
         "speculative_decoding_mode: the engine has none, the recipe asks for lookahead_decoding",
         "crossover engine build",
     ),
     "adapters that are not built in": (
-        lambda w: own_recipe(w, "parallel:", "lora: {target_modules: [attn_q]}\nparallel:"),
+        lambda w: own_recipe(w, ("parallel:", "lora: {target_modules: [attn_q]}\nparallel:")),
         "lora_plugin: the engine has disable, the recipe asks for enable; adapters are applied by a part of",
         "crossover engine build",
     ),

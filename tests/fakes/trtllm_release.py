@@ -171,8 +171,10 @@ def _write_checkpoint(options: argparse.Namespace, weights: str | None, cache: s
     world = options.tp_size * options.pp_size
     mapping = {"world_size": world, "tp_size": options.tp_size, "pp_size": options.pp_size, "cp_size": 1}
     source = json.loads((Path(options.model_dir) / "config.json").read_text())
+    heads = {name: getattr(options, name) for name in ("max_draft_len", "num_eagle_layers") if name in options}
     config = {
-        "architecture": source["architectures"][0],
+        **heads,
+        "architecture": "EagleForCausalLM" if "num_eagle_layers" in heads else source["architectures"][0],
         "dtype": options.dtype,
         "mapping": mapping,
         "quantization": {"quant_algo": weights, "kv_cache_quant_algo": cache},
@@ -182,7 +184,7 @@ def _write_checkpoint(options: argparse.Namespace, weights: str | None, cache: s
 
 def _build(options: argparse.Namespace, overrides: Json) -> None:
     checkpoint = json.loads((Path(options.checkpoint_dir) / "config.json").read_text())
-    build = _describe_build(options)
+    build = _adjust(_describe_build(options), checkpoint)
     plugins = build["plugin_config"] | overrides.pop("plugin_config", {})
     document = {"version": VERSION, "pretrained_config": checkpoint}
     document["build_config"] = build | overrides | {"plugin_config": plugins}
@@ -209,6 +211,37 @@ def _describe_build(options: argparse.Namespace) -> Json:
             "tokens_per_block": options.tokens_per_block,
             "streamingllm": False,
         },
+    }
+
+
+def _adjust(build: Json, checkpoint: Json) -> Json:
+    """What build() of tensorrt_llm/builder.py makes of its settings, with no more than a line in the log."""
+    plugins, drafts = build["plugin_config"], build["max_draft_len"] or checkpoint.get("max_draft_len", 0)
+    most = build["max_seq_len"] * build["max_batch_size"]
+    tokens = max(min(build["max_num_tokens"], most), plugins["tokens_per_block"])
+    mode = build["speculative_decoding_mode"]
+    if mode != 1:
+        build = build | {"max_seq_len": build["max_seq_len"] + drafts, "max_draft_len": drafts}
+        tokens = max(tokens, build["max_batch_size"] * (drafts + 1))
+    if mode == MODES["eagle"]:
+        build = build | {"max_seq_len": build["max_seq_len"] + checkpoint["num_eagle_layers"]}
+    return build | {"max_num_tokens": tokens, "plugin_config": {**plugins, **_adjust_plugins(plugins, checkpoint)}}
+
+
+def _adjust_plugins(plugins: Json, checkpoint: Json) -> Json:
+    weights, cache = (checkpoint["quantization"][name] for name in ("quant_algo", "kv_cache_quant_algo"))
+    is_paged, is_fp8 = plugins["use_paged_context_fmha"], plugins["use_fp8_context_fmha"]
+    if weights not in {"FP8", "W4A8_AWQ", "NVFP4"}:
+        is_fp8, is_paged = False, is_paged and cache != "FP8"
+    elif is_paged:
+        is_fp8 = cache == "FP8"
+    fuses = checkpoint["architecture"] in {"LlamaForCausalLM", "Gemma2ForCausalLM", "MedusaForCausalLM"}
+    reduces = plugins["reduce_fusion"] and checkpoint["mapping"]["tp_size"] > 1 and fuses
+    return {
+        "use_paged_context_fmha": is_paged and cache != "INT8",
+        "use_fp8_context_fmha": is_fp8,
+        "reduce_fusion": reduces,
+        "user_buffer": plugins["user_buffer"] and reduces,
     }
 
 

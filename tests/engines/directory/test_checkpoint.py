@@ -74,6 +74,11 @@ def test_ids_that_end_an_answer_are_one_or_several(tmp_path: Path, written: obje
             "parallel.pp: 31 layers do not divide by 2",
         ),
         (
+            {"architectures": ["Qwen2ForCausalLM"]},
+            load_recipe(find_recipe("llama-3.1-8b-fp8-tp2")),
+            "plugins.reduce_fusion: the release turns it off for Qwen2ForCausalLM",
+        ),
+        (
             {"max_position_embeddings": 4096},
             recipe_with(BF16),
             "limits.max_seq_len: 8192 is beyond the 4096 positions that the checkpoint was trained for",

@@ -59,6 +59,11 @@ def test_both_flows_and_every_precision_are_shipped() -> None:
 FP8, BF16, TORCH = "llama-3.1-8b-fp8-tp1", "llama-3.1-8b-bf16-tp1", "llama-3.1-8b-torch-fp8-tp2"
 FP8_TP2, AWQ, NVFP4 = "llama-3.1-8b-fp8-tp2", "llama-3.1-8b-int4-awq-tp1", "llama-3.1-8b-torch-nvfp4-tp1"
 EAGLE = {"kind": "eagle", "draft_model": "/models/eagle"}
+UNPAGED = {
+    "plugins.use_paged_context_fmha": "disable",
+    "scheduling": {"chunked_context": False},
+    "kv_cache": {"reuse": False},
+}
 MEDUSA = {"kind": "medusa", "draft_model": "/models/medusa"}
 
 
@@ -85,7 +90,7 @@ MEDUSA = {"kind": "medusa", "draft_model": "/models/medusa"}
         (
             TORCH,
             {"speculative": {"kind": "medusa", "draft_model": "/m"}},
-            "speculative.kind: 'medusa' is not one of 'ngram', 'eagle3', 'draft_target'",
+            "speculative.kind: 'medusa' is not one of 'ngram', 'eagle3'",
         ),
     ],
 )
@@ -103,7 +108,7 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
         ),
         (
             AWQ,
-            {"gpus.architecture": "ampere", "precision.kv_cache": "fp8"},
+            {"gpus.architecture": "ampere", "precision.kv_cache": "fp8", **UNPAGED},
             "precision.kv_cache: fp8 needs ada or blackwell or hopper, gpus.architecture is ampere",
         ),
         (BF16, {"precision.dtype": "float16"}, "precision.dtype: must be bfloat16 too"),
@@ -149,7 +154,61 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
             {"plugins.use_paged_context_fmha": "disable", "scheduling.chunked_context": False},
             "kv_cache.reuse: needs plugins.use_paged_context_fmha enable",
         ),
-        (BF16, {"plugins.use_fp8_context_fmha": "enable"}, "plugins.use_fp8_context_fmha: needs precision.weights fp8"),
+        (
+            AWQ,
+            {"plugins.use_fp8_context_fmha": "enable", **UNPAGED},
+            "plugins.use_fp8_context_fmha: needs precision.weights fp8 or nvfp4, not int4_awq",
+        ),
+        (
+            FP8,
+            {"precision.kv_cache": "auto"},
+            "plugins.use_fp8_context_fmha: beside paged context FMHA it needs precision.kv_cache fp8, not auto",
+        ),
+        (
+            AWQ,
+            {"precision.kv_cache": "fp8"},
+            "plugins.use_paged_context_fmha: over an fp8 KV cache it needs precision.weights fp8 or nvfp4",
+        ),
+        (
+            FP8,
+            {"plugins.use_fp8_context_fmha": "disable"},
+            "plugins.use_fp8_context_fmha: must be enable for paged context FMHA over an fp8 KV cache",
+        ),
+        (
+            AWQ,
+            {"precision.kv_cache": "int8"},
+            "plugins.use_paged_context_fmha: does not work with an int8 KV cache",
+        ),
+        (
+            AWQ,
+            {"gpus.architecture": "blackwell"},
+            "precision.weights: the release builds no int4_awq engine for blackwell",
+        ),
+        (
+            BF16,
+            {"gpus.architecture": "blackwell", "precision.kv_cache": "int8", "precision.calibration": {}, **UNPAGED},
+            "precision.kv_cache: the release builds no engine with an int8 KV cache for blackwell",
+        ),
+        (
+            BF16,
+            {"limits": {"max_batch_size": 1, "max_seq_len": 4096, "max_num_tokens": 8192}},
+            "limits.max_num_tokens: max_batch_size times max_seq_len is 4096, more never come together",
+        ),
+        (
+            BF16,
+            {"limits": {"max_batch_size": 1, "max_num_tokens": 16}},
+            "limits.max_num_tokens: is below kv_cache.tokens_per_block 32",
+        ),
+        (
+            BF16,
+            {"speculative": MEDUSA},
+            "limits.max_num_tokens: max_batch_size requests with 63 drafts each need 16384",
+        ),
+        (
+            BF16,
+            {"speculative": EAGLE, "limits": {"max_batch_size": 513, "max_num_tokens": 65536}},
+            "limits.max_batch_size: eagle takes up to 512",
+        ),
         (
             BF16,
             {"kv_cache.paged": False, "kv_cache.reuse": False, "scheduling.chunked_context": False},
@@ -157,6 +216,17 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
         ),
         (BF16, {"scheduling.in_flight_batching": False}, "scheduling.chunked_context: needs in_flight_batching"),
         (BF16, {"plugins.reduce_fusion": "enable"}, "plugins.reduce_fusion: fuses what follows an all-reduce"),
+        (
+            BF16,
+            {
+                "speculative": EAGLE,
+                "limits.max_batch_size": 32,
+                "plugins.reduce_fusion": "enable",
+                "parallel.tp": 2,
+                "gpus.count": 2,
+            },
+            "plugins.reduce_fusion: the release turns it off in engines with eagle",
+        ),
         (FP8_TP2, {"plugins.reduce_fusion": "disable"}, "plugins.user_buffer: needs plugins.reduce_fusion enable"),
         (FP8_TP2, {"model.family": "qwen"}, "plugins.user_buffer: is for FP8 models of the Llama family"),
         (BF16, {"plugins.opt_num_tokens": 256}, "plugins.opt_num_tokens: multiple_profiles has optima of its own"),
@@ -166,16 +236,24 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
             "plugins.opt_num_tokens: is above limits.max_num_tokens 8192",
         ),
         (BF16, {"cuda_graphs.cache_size": 0}, "cuda_graphs.cache_size: with 0 no graph is kept"),
-        (BF16, {"speculative": EAGLE, "limits.max_beam_width": 2}, "speculative: eagle has no beams"),
-        (FP8, {"speculative": EAGLE}, "speculative: eagle's converter quantizes nothing, precision is fp8/fp8"),
         (
             BF16,
-            {"speculative": MEDUSA, "parallel.pp": 2, "gpus.count": 2},
+            {"speculative": EAGLE, "limits.max_batch_size": 32, "limits.max_beam_width": 2},
+            "speculative: eagle has no beams",
+        ),
+        (
+            FP8,
+            {"speculative": EAGLE, "limits.max_batch_size": 32},
+            "speculative: eagle's converter quantizes nothing, precision is fp8/fp8",
+        ),
+        (
+            BF16,
+            {"speculative": MEDUSA, "limits.max_batch_size": 32, "parallel.pp": 2, "gpus.count": 2},
             "speculative: medusa runs without pipeline parallelism",
         ),
         (
             BF16,
-            {"speculative": {**EAGLE, "choices": [[0], [0, 0]], "layers": 1}},
+            {"limits.max_batch_size": 32, "speculative": {**EAGLE, "choices": [[0], [0, 0]], "layers": 1}},
             "speculative.choices: the deepest path has 2 steps, speculative.layers is 1",
         ),
         (
@@ -183,7 +261,11 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
             {"speculative": {**MEDUSA, "choices": [[0], [1]], "max_draft_len": 1}},
             "speculative.choices: has 2 paths, speculative.max_draft_len is 1",
         ),
-        (BF16, {"speculative": {**EAGLE, "choices": [[0], [1, 0]]}}, "speculative.choices: [1, 0] hangs in the air"),
+        (
+            BF16,
+            {"limits.max_batch_size": 32, "speculative": {**EAGLE, "choices": [[0], [1, 0]]}},
+            "speculative.choices: [1, 0] hangs in the air",
+        ),
         (
             BF16,
             {"speculative": {"kind": "lookahead", "window": 1, "ngram": 1, "verification_set": 0}},

@@ -18,7 +18,9 @@ FP8 = "llama-3.1-8b-fp8-tp1"
 
 
 def compiled(name: str, **changes: Any) -> CompiledRecipe:
-    """A shipped recipe with other sections."""
+    """A shipped recipe with other sections; with drafts, for few requests."""
+    if "speculative" in changes:
+        changes["limits"] = {"max_batch_size": 32}
     recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
     assert isinstance(recipe, CompiledRecipe)
     return recipe

@@ -33,12 +33,21 @@ def test_shipped_recipe_renders_into_what_the_schema_takes(name: str) -> None:
 def test_what_defaults_would_leave_off_is_written_out() -> None:
     document = rendered(torch("llama-3.1-8b-torch-fp8-tp2"))
     assert document["enable_chunked_prefill"] is True
-    assert document["cuda_graph_config"] == {"batch_sizes": None, "max_batch_size": 256, "enable_padding": True}
+    assert document["cuda_graph_config"] == {"max_batch_size": 256, "enable_padding": True}
     assert document["disable_overlap_scheduler"] is False
     assert document["kv_cache_config"]["dtype"] == "fp8"
     assert document["scheduler_config"]["capacity_scheduler_policy"] == "GUARANTEED_NO_EVICT"
     assert (document["tensor_parallel_size"], document["max_seq_len"]) == (2, 8192)
-    assert "speculative_config" not in document
+
+
+def test_what_a_recipe_leaves_open_is_not_written() -> None:
+    """A release that does not know a key yet refuses the file: max_gpu_total_bytes, for instance."""
+    document = rendered(torch("llama-3.1-8b-torch-fp8-tp2"))
+    assert not {"speculative_config", "lora_config", "guided_decoding_backend", "moe_config"} & set(document)
+    cache = {"enable_block_reuse", "free_gpu_memory_fraction", "dtype", "tokens_per_block"}
+    assert set(document["kv_cache_config"]) == cache
+    sized = torch("llama-3.1-8b-torch-fp8-tp2", kv_cache={"max_tokens": 4096, "host_memory_bytes": 1024})
+    assert set(rendered(sized)["kv_cache_config"]) == cache | {"max_tokens", "host_cache_size"}
 
 
 def test_graphs_that_are_off_are_null_which_is_how_the_release_turns_them_off() -> None:
@@ -48,7 +57,7 @@ def test_graphs_that_are_off_are_null_which_is_how_the_release_turns_them_off() 
 
 def test_graph_sizes_that_are_listed_are_those() -> None:
     document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", cuda_graphs={"batch_sizes": [1, 2, 32], "padding": False}))
-    assert document["cuda_graph_config"] == {"batch_sizes": [1, 2, 32], "max_batch_size": 32, "enable_padding": False}
+    assert document["cuda_graph_config"] == {"batch_sizes": [1, 2, 32], "enable_padding": False}
 
 
 @pytest.mark.parametrize(
@@ -60,17 +69,13 @@ def test_graph_sizes_that_are_listed_are_those() -> None:
         ),
         (
             {"kind": "eagle3", "max_draft_len": 3, "draft_model": "/models/eagle3"},
-            {"decoding_type": "Eagle3", "max_draft_len": 3, "speculative_model": "/models/eagle3"},
-        ),
-        (
-            {"kind": "draft_target", "max_draft_len": 2, "draft_model": "/models/small"},
-            {"decoding_type": "Draft_Target", "max_draft_len": 2, "speculative_model": "/models/small"},
+            {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model_dir": "/models/eagle3"},
         ),
     ],
 )
 def test_speculation_goes_by_the_releases_names(speculative: dict[str, Any], config: dict[str, Any]) -> None:
     document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", speculative=speculative))
-    assert config.items() <= document["speculative_config"].items()
+    assert document["speculative_config"] == config
 
 
 def test_adapters_are_listed_with_their_rank() -> None:
@@ -78,7 +83,6 @@ def test_adapters_are_listed_with_their_rank() -> None:
     document = rendered(torch("llama-3.1-8b-torch-fp8-tp2", lora=lora))
     assert document["lora_config"] == {
         "lora_dir": ["/loras/a"],
-        "lora_ckpt_source": "hf",
         "max_lora_rank": 16,
         "lora_target_modules": ["attn_q"],
         "max_loras": 2,
