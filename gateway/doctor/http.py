@@ -1,12 +1,14 @@
 """One HTTP question to a server that may be anything. In: a URL. Out: its answer, or that it gave none."""
 
 import asyncio
+from enum import Enum
 from typing import Any, NamedTuple
 
 import httpx
 import orjson
 
 TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 2.0
 
 
 class Answer(NamedTuple):
@@ -23,12 +25,20 @@ class Answer(NamedTuple):
         return document if isinstance(document, dict) else {}
 
 
-class NoAnswer(Exception):
-    """Nothing that speaks HTTP answered in time. `is_there`: though something accepts connections."""
+class Silence(Enum):
+    """Why there is no answer, in words for what is at the address."""
 
-    def __init__(self, reason: str, *, is_there: bool) -> None:
+    NOBODY = "nobody who accepts connections"
+    MUTE = "a server that accepts connections and does not answer"
+    FOREIGN = "a server that speaks no HTTP"
+
+
+class NoAnswer(Exception):
+    """Nothing answered by HTTP in time."""
+
+    def __init__(self, reason: str, silence: Silence) -> None:
         super().__init__(reason)
-        self.is_there = is_there
+        self.silence = silence
 
 
 class Http:
@@ -50,15 +60,23 @@ class Http:
         return await self._ask(self._client.build_request("POST", url, json=document), TIMEOUT_S)
 
     async def _ask(self, request: httpx.Request, timeout_s: float) -> Answer:
-        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=TIMEOUT_S).as_dict()
+        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S).as_dict()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S + timeout_s):
                 response = await self._client.send(request)
-        except httpx.ConnectError as exc:
-            raise NoAnswer(str(exc) or "refused", is_there=False) from exc
         except (httpx.HTTPError, TimeoutError) as exc:
-            raise NoAnswer(str(exc) or type(exc).__name__, is_there=not isinstance(exc, httpx.ConnectTimeout)) from exc
+            raise NoAnswer(str(exc) or type(exc).__name__, _explain(exc)) from exc
         return Answer(response.status_code, response.content)
+
+
+def _explain(error: httpx.HTTPError | TimeoutError) -> Silence:
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return Silence.NOBODY
+        case httpx.TimeoutException() | TimeoutError():
+            return Silence.MUTE
+        case _:
+            return Silence.FOREIGN
 
 
 def _authorize(key: str | None) -> dict[str, str]:
@@ -66,12 +84,12 @@ def _authorize(key: str | None) -> dict[str, str]:
 
 
 async def recognise(http: Http, address: str) -> str | None:
-    """What speaks HTTP at `host:port`, in words; None if nothing does. What else listens there is not asked."""
+    """What is at `host:port`, in words; None if nobody is. What speaks no HTTP is not asked further."""
     for path, kind in SIGNS:
         try:
             answer = await http.get(f"http://{address}{path}")
         except NoAnswer as exc:
-            return "a server that speaks no HTTP" if exc.is_there else None
+            return None if exc.silence is Silence.NOBODY else exc.silence.value
         if answer.status == 200 and kind.sign in answer.body:
             return kind.words
     return "an HTTP server of another kind"

@@ -11,7 +11,7 @@ from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.hearing import Heard, hear
-from gateway.doctor.http import Http, NoAnswer, recognise
+from gateway.doctor.http import Http, NoAnswer, Silence, recognise
 from gateway.doctor.parity import compare_prompts
 from gateway.doctor.processes import is_loopback
 from gateway.doctor.sights import Means, Sight, Subject
@@ -47,8 +47,7 @@ async def look_at_relay(subject: Subject, settings: RelaySettings, means: Means)
     try:
         answer = await means.http.get(url, settings.api_key)
     except NoAnswer as exc:
-        fault = Fault.WRONG_WIRE if exc.is_there else Fault.UNREACHABLE
-        return Sight(subject, (Finding(fault, where, f"{url}: {exc}"),))
+        return Sight(subject, (_find_silence(where, url, exc),))
     if answer.status != 200:
         return Sight(subject, (Finding(Fault.NOT_READY, where, f"{url} answers {answer.status}"),))
     reader = subject.engine.reader
@@ -62,15 +61,24 @@ async def _find_wrong_wire(http: Http, where: str, url: str) -> Finding | None:
     try:
         answer = await http.get(f"{url}/health")
     except NoAnswer as exc:
-        if not exc.is_there:
-            return Finding(Fault.UNREACHABLE, where, f"nothing listens at {url}")
-        return Finding(Fault.WRONG_WIRE, where, f"{url} does not speak HTTP ({exc})")
+        return _find_silence(where, url, exc)
     other = await recognise(http, urlsplit(url).netloc)
     if other != OPENAI:
         return Finding(Fault.WRONG_WIRE, where, f"{url} is {other}")
     if answer.status != 200:
         return Finding(Fault.NOT_READY, where, f"{url}/health answers {answer.status}")
     return None
+
+
+SILENT = {
+    Silence.NOBODY: Fault.UNREACHABLE,
+    Silence.MUTE: Fault.NOT_READY,
+    Silence.FOREIGN: Fault.WRONG_WIRE,
+}
+
+
+def _find_silence(where: str, url: str, exc: NoAnswer) -> Finding:
+    return Finding(SILENT[exc.silence], where, f"at {url} is {exc.silence.value} ({exc})")
 
 
 async def _read_page(where: str, reader: Reader, url: str) -> tuple[bytes | None, tuple[Finding, ...]]:

@@ -12,7 +12,7 @@ from gateway.backends.triton import TritonBackend
 from gateway.doctor import engine_folder
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.hearing import Heard, hear
-from gateway.doctor.http import recognise
+from gateway.doctor.http import Silence, recognise
 from gateway.doctor.sights import Means, Sight, Subject
 from gateway.doctor.statements import Statement, Topic, settle
 from gateway.doctor.triton_config import (
@@ -63,7 +63,9 @@ def find_config_faults(where: str, config: TritonConfig) -> Iterator[Finding]:
 async def _explain_silence(where: str, settings: TritonSettings, means: Means, reason: Silent) -> Finding:
     other = await recognise(means.http, urlsplit(settings.url).netloc)
     if other is None:
-        return Finding(Fault.UNREACHABLE, where, f"nothing listens at {settings.url}")
+        return Finding(Fault.UNREACHABLE, where, f"at {settings.url} is {Silence.NOBODY.value}")
+    if other == Silence.MUTE.value:
+        return Finding(Fault.NOT_READY, where, f"at {settings.url} is {other} ({reason})")
     return Finding(Fault.WRONG_WIRE, where, f"{settings.url} is {other}, and does not speak KServe's gRPC ({reason})")
 
 

@@ -31,6 +31,11 @@ class Clinic:
             document["models"][0]["backends"][name] |= keys
         return document | settings
 
+    def only(self, name: str, **keys: object) -> list[Json]:
+        """The model with one of its backends, as the configuration has it but for `keys`."""
+        (model,) = self.configuration({name: keys})["models"]
+        return [{"id": model["id"], "tokenizer": model["tokenizer"], "backends": {name: model["backends"][name]}}]
+
     async def examine(self, changes: Changes | None = None, question: Question = QUIET, **settings: object) -> Report:
         """Without a generation, which takes a second, unless the question says so."""
         document = self.configuration(changes, **settings)

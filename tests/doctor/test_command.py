@@ -92,7 +92,7 @@ def test_findings_are_named_with_their_cures_and_exit_with_1(broken: Path) -> No
     result = doctor("-c", broken, "--no-generate")
     assert result.exit_code == 1
     first, second = result.output.strip().split("\n\n")
-    assert first.startswith("error: unreachable: vllm (crossover-mini)\n  seen: nothing listens at http://127.0.0.1:")
+    assert first.startswith("error: unreachable: vllm (crossover-mini)\n  seen: at http://127.0.0.1:")
     assert first.endswith("cure: Start the engine, or correct the backend's `url`.")
     assert second.startswith("error: open-to-everyone: gateway\n")
 

@@ -3,8 +3,9 @@
 import json
 import re
 import shutil
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ async def test_a_triton_model_that_is_configured_wrongly(
 
 async def test_a_triton_that_answers_one_request_after_the_other(clinic: Clinic) -> None:
     async with WrongTriton(clinic.triton, takes_turns=True).serving() as url:
-        report = await clinic.examine({"triton": {"url": url}}, Question())
+        report = await clinic.examine(question=Question(), models=clinic.only("triton", url=url))
     expect(report, Fault.IN_FLIGHT_BATCHING_OFF)
     assert "a later, short one ended after a long one" in report.findings[0].seen
 
@@ -177,7 +178,7 @@ async def test_a_vllm_that_returns_no_ids(clinic: Clinic) -> None:
     """As releases do that do not know return_token_ids."""
     edits = {"/inference/v1/generate": lambda stream: stream.replace(b'"token_ids"', b'"text"')}
     async with WrongVLLM(clinic.vllm, edits=edits).serving() as url:
-        expect(await clinic.examine({"vllm": {"url": url}}, Question()), Fault.CANNOT_GENERATE)
+        expect(await clinic.examine(question=Question(), models=clinic.only("vllm", url=url)), Fault.CANNOT_GENERATE)
 
 
 @asynccontextmanager
@@ -209,6 +210,26 @@ async def test_an_engine_that_is_not_there(clinic: Clinic) -> None:
     report = await clinic.examine({"vllm": {"url": f"http://127.0.0.1:{port}"}})
     expect(report, Fault.UNREACHABLE)
     assert not report.is_blind  # the other one was looked at
+
+
+async def test_an_engine_that_accepts_connections_and_does_not_answer(clinic: Clinic) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel does, and nobody else
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        expect(await clinic.examine({"vllm": {"url": f"http://{address}"}}), Fault.NOT_READY)
+        expect(await clinic.examine({"triton": {"url": f"grpc://{address}"}}), Fault.NOT_READY)
+
+
+async def test_an_address_where_no_connection_comes_about(clinic: Clinic) -> None:
+    """As behind a firewall that drops packets: a queue of connections that nobody accepts is full."""
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        report = await clinic.examine({"vllm": {"url": f"http://127.0.0.1:{listener.getsockname()[1]}"}})
+    expect(report, Fault.UNREACHABLE)
 
 
 async def test_a_model_that_triton_does_not_have(clinic: Clinic) -> None:
