@@ -228,6 +228,8 @@ def calibrate(**values: Any) -> None:  # Any: click's; Options gives the types
     options = Options(**values)
     plans = _make_plans(options)
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's shell starts what ends in & so (POSIX, 2.11)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     lines = ProgressLines(sys.stderr) if options.progress == "json" else None
     console = Console(stderr=options.as_json, quiet=options.as_json and lines is not None)
     try:

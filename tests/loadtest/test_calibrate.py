@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,14 @@ class Outcome:
     stderr: str
 
 
-async def start(gateway: FakeGateway | None, out: Path, *options: str) -> asyncio.subprocess.Process:
+IN_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")  # as a shell starts what ends in &
+
+
+async def start(
+    gateway: FakeGateway | None, out: Path, *options: str, by: Sequence[str] = ()
+) -> asyncio.subprocess.Process:
     url = gateway.url if gateway else "http://127.0.0.1:9"
-    command = (sys.executable, "-m", "loadtest", "--url", url, "--out", str(out), *options)
+    command = (*by, sys.executable, "-m", "loadtest", "--url", url, "--out", str(out), *options)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
 
@@ -123,12 +129,12 @@ async def test_one_wrong_answer_or_another_engine_refuses_the_run(tmp_path: Path
     assert (result["status"], result["threshold"], result["crossover"]) == ("untrusted", None, {})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, ()), (signal.SIGTERM, ()), (signal.SIGTERM, IN_BACKGROUND)])
 async def test_interrupt_keeps_finished_cells_and_closes_every_connection(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, by: Sequence[str]
 ) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
-        process = await start(gateway, tmp_path, *SHORT)
+        process = await start(gateway, tmp_path, *SHORT, by=by)
         assert process.stdout is not None
         while not re.match(rb" +\d+  triton", await process.stdout.readline()):
             pass
