@@ -22,7 +22,7 @@ def render_markdown(result: Result) -> str:
 
 
 def _head(result: Result) -> Iterator[str]:
-    yield f"# Accuracy {result.run}: {result.verdict}"
+    yield f"# {result.run}: {result.verdict}"
     yield ""
     yield f"- A: {result.a.place}, model {result.a.model}"
     yield f"- B: {result.b.place}, model {result.b.model}"

@@ -128,6 +128,16 @@ def test_the_gateway_tells_what_an_engine_tells(embedded_stack: Launched, tmp_pa
     assert next(score for score in found["findings"]["scores"] if score["task"] == "capital")["a_right"] == 4
 
 
+def test_real_vllm_and_the_gateway_before_it_tell_the_same(cpu_stack: Launched, tmp_path: Path) -> None:
+    """vLLM names alternatives by id, the gateway by text: they are compared by what both can do."""
+    where = ("--url", cpu_stack.url, "--a", str(cpu_stack.stack.backends["vllm"]["url"]), "--b", "vllm")
+    answer, found = run(tmp_path, *where, "--tasks", "reference", "--items", "2")
+    assert answer.exit_code == 0, answer.stderr
+    assert (judged(found, "surprisal")["verdict"], found["findings"]["tokens"]["same_answers"]) == ("ruled out", 8)
+    assert abs(judged(found, "divergence")["interval"]["high"]) < 1e-6
+    assert next(score for score in found["findings"]["scores"] if score["task"] == "capital")["a_right"] == 2
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
