@@ -54,8 +54,8 @@ def retype_seed(config: Message) -> None:
     seed.data_type = 2  # TYPE_UINT8
 
 
-def use_v1_batching(config: Message) -> None:
-    """As the C++ Triton backend, built and configured well but for one parameter."""
+def turn_features_off(config: Message) -> None:
+    """As a model of TensorRT-LLM's C++ Triton backend whose configuration leaves everything off but batching."""
     config.backend = "tensorrtllm"
     for name, value in TENSORRT_LLM.items():
         config.parameters[name].string_value = value
@@ -76,7 +76,7 @@ TENSORRT_LLM = {
         (set_decoupled, (Fault.NOT_DECOUPLED,)),
         (leave_placeholder, (Fault.PLACEHOLDER_LEFT,)),
         (retype_seed, (Fault.TENSORS_DIFFER,)),
-        (use_v1_batching, (Fault.CUDA_GRAPHS_OFF, Fault.CHUNKED_PREFILL_OFF, Fault.PREFIX_CACHING_OFF)),
+        (turn_features_off, (Fault.CUDA_GRAPHS_OFF, Fault.CHUNKED_PREFILL_OFF, Fault.PREFIX_CACHING_OFF)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
