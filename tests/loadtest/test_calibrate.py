@@ -307,7 +307,7 @@ async def test_a_calibration_of_shapes_goes_on_with_the_shape_it_was_broken_off_
         lines = (series / f"{series.name}-{shape}/cells.jsonl").read_text().splitlines()
         assert len({(cell["pair"], cell["backend"]) for cell in map(json.loads, lines)}) == len(lines)
         assert read_shape(series, shape, "result.json")["status"] in {"complete", "unresolved"}
-    assert "7x8 at" in outcome.stdout
+    assert "shape 7x8, 3 of 3" in outcome.stdout
 
 
 async def test_shapes_that_cannot_be_are_refused_before_anything_is_written(tmp_path: Path) -> None:
