@@ -61,9 +61,12 @@ def why_not() -> str | None:
     name = f"probe{os.getpid()}"
     try:
         run("netns", "add", name)
+        run("-n", name, "link", "add", "bridge", "type", "bridge")
+        run("-n", name, "link", "add", "one", "type", "veth", "peer", "name", "other")
     except subprocess.CalledProcessError as exc:
-        return f"no network namespaces: {exc.stderr.strip()}"
-    run("netns", "delete", name)
+        return f"no networks of one's own: {exc.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
     return None
 
 

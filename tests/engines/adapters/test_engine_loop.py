@@ -56,15 +56,17 @@ def test_cancelled_answer_ends_alone_and_once() -> None:
 
 def test_answer_that_is_cancelled_before_it_begins_leaves_nothing() -> None:
     loop: EngineLoop[Ended] = EngineLoop(list, ended)
-    is_held = threading.Event()
+    holds, is_enough = threading.Event(), threading.Event()
 
     async def hold() -> None:
-        is_held.wait(PATIENCE_S)
+        holds.set()
+        is_enough.wait(PATIENCE_S)
 
     loop.begin(hold)
+    assert holds.wait(PATIENCE_S)
     late = Waiting()
     loop.begin(late)()
-    is_held.set()
+    is_enough.set()
     after = Waiting()
     loop.begin(after)
     assert after.has_begun.wait(PATIENCE_S)
