@@ -6,6 +6,7 @@ In: streams and the lengths of their first answers. Out: every answer, and how t
 import asyncio
 import itertools
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -79,10 +80,14 @@ class Streams:
         return answer
 
     async def _tick(self) -> None:
-        """How late this very loop is: what it adds to every time that is measured here."""
+        """How late this very loop is: what it adds to every time that is measured here.
+
+        At uneven intervals: even ones can keep step with whatever holds the process up, and then never meet it.
+        """
         while True:
-            due = clock() + TICK_S
-            await asyncio.sleep(TICK_S)
+            pause_s = TICK_S * random.uniform(0.5, 1.5)
+            due = clock() + pause_s
+            await asyncio.sleep(pause_s)
             now, load = clock(), os.getloadavg()[0] / (os.cpu_count() or 1)
             self.ticks.append(Tick(now, now - due, time.process_time(), load, self.process))
 

@@ -307,6 +307,7 @@ async def test_a_calibration_of_shapes_goes_on_with_the_shape_it_was_broken_off_
         lines = (series / f"{series.name}-{shape}/cells.jsonl").read_text().splitlines()
         assert len({(cell["pair"], cell["backend"]) for cell in map(json.loads, lines)}) == len(lines)
         assert read_shape(series, shape, "result.json")["status"] in {"complete", "unresolved"}
+        assert f"{series.name}-{shape}/report.html" in (series / "shapes.html").read_text()
     assert "shape 7x8, 3 of 3" in outcome.stdout
 
 
