@@ -123,7 +123,7 @@ class Pool(Protocol):
 
 
 class Connection:
-    """One TCP connection: idle, or carrying one exchange.
+    """One connection, by TCP or through a socket in the file system: idle, or carrying one exchange.
 
     An asyncio.Protocol, but not by inheritance: as LiveCall it is compiled.
     """
@@ -275,7 +275,8 @@ class Connection:
         Not for every server: one that does not send until it is acknowledged would be held up by 40 ms a token.
         """
         connection = self._transport.get_extra_info("socket")
-        if connection is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it
+        is_tcp = connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6}
+        if is_tcp and hasattr(socket, "TCP_QUICKACK"):  # Linux has it
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
     def _read_body(self, exchange: Exchange, body: Body, data: bytes) -> None:

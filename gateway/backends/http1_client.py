@@ -7,6 +7,7 @@ import asyncio
 from typing import cast
 from urllib.parse import urlsplit
 
+from gateway.address import find_door
 from gateway.backends.http1 import Connection, Exchange, Receiver, Take
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
@@ -18,11 +19,13 @@ class Client:
     """Every connection to one server, named `peer` in errors. For one running event loop."""
 
     def __init__(self, url: str, *, peer: str, connect_timeout_s: float) -> None:
-        parts = urlsplit(url)
+        door = find_door(url)
+        parts = urlsplit(door.url)
         if parts.scheme != "http" or parts.hostname is None:
             raise ValueError(f"not an http:// address: {url}")
         self.peer = peer
         self.is_closed = False
+        self._socket = door.socket
         self._address = (parts.hostname, parts.port or 80)
         self._host = parts.netloc
         self.host = parts.netloc.encode("ascii")
@@ -34,7 +37,8 @@ class Client:
 
     def __repr__(self) -> str:
         busy = len(self._open) - len(self._idle)
-        return f"<Client {self._host} connecting={len(self._connecting)} busy={busy} idle={len(self._idle)}>"
+        counts = f"connecting={len(self._connecting)} busy={busy} idle={len(self._idle)}"
+        return f"<Client {self._socket or self._host} {counts}>"
 
     def render(self, method: str, path: str, json: bytes = b"") -> bytes:
         """A whole request; `json` is its body."""
@@ -119,11 +123,10 @@ class Client:
     async def _open_connection(self) -> Connection:
         if self.is_closed:
             raise self._closed_error()
-        loop = asyncio.get_running_loop()
+        connection = Connection(self)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                connection = Connection(self)
-                await loop.create_connection(lambda: cast("asyncio.Protocol", connection), *self._address)
+                await self._connect_to_server(connection)
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
         except OSError as exc:
@@ -134,6 +137,13 @@ class Client:
         # never says connection_lost, and aclose() would wait for it for ever.
         self._open.add(connection)
         return connection
+
+    async def _connect_to_server(self, connection: Connection) -> None:
+        loop, protocol = asyncio.get_running_loop(), cast("asyncio.Protocol", connection)
+        if self._socket is None:
+            await loop.create_connection(lambda: protocol, *self._address)
+        else:
+            await loop.create_unix_connection(lambda: protocol, self._socket)
 
     def _closed_error(self) -> BackendUnavailable:
         return BackendUnavailable(f"{self.peer} is being closed")

@@ -138,7 +138,7 @@ async def _look_around(settings: Settings, http: Http, gpus: tuple[Gpu, ...]) ->
         return Machine(own_limit, gpus)
     host = LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host
     address = f"[{host}]:{settings.listen_port}" if ":" in host else f"{host}:{settings.listen_port}"
-    listening = await recognise(http, address)
+    listening = await recognise(http, f"http://{address}")
     listener = find_listener(settings.listen_port)
     limit = own_limit if listener is None or listener.open_files is None else listener.open_files
     stale = {model.id: await _read_stale(http, address, settings.operator_key, model) for model in settings.models}

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import httpx
 import orjson
 
+from gateway.address import find_door
+from gateway.evidence import Transport, through
+
 TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
 
@@ -46,21 +49,22 @@ class Http:
 
     def __init__(self) -> None:
         # Engines are neighbours: a proxy in the environment is not meant for them.
-        self._client = httpx.AsyncClient(trust_env=False)
+        self._client = httpx.AsyncClient(transport=Transport(), trust_env=False)
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
     async def get(self, url: str, key: str | None = None, timeout_s: float = TIMEOUT_S) -> Answer:
         """Raises NoAnswer."""
-        return await self._ask(self._client.build_request("GET", url, headers=_authorize(key)), timeout_s)
+        return await self._ask("GET", url, timeout_s, headers=_authorize(key))
 
     async def post(self, url: str, document: object) -> Answer:
         """Raises NoAnswer."""
-        return await self._ask(self._client.build_request("POST", url, json=document), TIMEOUT_S)
+        return await self._ask("POST", url, TIMEOUT_S, json=document)
 
-    async def _ask(self, request: httpx.Request, timeout_s: float) -> Answer:
-        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S).as_dict()
+    async def _ask(self, method: str, url: str, timeout_s: float, **content: Any) -> Answer:  # Any: httpx's own
+        door, patience = find_door(url), httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        request = self._client.build_request(method, door.url, timeout=patience, extensions=through(door), **content)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S + timeout_s):
                 response = await self._client.send(request)
@@ -83,11 +87,11 @@ def _authorize(key: str | None) -> dict[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
-async def recognise(http: Http, address: str) -> str | None:
-    """What is at `host:port`, in words; None if nobody is. What speaks no HTTP is not asked further."""
+async def recognise(http: Http, url: str) -> str | None:
+    """What is at `url`, which has no path, in words; None if nobody is. What speaks no HTTP is not asked further."""
     for path, kind in SIGNS:
         try:
-            answer = await http.get(f"http://{address}{path}")
+            answer = await http.get(f"{url}{path}")
         except NoAnswer as exc:
             return None if exc.silence is Silence.NOBODY else exc.silence.value
         if answer.status == 200 and kind.sign in answer.body:

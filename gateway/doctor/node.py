@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from gateway.address import find_door
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
 from gateway.doctor.processes import is_loopback
@@ -78,6 +79,9 @@ def _addresses(model: ModelSettings) -> Iterator[tuple[str, str]]:
 
 
 def _address(url: str) -> str:
+    door = find_door(url)
+    if door.socket is not None:
+        return door.socket
     return urlsplit(url).netloc.replace("localhost:", f"{LOOPBACK}:")
 
 

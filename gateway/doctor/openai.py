@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
+from gateway.address import find_door
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor.faults import Fault, Finding
@@ -62,7 +63,7 @@ async def _find_wrong_wire(http: Http, where: str, url: str) -> Finding | None:
         answer = await http.get(f"{url}/health")
     except NoAnswer as exc:
         return _find_silence(where, url, exc)
-    other = await recognise(http, urlsplit(url).netloc)
+    other = await recognise(http, url)
     if other != OPENAI:
         return Finding(Fault.WRONG_WIRE, where, f"{url} is {other}")
     if answer.status != 200:
@@ -115,7 +116,8 @@ async def _read_info(
         return (), ()
     if answer.status not in {200, 500}:  # 500: the route is there, and stumbles over its environment (seen in 0.32)
         return (), ()
-    is_shielded = is_loopback(urlsplit(settings.url).hostname or "")
+    door = find_door(settings.url)
+    is_shielded = door.socket is not None or is_loopback(urlsplit(door.url).hostname or "")
     fault = Finding(Fault.DEV_MODE_OPEN, where, f"{settings.url}/server_info answers {answer.status}")
     return tuple(read_info(answer.document)), () if is_shielded else (fault,)
 

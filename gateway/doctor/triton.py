@@ -61,7 +61,7 @@ def find_config_faults(where: str, config: TritonConfig) -> Iterator[Finding]:
 
 
 async def _explain_silence(where: str, settings: TritonSettings, means: Means, reason: Silent) -> Finding:
-    other = await recognise(means.http, urlsplit(settings.url).netloc)
+    other = await recognise(means.http, f"http://{urlsplit(settings.url).netloc}")
     if other is None:
         return Finding(Fault.UNREACHABLE, where, f"at {settings.url} is {Silence.NOBODY.value}")
     if other == Silence.MUTE.value:

@@ -8,6 +8,7 @@ from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
 from gateway.evidence.gather import Routing, gathering
 from gateway.evidence.gauges import EvidenceCollector
 from gateway.evidence.readers import open_engines
+from gateway.evidence.sockets import Transport, through
 from gateway.evidence.stale import StaleWarning
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
 from gateway.evidence.watch import Watch, watching
@@ -24,9 +25,11 @@ __all__ = [
     "Place",
     "Routing",
     "StaleWarning",
+    "Transport",
     "Watch",
     "find_changes",
     "gathering",
     "open_engines",
+    "through",
     "watching",
 ]

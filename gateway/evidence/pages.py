@@ -6,6 +6,9 @@ from typing import Any
 import httpx
 import orjson
 
+from gateway.address import find_door
+from gateway.evidence.sockets import Transport, through
+
 TIMEOUT_S = 2.0
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # vLLM's metrics are some 100 kB
 
@@ -19,7 +22,9 @@ class Pages:
 
     def __init__(self) -> None:
         # Engines are neighbours: a proxy in the environment is not meant for them.
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, headers={"accept-encoding": "identity"})
+        self._client = httpx.AsyncClient(
+            transport=Transport(), timeout=TIMEOUT_S, trust_env=False, headers={"accept-encoding": "identity"}
+        )
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -42,7 +47,8 @@ class Pages:
         return document if isinstance(document, dict) else {}
 
     async def _read(self, url: str, headers: dict[str, str]) -> bytes | None:
-        async with self._client.stream("GET", url, headers=headers) as response:
+        door = find_door(url)
+        async with self._client.stream("GET", door.url, headers=headers, extensions=through(door)) as response:
             if response.is_server_error:
                 raise Silent(f"{url}: HTTP {response.status_code}")
             if not response.is_success:

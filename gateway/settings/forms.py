@@ -10,8 +10,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from gateway.address import UNIX
+
 # What the gateway answers itself; it does not go on.
 OWN_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
+SOCKET_PATH = re.compile(r"/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]")  # what a URL need not escape
+MOST_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
 
 
 def make_problem(message: str) -> PydanticCustomError:
@@ -51,7 +55,17 @@ def _check_grpc(url: str) -> str:
 
 
 def _check_http(url: str) -> str:
-    return _check_address(url, "http")
+    return _check_socket(url) if url.startswith(UNIX) else _check_address(url, "http")
+
+
+def _check_socket(url: str) -> str:
+    """In its one form, with the colon at the end: what is asked for there goes behind it."""
+    path = url[len(UNIX) - 1 :].removesuffix(":")
+    if not SOCKET_PATH.fullmatch(path):
+        raise make_problem("must look like http://unix:/path/of.sock")
+    if len(path) > MOST_SOCKET_BYTES:
+        raise make_problem(f"names a socket whose path is longer than the {MOST_SOCKET_BYTES} bytes a system takes")
+    return f"{UNIX[:-1]}{path}:"
 
 
 def _check_metrics_url(url: str) -> str:

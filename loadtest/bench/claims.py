@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Literal
 
-from loadtest.bench.scenarios import GRPC_ALONE, TRITON, TRITON_LANE
+from loadtest.bench.scenarios import GRPC_ALONE, SOCKET, TRITON, TRITON_LANE
 from loadtest.bench.summary import (
     Figure,
     Summary,
@@ -171,7 +171,7 @@ def claims() -> Iterator[Claim]:
     for two, one, what in ((RELAY_2W, RELAY, "relay"), (TOKEN_2W, TOKEN, "token lane")):
         ratio = _ratio("pace256", token, two, one)
         yield Claim("6", f"{what}, 256 paced streams: CPU per token, two workers / one", ratio, 1.1)
-    for system, what in ((RELAY, "relay"), (TOKEN, "token lane")):
+    for system, what in ((RELAY, "relay"), (TOKEN, "token lane"), (SOCKET, "token lane through a socket")):
         yield Claim(
             "7", f"{what}, 2,000 streams for a minute: tokens lost or out of order", _broken_tokens(system), 0, unit=""
         )
@@ -183,3 +183,5 @@ def claims() -> Iterator[Claim]:
     for two, one, what in ((RELAY_2W, RELAY, "relay"), (TOKEN_2W, TOKEN, "token lane")):
         text = f"{what}, added delay p50: two workers with 810 paced streams / one with 450"
         yield Claim("9", text, _carried(two, one), 1.0)
+    text = "token lane, 256 paced streams: CPU per token, engine at a socket / by TCP"
+    yield Claim("10", text, _ratio("pace256", token, SOCKET, TOKEN), 1.0)

@@ -77,8 +77,9 @@ def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> M
 def main(**values: Any) -> None:  # Any: click's; Options gives the types
     """Measure what gateways cost: CPU per request and per streamed token, delay per token, side by side in one run.
 
-    A mock engine and a load client in C share one CPU, each gateway has another. Every token carries when it was sent
-    and its place, so delays are those of tokens, and one that is lost or out of order voids its measurement.
+    A mock engine and a load client in C share one CPU (two where there are four), each gateway has another. Every token
+    carries when it was sent and its place, so delays are those of tokens, and one that is lost or out of order voids
+    its measurement.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Who runs on which CPU: mock engine and client on one, the gateway on another."""
+"""Who runs on which CPU: mock engine and client on one, or two where there are four, the gateway on another."""
 
 import os
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Seats:
         if len(cpus) < 2:
             return cls()
         engine, gateway = cpus[:2]
-        return cls((engine,), (gateway,), (gateway, *cpus[2:3]))
+        return cls((engine, *cpus[3:4]), (gateway,), (gateway, *cpus[2:3]))
 
     @classmethod
     def here(cls) -> "Seats":

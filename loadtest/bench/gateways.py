@@ -65,6 +65,7 @@ class Hall:
     folder: Path
     tokenizer: Path
     seats: Seats
+    engine_socket: Path | None = None
 
     def at(self, engine_url: str, engine_port: int) -> "Hall":
         """The same with another engine."""
@@ -80,7 +81,7 @@ class Hall:
         [port] = free_ports(1)
         folder = self.folder / system.name
         folder.mkdir(parents=True, exist_ok=True)
-        site = Site(found.program, port, self.engine_url, folder, self.tokenizer, system.workers)
+        site = Site(found.program, port, self.engine_url, folder, self.tokenizer, system.workers, self.engine_socket)
         with Child(system.launch(site), folder / "log", self.seats.of(system.workers)) as child:
             _wait(system, port, child)
             yield Gateway(system, port, child)

@@ -1,5 +1,6 @@
 """The mock engine as a process: how it is to send tokens, and whether it still sends any."""
 
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,12 +47,18 @@ class IdSpace:
 
 
 class MockEngine:
-    """A running mock; `acks` is the file through which a client in lockstep answers. Leaving the block ends it."""
+    """A running mock, on a port and at a socket in the file system; leaving the block ends it.
+
+    `acks`: the file through which a client in lockstep answers.
+    """
 
     def __init__(self, program: Path, port: int, folder: Path, ids: IdSpace, cpus: Sequence[int] = ()) -> None:
         self.port = port
         self.acks = folder / "acks"
+        self._home = tempfile.TemporaryDirectory(prefix="crossover-bench-")  # a socket's path has 107 bytes at most
+        self.socket = Path(self._home.name, "engine.sock")
         argv = [str(program), "--port", str(port), "--acks", str(self.acks), "--model", MODEL]
+        argv += ["--socket", str(self.socket)]
         argv += ["--time-ids", str(ids.first_time), "--place-ids", str(ids.first_place)]
         self.child = Child(Launch(argv), folder / "mock.log", cpus)
 
@@ -59,14 +66,14 @@ class MockEngine:
         try:
             self._wait()
         except BaseException:
-            self.child.end()
+            self._end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.child.end()
+        self._end()
 
     @property
     def url(self) -> str:
@@ -91,6 +98,10 @@ class MockEngine:
         if running:
             fetch(f"{self.url}/bench/set?cut=1")
         return running
+
+    def _end(self) -> None:
+        self.child.end()
+        self._home.cleanup()
 
     def _wait(self) -> None:
         for _ in range(100):

@@ -12,6 +12,7 @@ LOCKSTEP = Pace(lockstep=True)
 ROUTERS = ("direct", "nginx", "haproxy", "vllm-router", "smg", "crossover-relay")
 LANES = (*ROUTERS, "crossover-token")
 ONE_WORKER = ("crossover-relay", "crossover-token")
+SOCKET = "crossover-token-unix"
 TWO_WORKERS = ("crossover-relay-2w", "crossover-token-2w")
 
 
@@ -51,7 +52,7 @@ SCENARIOS = {
         _locked(256),
         Scenario("free64", "64 streams, tokens as fast as they go", FREE, Load(64, tokens=256), ROUTERS),
         _paced(64, 1, (*LANES, "litellm")),
-        _paced(256, 2, (*LANES, *TWO_WORKERS, "litellm")),
+        _paced(256, 2, (*LANES, SOCKET, *TWO_WORKERS, "litellm")),
         _paced(450, 3, ("direct", *ONE_WORKER)),
         _paced(512, 3, LANES),
         _paced(810, 4, ("direct", *TWO_WORKERS)),  # 1.8 times the 450
@@ -61,7 +62,7 @@ SCENARIOS = {
             "2,000 streams, one token per 80 ms each, for a minute",
             Pace(interval_us=80_000),
             SOAK,
-            ONE_WORKER,
+            (*ONE_WORKER, SOCKET),
             is_alone=True,
             repeats=1,
         ),

@@ -96,7 +96,7 @@ class Session:
         turns = list(plan(scenarios, [each.system.name for each in found], self._options.repeats))
         self._left = len(turns)
         with MockEngine(native.build("mock", cache), port, folder, stamps.ids, self._seats.engine) as mock:
-            hall = Hall(mock.url, port, folder, stamps.directory, self._seats)
+            hall = Hall(mock.url, port, folder, stamps.directory, self._seats, mock.socket)
             client = native.build("load", cache)
             Runner(mock, hall, client, intruder, click.echo, self._miss, self._keep).run(turns, found)
 

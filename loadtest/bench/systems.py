@@ -29,7 +29,10 @@ SYSTEM_PATH = (os.defpath, "/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a system is started with. `folder` is its own, for configurations and the like."""
+    """What a system is started with. `folder` is its own, for configurations and the like.
+
+    `engine`, `socket`: where the mock engine is to be found, by TCP and in the file system.
+    """
 
     program: Path
     port: int
@@ -37,6 +40,7 @@ class Site:
     folder: Path
     tokenizer: Path | None = None
     workers: int = 1
+    socket: Path | None = None
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -186,7 +190,15 @@ def _relay_lane(site: Site) -> Launch:
 
 
 def _token_lane(site: Site) -> Launch:
-    backend = {"kind": "vllm", "url": site.engine}
+    return _token_lane_to(site.engine, site)
+
+
+def _token_lane_through_socket(site: Site) -> Launch:
+    return _token_lane_to(f"http://unix:{site.socket}", site)
+
+
+def _token_lane_to(engine: str, site: Site) -> Launch:
+    backend = {"kind": "vllm", "url": engine}
     return _crossover(site, {"tokenizer": str(site.tokenizer), "backends": {"a": backend, "b": dict(backend)}})
 
 
@@ -218,5 +230,6 @@ SYSTEMS = {
         System("crossover-relay-2w", "crossover", "make install", _relay_lane, workers=2),
         System("crossover-token", "crossover", "make install", _token_lane, wire="ids", stop=STOP),
         System("crossover-token-2w", "crossover", "make install", _token_lane, wire="ids", stop=STOP, workers=2),
+        System("crossover-token-unix", "crossover", "make install", _token_lane_through_socket, wire="ids", stop=STOP),
     )
 }

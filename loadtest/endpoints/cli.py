@@ -36,6 +36,7 @@ class Options:
     tokens: int
     prompt_words: int
     window_s: float
+    window_requests: int
     processes: int
     title: str
     out: Path
@@ -48,7 +49,7 @@ class Options:
             tokens=self.tokens,
             prompt_words=self.prompt_words,
             settle_requests=0,
-            window_requests=1,
+            window_requests=self.window_requests,
             window_s=self.window_s,
         )
 
@@ -83,6 +84,13 @@ def _levels(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[in
 @click.option("--tokens", type=click.IntRange(2), default=256, show_default=True, help="Length of every answer.")
 @click.option("--prompt-words", type=click.IntRange(1), default=48, show_default=True, help="Length of every prompt.")
 @click.option("--window", "window_s", type=float, default=8.0, show_default=True, help="Least seconds of each cell.")
+@click.option(
+    "--window-requests",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Least requests of one stream, one after the other, in each cell: more where a queue swings.",
+)
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Of this client.")
 @click.option("--title", default="", help="What is compared, as the report's first line.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)

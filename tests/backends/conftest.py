@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -70,17 +71,18 @@ class Lane:
         await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
 
 
-@pytest.fixture(params=["triton", "triton by grpc.aio", "vllm", "vllm without generate"])
-async def lane(request: pytest.FixtureRequest) -> AsyncIterator[Lane]:
+@pytest.fixture(params=["triton", "triton by grpc.aio", "vllm", "vllm at a socket", "vllm without generate"])
+async def lane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lane]:
     """Checks after every test that the contract was kept, and that closing leaves no task and no connection."""
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(
             (FakeTriton if request.param.startswith("triton") else FakeVLLM)().serving()
         )
-        wire = await stack.enter_async_context(Wire(engine.port).laid())
-        backend = make_backend(request.param, wire.port)
+        socket = tmp_path / "engine.sock" if request.param.endswith("socket") else None
+        wire = await stack.enter_async_context(Wire(engine.port, socket).laid())
+        backend = make_backend(request.param, wire)
         if isinstance(engine, FakeVLLM):
-            engine.has_generate = request.param == "vllm"
+            engine.has_generate = request.param != "vllm without generate"
         lane = Lane(backend, engine, wire)
         yield lane
         await backend.aclose()
@@ -95,14 +97,14 @@ def client_tasks() -> list[str]:
     return [name for name in names if not name.startswith(("TestRunner.", "AioServer.", "_Connection._play"))]
 
 
-def make_backend(kind: str, port: int, idle_timeout_s: float = 60.0) -> TritonBackend | VLLMBackend:
+def make_backend(kind: str, wire: Wire, idle_timeout_s: float = 60.0) -> TritonBackend | VLLMBackend:
     if kind == "triton":
         return TritonBackend(
-            TritonSettings("triton", f"grpc://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
+            TritonSettings(
+                "triton", f"grpc://127.0.0.1:{wire.port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s
+            )
         )
     if kind == "triton by grpc.aio":  # as over TLS, without the certificates
         settings = TritonSettings("triton", "grpcs://unused:1", idle_timeout_s=idle_timeout_s)
-        return TritonBackend(settings, AioClient(f"127.0.0.1:{port}", connect_timeout_s=5.0, credentials=None))
-    return VLLMBackend(
-        VLLMSettings("vllm", f"http://127.0.0.1:{port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s)
-    )
+        return TritonBackend(settings, AioClient(f"127.0.0.1:{wire.port}", connect_timeout_s=5.0, credentials=None))
+    return VLLMBackend(VLLMSettings("vllm", wire.url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))

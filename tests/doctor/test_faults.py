@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from tests.doctor.wrong import Change, WrongTriton, WrongVLLM
 from tests.engines.wires.servers import free_ports, serving
 from tests.evidence.pages_server import PagesServer
 from tests.evidence.serving import becomes
+from tests.fakes.wire import Wire
 
 Message = Any  # tritonclient publishes no types
 
@@ -192,6 +194,15 @@ async def test_a_triton_url_that_is_the_metrics_port(clinic: Clinic) -> None:
     report = await clinic.examine({"triton": {"url": f"grpc://{address}"}})
     expect(report, Fault.WRONG_WIRE, Fault.PORTS_CLASH)
     assert "is Triton's metrics port" in report.findings[0].seen
+
+
+async def test_an_engine_at_a_socket_is_examined_through_it(clinic: Clinic, tmp_path: Path) -> None:
+    wire = Wire(urlsplit(clinic.vllm).port or 0, tmp_path / "engine.sock")
+    async with wire.laid():
+        expect(await clinic.examine({"vllm": {"url": wire.url}}, Question()))
+    report = await clinic.examine({"vllm": {"url": wire.url}})
+    expect(report, Fault.UNREACHABLE)
+    assert str(tmp_path / "engine.sock") in report.findings[0].seen
 
 
 async def test_a_vllm_url_that_is_tritons_grpc_port(clinic: Clinic) -> None:

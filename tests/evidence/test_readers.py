@@ -62,6 +62,20 @@ async def test_vllm_tells_its_count_and_what_a_redeployment_would_change(pages: 
         }
 
 
+async def test_an_engine_at_a_socket_tells_as_much(tmp_path: Path) -> None:
+    async with PagesServer(socket=tmp_path / "engine.sock").serving() as server:
+        server.pages = {"/metrics": (200, COUNTS), "/version": (200, b'{"version":"0.24.0"}')}
+        async with one_engine(VLLMSettings("vllm", server.url)) as engine:
+            page = await engine.reader.read_metrics()
+            assert page is not None
+            assert engine.reader.count(page) == 5
+            assert await engine.reader.identify(page) == {"engine": "vllm", "version": "0.24.0"}
+        assert server.asked == ["/metrics", "/version", "/v1/models"]
+    async with one_engine(VLLMSettings("vllm", server.url)) as engine:
+        with pytest.raises(Silent, match=r"engine\.sock"):
+            await engine.reader.read_metrics()
+
+
 async def test_a_relay_tells_what_it_has_of_vllms_words(pages: PagesServer) -> None:
     pages.pages = {"/prometheus": (200, COUNTS), "/v1/models": (200, CARD)}
     relay = RelaySettings("sglang", pages.url, metrics_url=f"{pages.url}/prometheus", api_key="open-sesame")

@@ -1,21 +1,27 @@
-"""A TCP wire between an adapter and its engine that a test can cut, freeze and mend; both ends stay alive."""
+"""A wire between an adapter and its engine that a test can cut, freeze and mend; both ends stay alive."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 
 class Wire:
-    """Listens on `port` and carries every connection to `upstream`."""
+    """Listens on `port`, or at `socket` in the file system, and carries every connection to the port `upstream`."""
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, socket: Path | None = None) -> None:
         self._upstream = upstream
+        self._socket = socket
         self._ends: set[_End] = set()
         self._server: asyncio.Server | None = None
         self._is_frozen = False
         self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}" if self._socket is None else f"http://unix:{self._socket}:"
 
     @property
     def connections(self) -> int:
@@ -30,8 +36,11 @@ class Wire:
             await self.refuse()
 
     async def mend(self) -> None:
-        """Accept connections (again), on the same port as before."""
+        """Accept connections (again), at the same place as before."""
         loop = asyncio.get_running_loop()
+        if self._socket is not None:
+            self._server = await loop.create_unix_server(lambda: _Near(self), self._socket)
+            return
         self._server = await loop.create_server(lambda: _Near(self), "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -272,6 +272,7 @@ def test_gateway_and_engine_sit_apart_where_there_is_room() -> None:
     assert Seats.among([4, 5]) == Seats((4,), (5,), (5,))
     assert Seats.among([0, 1, 2]).of(workers=2) == (1, 2)
     assert Seats.among([0, 1, 2]).of(workers=1) == (1,)
+    assert Seats.among([0, 1, 2, 3, 4]) == Seats((0, 3), (1,), (1, 2))
     assert Seats.among([3]).complaint
     assert Seats.among([0, 1]).complaint is None
 

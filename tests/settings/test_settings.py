@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from gateway.address import Door, find_door
 from gateway.core import Need
 from gateway.settings import (
     LimitSettings,
@@ -146,6 +147,15 @@ TRITON: Document = {"kind": "triton", "url": "grpc://127.0.0.1:9"}
 VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
 
 
+@pytest.mark.parametrize("url", ["http://unix:/run/vllm.sock", "http://unix:/run/vllm.sock:"])
+def test_an_engine_may_be_at_a_socket(folder: Path, document: Document, url: str) -> None:
+    model(document)["backends"]["vllm"]["url"] = url
+    backend = parse_settings(document, folder, environ={}).models[0].backends["vllm"]
+    assert backend.url == "http://unix:/run/vllm.sock:"
+    assert find_door(f"{backend.url}/health?x=:") == Door("/run/vllm.sock", "http://localhost/health?x=:")
+    assert find_door("http://unix:8000/health") == Door(None, "http://unix:8000/health")
+
+
 @pytest.mark.parametrize(
     ("backends", "has_tokenizer", "is_relayed"),
     [
@@ -200,6 +210,26 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "url with a path": (
         lambda d: model(d)["backends"]["vllm"].update(url="http://h:1/v1"),
         "models.0.backends.vllm.url: must look like http://host:port",
+    ),
+    "socket without a path": (
+        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/"),
+        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
+    ),
+    "socket that is a folder": (
+        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/run/vllm/"),
+        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
+    ),
+    "socket and a path to ask for": (
+        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/run/vllm.sock:/v1"),
+        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
+    ),
+    "socket with a path too long": (
+        lambda d: model(d)["backends"]["vllm"].update(url=f"http://unix:/{'x' * 107}"),
+        "models.0.backends.vllm.url: names a socket whose path is longer than the 107 bytes a system takes",
+    ),
+    "Triton at a socket": (
+        lambda d: triton(d).update(url="grpc://unix:/run/triton.sock"),
+        "models.0.backends.triton.url: must look like grpc://host:port",
     ),
     "bad metrics url": (
         lambda d: triton(d).update(metrics_url="h:8002"),

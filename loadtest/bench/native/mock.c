@@ -1,6 +1,6 @@
 /* A mock of vLLM's server, one thread on epoll, cheap enough not to be what a benchmark of gateways measures.
  *
- *   mock --port N [--acks FILE] [--time-ids FIRST --place-ids FIRST] [--model NAME]
+ *   mock --port N [--socket PATH] [--acks FILE] [--time-ids FIRST --place-ids FIRST] [--model NAME]
  *
  *   POST /v1/chat/completions     text wire: streamed as one HTTP chunk and one send() per token, as vLLM's uvicorn does,
  *                                 with a usage chunk where asked for, or with usage in every chunk
@@ -31,6 +31,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "wire.h"
@@ -531,6 +532,8 @@ static bool receive(struct connection *c)
 
 /* ------------------------------------------------------------------------------------------------------- loop */
 
+static int listeners[2] = {-1, -1}; /* a TCP port, and a socket in the file system */
+
 static void accept_all(int listener)
 {
     int fd, one = 1;
@@ -603,13 +606,14 @@ static void step_at_will(void)
     }
 }
 
-static void handle_event(const struct epoll_event *e, int listener)
+static void handle_event(const struct epoll_event *e)
 {
-    if (e->data.fd == listener) {
-        accept_all(listener);
+    int fd = e->data.fd;
+    if (fd == listeners[0] || fd == listeners[1]) {
+        accept_all(fd);
         return;
     }
-    struct connection *c = connections[e->data.fd];
+    struct connection *c = connections[fd];
     if (!c)
         return;
     bool is_alive = !(e->events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP));
@@ -621,7 +625,7 @@ static void handle_event(const struct epoll_event *e, int listener)
         close_connection(c);
 }
 
-static void run(int listener)
+static void run(void)
 {
     struct epoll_event events[512];
     uint64_t next = 0;
@@ -637,12 +641,22 @@ static void run(int listener)
         struct timespec timeout = to_timespec(wait);
         int n = epoll_pwait2(epoll, events, sizeof events / sizeof *events, &timeout, NULL);
         for (int i = 0; i < n; i++)
-            handle_event(&events[i], listener);
+            handle_event(&events[i]);
         if (running_count && is_paced)
             step_due(&next, tick);
         else if (running_count)
             step_at_will();
     }
+}
+
+static int listen_at(int fd, const struct sockaddr *address, socklen_t length)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+    if (bind(fd, address, length) || listen(fd, 4096) || epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e)) {
+        perror("mock: cannot listen");
+        exit(1);
+    }
+    return fd;
 }
 
 static int listen_on(int port)
@@ -651,11 +665,16 @@ static int listen_on(int port)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, 4096)) {
-        perror("mock: cannot listen");
-        exit(1);
-    }
-    return fd;
+    return listen_at(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+static int listen_in(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    unlink(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return listen_at(fd, (struct sockaddr *)&address, sizeof address);
 }
 
 static void map_acks(const char *path)
@@ -673,8 +692,10 @@ int main(int count, char **arguments)
     static const struct option options[] = {
         {"port", required_argument, NULL, 'p'},      {"acks", required_argument, NULL, 'a'},
         {"time-ids", required_argument, NULL, 't'},  {"place-ids", required_argument, NULL, 'q'},
-        {"model", required_argument, NULL, 'm'},     {NULL, 0, NULL, 0},
+        {"model", required_argument, NULL, 'm'},     {"socket", required_argument, NULL, 's'},
+        {NULL, 0, NULL, 0},
     };
+    const char *path = NULL;
     int port = 0, option;
     while ((option = getopt_long(count, arguments, "", options, NULL)) != -1)
         switch (option) {
@@ -683,15 +704,16 @@ int main(int count, char **arguments)
         case 't': time_ids = (uint32_t)atoi(optarg); break;
         case 'q': place_ids = (uint32_t)atoi(optarg); break;
         case 'm': model = optarg; break;
+        case 's': path = optarg; break;
         default: return 2;
         }
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_TIMERSLACK, 1000); /* 1 us; the default of 50 us would blur the pace */
     prepare_chat_chunk();
     prepare_counted_chunk();
-    int listener = listen_on(port);
     epoll = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event e = {.events = EPOLLIN, .data.fd = listener};
-    epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &e);
-    run(listener);
+    listeners[0] = listen_on(port);
+    if (path)
+        listeners[1] = listen_in(path);
+    run();
 }
