@@ -18,6 +18,7 @@ class Door(NamedTuple):
 
 
 def find_door(url: str) -> Door:
+    """A URL without a socket comes back as it is; one whose socket has no colon behind it asks for nothing there."""
     if not url.startswith(UNIX):
         return Door(None, url)
     path, _, rest = url[len(UNIX) - 1 :].partition(":")
