@@ -24,7 +24,7 @@ from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
-from gateway.operator import Calibrations, install_calibrations, install_operator
+from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
 from gateway.settings import ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
@@ -60,7 +60,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     install_operator(operator, router, metrics, settings.operator_key, node.board)
     install_calibrations(operator, router, calibrations)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings)
+    inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings, ALWAYS)
     return App(inference, operator, router, metrics, calibrations)
 
 

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, which hands generation requests to the gateway without a detour by ASGI.
+"""uvicorn's HTTP protocol, which hands generation requests to the gateway without a detour by ASGI, and answers probes.
 
 uvicorn parses, keeps connections alive, pipelines and shuts down as for any request; only what it would make of one,
 a scope, a task and messages in both directions, is left out for those that a Handler takes, and of a usual request
@@ -6,23 +6,29 @@ also its parser. Bytes in, Turns out.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_path_with_query_string
 
 from gateway.api.errors import BodyTooLarge
-from gateway.api.request import Request, read_usual
+from gateway.api.request import Request, read_usual, read_usual_get
 from gateway.api.turn import Turn
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+JSON = (b"content-type: application/json",)
 
 
 class Handler(Protocol):
-    """Whom requests go to. `takes`: paths whose POSTs it wants. `stall_s`: how long a client may take nothing."""
+    """Whom requests go to. `takes`: paths whose POSTs it wants. `stall_s`: how long a client may take nothing.
+
+    `says`: paths whose GETs are always answered with this JSON, at once, however long a task would wait for its turn.
+    """
 
     takes: frozenset[bytes]
+    says: Mapping[bytes, bytes]
     max_body_bytes: int
     stall_s: float
 
@@ -64,7 +70,7 @@ class Downstream(HttpToolsProtocol):
         if handler is None or (before is not None and not before.response_complete):
             return False
         if (usual := read_usual(data)) is None:
-            return False
+            return self._say(data, handler)
         request, length, start = usual
         missing = start + length - len(data)
         # More than one message in a read is the pipeline's affair.
@@ -78,6 +84,22 @@ class Downstream(HttpToolsProtocol):
         else:
             turn.more_body = False
             handler.take(turn)
+        return True
+
+    def _say(self, data: bytes, handler: Handler) -> bool:
+        """Whether `data` is one whole usual request for what is always the same, which is answered then."""
+        if (usual := read_usual_get(data)) is None:
+            return False
+        request, keep_alive = usual
+        if (body := handler.says.get(request.target)) is None:
+            return False
+        turn = Turn(self, request, is_http11=True, keep_alive=keep_alive)
+        turn.method = "GET"
+        turn.more_body = False
+        self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        turn.attach(None)
+        turn.begin(HTTPStatus.OK, JSON, len(body))
+        turn.end(body)
         return True
 
     def _read_body(self, data: bytes) -> None:
@@ -163,13 +185,17 @@ class Downstream(HttpToolsProtocol):
         super().resume_writing()
         if self.turn is not None:
             self.turn.resumed()
+        if self.flow.read_paused and not self.pipeline:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, but that a timer is not made anew for each answer: one that is early looks again later."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:
+        if self.flow.write_paused:  # or what is said to a client that asks on, and reads nothing, would pile up
+            self.flow.pause_reading()
+        elif self.flow.read_paused:
             self.flow.resume_reading()
         self._is_heard = False
         self._idle_since = self.loop.time()
@@ -211,7 +237,7 @@ class Downstream(HttpToolsProtocol):
         scope: Any = {"path": path.decode("ascii"), "query_string": query}
         client = "{}:{}".format(*self.client) if self.client else ""
         version = "1.1" if turn.takes_chunks else "1.0"
-        line = (client, "POST", get_path_with_query_string(scope), version, status)
+        line = (client, turn.method, get_path_with_query_string(scope), version, status)
         self.access_logger.info('%s - "%s %s HTTP/%s" %d', *line)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # Any: uvicorn's own

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TypeAlias
 
 import orjson
@@ -70,13 +71,21 @@ Work: TypeAlias = Ask | RelayRequest | Said
 class Inference:
     """Answers every path under /v1/, /tokenize and /detokenize: as a Downstream's handler its POSTs, over ASGI all.
 
-    `takes` is what it takes past ASGI.
+    `takes` and `says` are what it takes past ASGI; the latter is the operator's.
     """
 
-    def __init__(self, lanes: Mapping[str, Lane], models: ModelList, desk: Desk, settings: Settings) -> None:
+    def __init__(
+        self,
+        lanes: Mapping[str, Lane],
+        models: ModelList,
+        desk: Desk,
+        settings: Settings,
+        says: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         relayed = {path for model in settings.models for path in model.relay_paths}
         self._posts = frozenset({*BODIES, *TEXTS, *relayed})
         self.takes = frozenset(path.encode() for path in self._posts)
+        self.says = says
         self.max_body_bytes = settings.limits.max_body_bytes
         self.stall_s = settings.limits.client_write_timeout_s
         self._lanes = lanes

@@ -13,8 +13,12 @@ NOT_SENT_ON = frozenset({b"host", b"expect", b"authorization", b"x-request-id", 
 
 OWN = frozenset({b"x-crossover-pin", b"x-crossover-run"})  # what this gateway alone understands
 END = b"\r\n\r\n"
-USUAL = re.compile(rb"POST (/[a-z0-9/_]+) HTTP/1\.1((?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*)+)")
+USUAL = re.compile(rb"(?:POST|GET) (/[a-z0-9/_]+) HTTP/1\.1((?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*)+)")
 FIELD = re.compile(rb"\r\n([^:]+):([^\r\n]*)")
+POST = b"POST "
+GET = b"GET "
+CLOSE = "close"
+KEPT_OPEN = frozenset({"", "keep-alive"})  # what it may say of the connection then
 # What decides how a body is framed or what becomes of the connection, or asks for an answer of its own.
 UNUSUAL = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"http2-settings")
 
@@ -53,7 +57,7 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
     client's heads differ in their length alone, so that only a client's first one is parsed.
     """
     end = data.find(END, 0, LONGEST_KEPT)
-    if end < 0 or (place := find_length(data, end)) is None:
+    if end < 0 or not data.startswith(POST) or (place := find_length(data, end)) is None:
         return None
     start, stop = place
     request = _parse_around(data[:start], data[stop:end])
@@ -61,14 +65,36 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
 
 
 @lru_cache(maxsize=KEPT_HEADS)
+def read_usual_get(data: bytes) -> tuple[Request, bool] | None:
+    """Of one whole GET without a body, as probes send it, the request, and whether the connection stays open after it.
+
+    None as `read_usual`'s.
+    """
+    if not data.startswith(GET) or data.find(END, 0, LONGEST_KEPT) + len(END) != len(data):
+        return None
+    request = _parse(data[: -len(END)])
+    if request is None:
+        return None
+    connection = _connection(request)
+    return (request, connection != CLOSE) if connection == CLOSE or connection in KEPT_OPEN else None
+
+
+@lru_cache(maxsize=KEPT_HEADS)
 def _parse_around(before: bytes, after: bytes) -> Request | None:
     """The request whose content-length stands between the two."""
     line = before.rfind(b"\r\n")
-    found = USUAL.fullmatch(before[:line] + after)
+    request = _parse(before[:line] + after)
+    return request if request is not None and _connection(request) in KEPT_OPEN else None
+
+
+def _parse(head: bytes) -> Request | None:
+    found = USUAL.fullmatch(head)
     if found is None:
         return None
     fields = tuple([(name.lower(), value.strip()) for name, value in FIELD.findall(found[2])])
-    request = Request(found[1].decode(), found[1], fields)
-    connection = request.header(b"connection") or ""
-    is_usual = not any(name in UNUSUAL for name, _ in fields) and connection.lower() in {"", "keep-alive"}
-    return request if is_usual and len(dict(fields)) == len(fields) else None
+    is_usual = not any(name in UNUSUAL for name, _ in fields) and len(dict(fields)) == len(fields)
+    return Request(found[1].decode(), found[1], fields) if is_usual else None
+
+
+def _connection(request: Request) -> str:
+    return (request.header(b"connection") or "").lower()

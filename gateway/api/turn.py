@@ -55,6 +55,7 @@ class Turn:
     the line's `stall_s` while more waits than the transport likes to hold is cut off, also when the answer is complete.
     """
 
+    method = "POST"
     message_event: ClassVar[_NoEvent] = _NoEvent()
     response_complete = False
     disconnected = False
@@ -81,19 +82,30 @@ class Turn:
         """Run it as a task that the server waits for, and cancels, when it shuts down."""
         self._line.spawn(work)
 
-    def attach(self, listener: Listener) -> None:
-        """From here on this turn and `listener` hear what becomes of the client."""
+    def attach(self, listener: Listener | None) -> None:
+        """From here on this turn, and `listener` if there is one, hear what becomes of the client."""
         self._listener = listener
         before, self._line.turn = self._line.turn, self
-        # The client may not have taken the answer before yet (pipelining).
-        if before is not None and before.stand_down():
-            self.paused()
+        held_up = before.stand_down() if before is not None else None
+        if held_up is None:
+            return
+        # The client has yet to take the answer before (pipelining); asking on gives it no more time.
+        self._untaken, due = held_up
+        self._arm(due - asyncio.get_running_loop().time())
+        if listener is not None:
+            listener.paused()
 
-    def stand_down(self) -> bool:
-        """Leave the client to the turn that follows; whether it has yet to take some of this one's answer."""
-        is_held_up = self._watch is not None
+    def stand_down(self) -> tuple[int, float] | None:
+        """Leave the client to the turn that follows.
+
+        If it has yet to take some of this one's answer: what is in the transport's buffer, and by when, on the loop's
+        clock, it has to have taken a byte of that.
+        """
+        if self._watch is None:
+            return None
+        held_up = self._untaken, self._watch.when()
         self._unwatch()
-        return is_held_up
+        return held_up
 
     # Outlet
 
@@ -165,7 +177,7 @@ class Turn:
     def paused(self) -> None:
         if self._watch is None:
             self._untaken = self._transport.get_write_buffer_size()
-            self._arm()
+            self._arm(self._line.stall_s)
         if self._listener is not None:
             self._listener.paused()
 
@@ -176,8 +188,8 @@ class Turn:
 
     # From here to the transport.
 
-    def _arm(self) -> None:
-        self._watch = asyncio.get_running_loop().call_later(self._line.stall_s, self._look)
+    def _arm(self, seconds: float) -> None:
+        self._watch = asyncio.get_running_loop().call_later(max(seconds, 0.0), self._look)
 
     def _unwatch(self) -> None:
         if self._watch is not None:
@@ -191,7 +203,7 @@ class Turn:
             return
         if untaken < self._untaken:
             self._untaken = untaken
-            self._arm()
+            self._arm(self._line.stall_s)
             return
         self._transport.abort()
         self.lost()

@@ -70,7 +70,8 @@ class ChatTemplate:
         self.source = with_tools or ""
         self._plain = _compile(plain) if plain else None
         self._with_tools = _compile(with_tools) if with_tools else None
-        self._names: Mapping[str, str] = tokenizer.special_tokens_map  # bos_token and so on, as templates know them
+        # bos_token and so on, as templates know them; a plain dict, which every prompt is rendered with.
+        self._names: Mapping[str, str] = dict(tokenizer.special_tokens_map)
         self._knows_developer = any(f"{quote}developer{quote}" in self.source for quote in "\"'")
         self.takes_tools = self._sample(Rendering(tools=[_SAMPLE_TOOL])) not in {"", self.sample()}
 

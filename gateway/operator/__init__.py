@@ -2,5 +2,6 @@
 
 from gateway.operator.calibrations import Calibrations
 from gateway.operator.install import install_calibrations, install_operator
+from gateway.operator.status import ALWAYS
 
-__all__ = ["Calibrations", "install_calibrations", "install_operator"]
+__all__ = ["ALWAYS", "Calibrations", "install_calibrations", "install_operator"]

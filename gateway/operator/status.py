@@ -1,5 +1,8 @@
 """GET /health, /ready, /version and /metrics: for load balancers, orchestrators and Prometheus, never behind a key."""
 
+from collections.abc import Mapping
+
+import orjson
 from fastapi import APIRouter, Response
 
 from gateway import __version__
@@ -8,6 +11,8 @@ from gateway.metrics import CONTENT_TYPE, Metrics, observation
 from gateway.operator.shapes import ReadyView, VersionView
 from gateway.routing import Router
 
+HEALTHY = {"status": "ok"}
+ALWAYS: Mapping[bytes, bytes] = {b"/health": orjson.dumps(HEALTHY)}  # what a server may answer without asking us
 IS_COMPILED = not observation.__file__.endswith(".py")  # as one of the compiled modules is, so are all
 
 
@@ -17,7 +22,7 @@ def status_routes(router: Router, metrics: Metrics, board: Board) -> APIRouter:
     @routes.get("/health")
     async def answer_health() -> dict[str, str]:
         """The process is up; says nothing about the engines."""
-        return {"status": "ok"}
+        return HEALTHY
 
     @routes.get("/ready", responses={503: {"model": ReadyView}})
     async def answer_ready(response: Response) -> ReadyView:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -307,6 +308,84 @@ async def test_nothing_is_answered_after_connection_close(relay: RelayStack) -> 
         client.writer.write(request_of(body_of(1), b"connection: close") + request_of(body_of(2)))
         assert (await client.answer()).body == body_of(1)
         assert await everything(client) == b""
+
+
+# Probes, which are answered without a task.
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+OVER_ASGI = HEALTH.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n")
+
+
+async def test_a_probe_is_answered_as_it_is_over_asgi_and_at_once(relay: RelayStack) -> None:
+    async with client_of(relay) as client:
+        tasks_before = asyncio.all_tasks()
+        client.writer.write(HEALTH)
+        quick = await client.answer()
+        assert asyncio.all_tasks() == tasks_before
+        client.writer.write(OVER_ASGI)
+        usual = await client.answer()
+        assert (quick.status, quick.body, quick.headers) == (usual.status, usual.body, usual.headers)
+        assert quick.body == b'{"status":"ok"}'
+        client.send("POST", CHAT, body_of("after"))
+        assert (await client.answer()).body == body_of("after"), "the connection goes on"
+        client.writer.write(HEALTH.replace(b"host: x", b"Connection: close"))
+        last = await client.answer()
+        assert (last.body, last.headers["connection"]) == (quick.body, "close")
+        assert await everything(client) == b""
+
+
+async def test_a_probe_takes_its_place_in_the_pipeline(relay: RelayStack) -> None:
+    asked = asyncio.Event()
+    relay.low.answer = partial(answer_after, asked)
+    async with client_of(relay) as client:
+        client.send("POST", CHAT, body_of(1))
+        await eventually(lambda: bool(relay.low.exchanges))
+        client.writer.write(HEALTH)
+        await asyncio.sleep(0.05)
+        asked.set()
+        assert (await client.answer()).body == COMPLETION
+        assert (await client.answer()).body == b'{"status":"ok"}'
+        client.writer.write(HEALTH * 3)
+        for _ in range(3):
+            assert (await client.answer()).body == b'{"status":"ok"}'
+
+
+@pytest.mark.parametrize("request_", [HEALTH, request_of(b"[]")], ids=["probe", "refused"])
+async def test_a_client_that_goes_on_asking_and_never_reads_is_cut_off(relay: RelayStack, request_: bytes) -> None:
+    """What is answered at once is answered until its socket and a buffer are full; asking on gives it no more time."""
+    async with raw_client(relay, buffer_bytes=4096) as client:  # type: ignore[arg-type]  # it asks for the port only
+        client.stop_reading()
+        await eventually(lambda: bool(relay.connections()))
+        (connection,) = relay.connections()
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        most_held = 0
+        async with asyncio.timeout(10):
+            while relay.connections():
+                with suppress(ConnectionError):
+                    client.writer.write(request_)
+                await asyncio.sleep(0)
+                most_held = max(most_held, connection.transport.get_write_buffer_size())
+        assert 64 * 1024 < most_held < 1024 * 1024
+
+
+async def test_a_client_that_reads_late_gets_every_answer(relay: RelayStack) -> None:
+    """Its requests wait in its socket meanwhile, and are read when it has taken the answers."""
+    async with raw_client(relay, buffer_bytes=4096) as client:  # type: ignore[arg-type]  # it asks for the port only
+        client.stop_reading()
+        await eventually(lambda: bool(relay.connections()))
+        (connection,) = relay.connections()
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        count = 0
+        while not connection.flow.read_paused:
+            client.writer.write(HEALTH)
+            count += 1
+            await asyncio.sleep(0)
+        client.writer.write(HEALTH + request_of(body_of("last")))
+        client.go_on_reading()
+        for _ in range(count + 1):
+            assert (await client.answer()).body == b'{"status":"ok"}'
+        assert (await client.answer()).body == body_of("last")
 
 
 # HTTP/1.0 and HEAD.

@@ -5,11 +5,12 @@ import random
 import httptools
 import pytest
 
-from gateway.api.request import Request, read_usual
+from gateway.api.request import Request, read_usual, read_usual_get
 from gateway.header import Fields
 
 START = b"POST /v1/chat/completions HTTP/1.1\r\n"
 BODY = b'{"model": "m"}'
+ALPHABET = b"\r\n\0\t :,;=chunkedCL019-\x7f\x80"
 USUAL = (
     b"Host: gateway.example\r\nAccept: application/json\r\nContent-Type: application/json\r\n"
     b"User-Agent: OpenAI/Python 2.1\r\nAuthorization: Bearer sk-1\r\nConnection: keep-alive\r\n"
@@ -23,17 +24,20 @@ class Parsed:
         self.fields: list[tuple[bytes, bytes]] = []
         self.url = self.body = b""
         self.is_complete = False
-        parser = httptools.HttpRequestParser(self)
+        self.keeps_open = False
+        self._parser = parser = httptools.HttpRequestParser(self)
         parser.feed_data(data)
         self.method = parser.get_method()
         self.version = parser.get_http_version()
-        self.keeps_open = parser.should_keep_alive()
 
     def on_url(self, url: bytes) -> None:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.fields.append((name.lower(), value.strip()))  # it leaves the space at the end
+
+    def on_headers_complete(self) -> None:
+        self.keeps_open = self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
         self.body += body
@@ -119,7 +123,6 @@ def test_no_change_of_a_byte_makes_the_two_read_differently() -> None:
     draw = random.Random(5)
     usual = message(USUAL)
     head = usual.index(b"\r\n\r\n") + 4
-    alphabet = b"\r\n\0\t :,;=chunkedCL019-\x7f\x80"
     taken = 0
     for _ in range(4000):
         data = bytearray(usual)
@@ -127,12 +130,79 @@ def test_no_change_of_a_byte_makes_the_two_read_differently() -> None:
             at = draw.randrange(head)
             match draw.randrange(3):
                 case 0:
-                    data[at] = draw.choice(alphabet)
+                    data[at] = draw.choice(ALPHABET)
                 case 1:
-                    data.insert(at, draw.choice(alphabet))
+                    data.insert(at, draw.choice(ALPHABET))
                 case _:
                     del data[at]
         taken += check_alike(bytes(data))
+    assert taken > 1000
+
+
+PROBE = b"GET /health HTTP/1.1\r\nHost: gateway.example\r\nUser-Agent: kube-probe/1.34\r\nAccept: */*\r\n\r\n"
+CLOSING = PROBE.replace(b"Accept: */*", b"Connection: close")
+
+
+def check_get_alike(data: bytes) -> bool:
+    """Whether the quick way takes it; if so the parser must have read the same, and nothing beyond it."""
+    usual = read_usual_get(data)
+    if usual is None:
+        return False
+    request, keeps_open = usual
+    parsed = Parsed(data)
+    assert (parsed.method, parsed.version, parsed.keeps_open) == (b"GET", "1.1", keeps_open)
+    assert (request.target, request.path.encode(), request.fields) == (parsed.url, parsed.url, tuple(parsed.fields))
+    assert parsed.is_complete
+    assert parsed.body == b""
+    return True
+
+
+@pytest.mark.parametrize(
+    "data", [PROBE, CLOSING, CLOSING.replace(b"close", b"Close"), b"GET /a HTTP/1.1\r\na:b\r\n\r\n"]
+)
+def test_a_usual_get_is_read_as_the_parser_reads_it(data: bytes) -> None:
+    assert check_get_alike(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PROBE[:-1],
+        PROBE + b"G",
+        PROBE + PROBE,
+        b"\r\n" + PROBE,
+        PROBE.replace(b"GET", b"HEAD"),
+        PROBE.replace(b"GET", b"POST"),
+        PROBE.replace(b"1.1", b"1.0"),
+        PROBE.replace(b"/health", b"/health?a"),
+        PROBE.replace(b"Accept: */*", b"Content-Length: 0"),
+        PROBE.replace(b"Accept: */*", b"Transfer-Encoding: chunked"),
+        PROBE.replace(b"Accept: */*", b"Upgrade: h2c"),
+        PROBE.replace(b"Accept: */*", b"Expect: 100-continue"),
+        PROBE.replace(b"Accept: */*", b"Host: b"),
+        PROBE.replace(b"Accept: */*", b"Connection: close, x-hop"),
+        PROBE.replace(b"*/*", b"a" * 5000),
+    ],
+)
+def test_a_get_that_may_mean_more_than_it_seems_to_is_left_to_the_parser(data: bytes) -> None:
+    assert read_usual_get(data) is None
+
+
+def test_no_change_of_a_byte_makes_the_two_read_a_get_differently() -> None:
+    draw = random.Random(6)
+    taken = 0
+    for _ in range(4000):
+        data = bytearray(draw.choice([PROBE, CLOSING]))
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(data))
+            match draw.randrange(3):
+                case 0:
+                    data[at] = draw.choice(ALPHABET)
+                case 1:
+                    data.insert(at, draw.choice(ALPHABET))
+                case _:
+                    del data[at]
+        taken += check_get_alike(bytes(data))
     assert taken > 1000
 
 
