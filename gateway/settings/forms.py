@@ -69,6 +69,11 @@ def _check_socket(url: str) -> str:
 
 
 def _check_metrics_url(url: str) -> str:
+    if url.startswith(UNIX):
+        path, _, page = url[len(UNIX) - 1 :].partition(":")
+        if not page.startswith("/"):
+            raise make_problem("must look like http://unix:/path/of.sock:/metrics")
+        return f"{_check_socket(UNIX[:-1] + path)}{page}"
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise make_problem("must look like http://host:port/metrics")

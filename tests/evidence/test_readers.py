@@ -89,6 +89,17 @@ async def test_a_relay_tells_what_it_has_of_vllms_words(pages: PagesServer) -> N
         assert await engine.reader.read_metrics() is None
 
 
+async def test_a_metrics_page_may_be_at_a_socket_of_its_own(pages: PagesServer, tmp_path: Path) -> None:
+    async with PagesServer(socket=tmp_path / "metrics.sock").serving() as server:
+        server.pages = {"/prometheus": (200, COUNTS)}
+        relay = RelaySettings("sglang", pages.url, metrics_url=f"{server.url}/prometheus")
+        async with one_engine(relay) as engine:
+            page = await engine.reader.read_metrics()
+            assert page is not None
+            assert engine.reader.count(page) == 5
+        assert server.asked == ["/prometheus"]
+
+
 @pytest.mark.parametrize(
     ("version", "models"),
     [

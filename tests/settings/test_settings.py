@@ -156,6 +156,14 @@ def test_an_engine_may_be_at_a_socket(folder: Path, document: Document, url: str
     assert find_door("http://unix:8000/health") == Door(None, "http://unix:8000/health")
 
 
+def test_a_metrics_page_may_be_at_a_socket(folder: Path, document: Document) -> None:
+    triton(document)["metrics_url"] = "http://unix:/run/triton.sock:/metrics?a=:"
+    backend = parse_settings(document, folder, environ={}).models[0].backends["triton"]
+    assert isinstance(backend, TritonSettings)
+    assert backend.metrics_url == "http://unix:/run/triton.sock:/metrics?a=:"
+    assert find_door(backend.metrics_url) == Door("/run/triton.sock", "http://localhost/metrics?a=:")
+
+
 @pytest.mark.parametrize(
     ("backends", "has_tokenizer", "is_relayed"),
     [
@@ -230,6 +238,14 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "Triton at a socket": (
         lambda d: triton(d).update(url="grpc://unix:/run/triton.sock"),
         "models.0.backends.triton.url: must look like grpc://host:port",
+    ),
+    "metrics at a socket, without a page": (
+        lambda d: triton(d).update(metrics_url="http://unix:/run/triton.sock"),
+        "models.0.backends.triton.metrics_url: must look like http://unix:/path/of.sock:/metrics",
+    ),
+    "metrics at a socket that is a folder": (
+        lambda d: triton(d).update(metrics_url="http://unix:/run/:/metrics"),
+        "models.0.backends.triton.metrics_url: must look like http://unix:/path/of.sock",
     ),
     "bad metrics url": (
         lambda d: triton(d).update(metrics_url="h:8002"),
