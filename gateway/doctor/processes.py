@@ -1,7 +1,7 @@
-"""Which processes of this machine listen on a port, and what the kernel tells of them. On Linux; elsewhere none do.
+"""Which processes of this machine listen somewhere, and what the kernel tells of them. On Linux; elsewhere none do.
 
-In: a port. Out: a Listener, None where no process that we may look at has it: an engine on another machine or behind a
-container's port, another user's process.
+In: a port, or a socket's path. Out: a Listener, None where no process that we may look at has it: an engine on another
+machine or behind a container's port, another user's process.
 """
 
 import os
@@ -15,12 +15,13 @@ from pathlib import Path
 
 PROC = Path("/proc")
 LISTENING = "0A"  # TCP_LISTEN of the kernel's tcp_states.h
+ACCEPTS = 0x10000  # __SO_ACCEPTCON of its net.h: of the sockets with a path, those that wait for others
 API_SERVER = "::APIServer_"  # how vLLM titles each of several API processes
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`pids`: every process that has the port's sockets open, the oldest first. `arguments`: of the oldest."""
+    """`pids`: every process that has the sockets open, the oldest first. `arguments`: of the oldest."""
 
     pids: tuple[int, ...]
     arguments: tuple[str, ...]
@@ -44,8 +45,9 @@ def is_local(host: str) -> bool:
     return True
 
 
-def find_listener(port: int) -> Listener | None:
-    inodes = set(_listening_inodes(port))
+def find_listener(place: int | str) -> Listener | None:
+    """`place`: a TCP port, or where in the file system a socket is."""
+    inodes = set(_inodes_on_port(place) if isinstance(place, int) else _inodes_at_path(place))
     pids = tuple(sorted(pid for pid in _all_pids() if inodes and not inodes.isdisjoint(_socket_inodes(pid))))
     if not pids:
         return None
@@ -58,7 +60,7 @@ def find_listener(port: int) -> Listener | None:
     )
 
 
-def _listening_inodes(port: int) -> Iterator[str]:
+def _inodes_on_port(port: int) -> Iterator[str]:
     """/proc/net/tcp: `sl local_address rem_address st ... inode`, the port in hexadecimal."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -66,6 +68,15 @@ def _listening_inodes(port: int) -> Iterator[str]:
                 fields = line.split()
                 if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
                     yield fields[9]
+
+
+def _inodes_at_path(path: str) -> Iterator[str]:
+    """/proc/net/unix: `Num RefCount Protocol Flags Type St Inode Path`, the flags in hexadecimal."""
+    with suppress(OSError):
+        for line in (PROC / "net" / "unix").read_text(errors="replace").splitlines()[1:]:
+            fields = line.split(maxsplit=7)
+            if fields[7:] == [path] and int(fields[3], 16) & ACCEPTS:
+                yield fields[6]
 
 
 def _all_pids() -> list[int]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,25 +16,31 @@ from tests.engines.wires.servers import free_ports, ready_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
 
-# Listens on a port, titles itself as vLLM's API processes do, and has a child that shares the socket.
+# Listens on a port, or where its argument says, titles itself as vLLM's API processes do, and has a child that shares the socket.
 LISTEN = """
 import os, signal, socket, sys
-listener = socket.create_server(("127.0.0.1", 0))
+path = sys.argv[1]
+if path:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+else:
+    listener = socket.create_server(("127.0.0.1", 0))
 if os.fork() == 0:
     os.set_inheritable(listener.fileno(), True)
     os.execv(sys.executable, ["VLLM::" + "APIServer_0", "-c", "import signal; signal.pause()"])
-print("ready", listener.getsockname()[1], flush=True)
+print("ready", path or listener.getsockname()[1], flush=True)
 signal.pause()
 """
 
 
 @contextmanager
-def listening() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    command = [sys.executable, "-c", LISTEN, "--max-num-seqs", "64"]
+def listening(path: str = "") -> Iterator[tuple[subprocess.Popen[str], int | str]]:
+    command = [sys.executable, "-c", LISTEN, path, "--max-num-seqs", "64"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        port = int(ready_line(process).split()[1])
+        place = ready_line(process).split()[1]
         try:
-            yield process, port
+            yield process, path or int(place)
         finally:
             os.killpg(process.pid, signal.SIGKILL)  # both
 
@@ -59,6 +66,18 @@ def test_api_processes_that_share_a_port_are_counted() -> None:
             deadline -= 1
             assert deadline, "no child with the title"
         assert (len(listener.pids), listener.api_processes) == (2, 1)
+
+
+def test_a_socket_in_the_file_system_leads_to_its_processes(tmp_path: Path) -> None:
+    path = str(tmp_path / "an engine.sock")
+    assert find_listener(path) is None
+    with listening(path) as (process, place), socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        listener = find_listener(place)
+        assert listener is not None
+        assert listener.pids[0] == process.pid
+        assert listener.arguments[-2:] == ("--max-num-seqs", "64")
+    assert find_listener(path) is None, "the file is still there, and nobody listens"
 
 
 def test_a_port_that_nobody_listens_on_leads_to_nobody() -> None:
