@@ -16,7 +16,8 @@ from tests.engines.wires.servers import free_ports, ready_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
 
-# Listens on a port, or where its argument says, titles itself as vLLM's API processes do, and has a child that shares the socket.
+# Listens on a port, or where its argument says, titles itself as vLLM's API processes do, and has a child that shares
+# the socket.
 LISTEN = """
 import os, signal, socket, sys
 path = sys.argv[1]
