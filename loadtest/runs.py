@@ -91,13 +91,19 @@ async def _resume(order: Order, folder: RunFolder, screen: Screen) -> Calibratio
 
 
 async def _apply(target: Target, result: Result) -> Result:
-    """With no threshold to apply, nothing is: the policy stays as it is."""
+    """With no threshold to apply, nothing is: the policy stays as it is. So it does where a signal breaks it off."""
     if result.threshold is None:
         return result
+    applying = asyncio.ensure_future(apply_threshold(target, result.subject, result.threshold, result.run))
     try:
-        return replace(result, applied=await apply_threshold(target, result.subject, result.threshold, result.run))
+        return replace(result, applied=await asyncio.shield(applying))
     except CalibrationError as exc:
         return replace(result, status="failed", failure=str(exc))
+    except asyncio.CancelledError:
+        await asyncio.wait({applying})  # the gateway may have it already, whatever it was about to answer
+        if applying.exception() is None:
+            await restore_policy(target, result.subject)
+        raise
 
 
 async def _confirm(target: Target, calibration: Calibration, result: Result) -> Result:
@@ -108,10 +114,15 @@ async def _confirm(target: Target, calibration: Calibration, result: Result) -> 
     try:
         losses, check = await calibration.check_regret(result.threshold, change.point)
     except BaseException:  # whoever breaks it off leaves no policy behind that nobody has tried
-        await asyncio.shield(restore_policy(target, result.subject))
+        await restore_policy(target, result.subject)
         raise
     result = replace(result, losses=losses, checks=[*result.checks, check])
     if check.status != "failed":
         return result
-    await restore_policy(target, result.subject)
+    restoring = asyncio.ensure_future(restore_policy(target, result.subject))
+    try:
+        await asyncio.shield(restoring)
+    except asyncio.CancelledError:
+        await asyncio.wait({restoring})
+        raise
     return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)

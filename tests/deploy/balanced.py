@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from socket import create_server
+from socket import AF_UNIX, create_server, socket
 
 import orjson
 import yaml
@@ -177,14 +177,17 @@ class Site:
             while await self.status(node.host.name) != ("UP", 100):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.05)
 
+    def leave(self) -> None:
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+
     async def rest(self) -> None:
         """Nothing in flight, every node up."""
         for node in self.nodes:
             if node.process is None or node.process.returncode is not None:
                 await node.start()
-        for client in self.clients:
-            client.leave()
-        self.clients.clear()
+        self.leave()
         for node in self.nodes:
             node.release()
         await eventually(lambda: all(node.engine.running == 0 for node in self.nodes), SOON_S)
@@ -215,7 +218,9 @@ async def balanced(folder: Path) -> AsyncIterator[Site]:
         await asyncio.gather(*(node.start() for node in nodes))
         control = folder / "haproxy.sock"
         await stack.enter_async_context(balancing(hosts["balancer"], control))
-        yield Site(hosts, (nodes[0], nodes[1]), control)
+        site = Site(hosts, (nodes[0], nodes[1]), control)
+        yield site
+        site.leave()
 
 
 @asynccontextmanager
@@ -227,6 +232,12 @@ async def opened(host: Host, folder: Path) -> AsyncIterator[Node]:
             yield node
         finally:
             await node.close()
+
+
+def accepts(path: Path) -> bool:
+    """Whether somebody listens there; HAProxy makes the file first."""
+    with socket(AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 @asynccontextmanager
@@ -243,7 +254,7 @@ async def balancing(host: Host, control: Path) -> AsyncIterator[None]:
         command = host.command("haproxy", "-db", "-f", str(CONFIGURATION))
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
     try:
-        await eventually(control.exists, within_s=STARTS_WITHIN_S)
+        await eventually(lambda: accepts(control), within_s=STARTS_WITHIN_S)
         yield
     finally:
         process.kill()

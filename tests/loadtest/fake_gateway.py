@@ -34,6 +34,7 @@ class Faults:
     stop_reason: bool = False
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
+    slow_policy_s: float = 0.0  # between taking a policy and saying so
     replaced_engine: int = 0  # vllm tells another version from this answer on
     routes_to: str = ""  # whatever the policy says
     merges_on: str = ""  # two tokens per chunk
@@ -211,6 +212,8 @@ class FakeGateway:
             await self._answer(headers, json.loads(body), reader, writer)
         else:
             status, page = self._control(method, path.partition("?")[0], body)
+            if method == "PUT":
+                await asyncio.sleep(self.faults.slow_policy_s)
             reply = json.dumps(page).encode()
             writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(reply)}\r\n\r\n".encode() + reply)
 

@@ -148,8 +148,9 @@ async def test_a_policy_that_serves_well_with_routing_live_stays(tmp_path: Path)
     assert "vllm" in served[max(served)]
 
 
-async def test_a_policy_that_was_not_tried_to_the_end_is_taken_back(tmp_path: Path) -> None:
-    async with FakeGateway(LOW, HIGH) as gateway:
+@pytest.mark.parametrize("slow_policy_s", [0.0, 1.0], ids=["while it is tried", "while it is set"])
+async def test_a_policy_that_was_not_tried_to_the_end_is_taken_back(tmp_path: Path, slow_policy_s: float) -> None:
+    async with FakeGateway(LOW, HIGH, Faults(slow_policy_s=slow_policy_s)) as gateway:
         before = dict(gateway.policy)
         process = await start(gateway, tmp_path, *SHORT, "--accept-wide", "--apply", "--regret", "9")
         waiting = asyncio.ensure_future(process.communicate())
