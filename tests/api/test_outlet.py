@@ -12,6 +12,7 @@ import orjson
 import pytest
 from starlette.types import Message
 
+from gateway.api import Downstream
 from gateway.settings import LimitSettings
 from tests.api.conftest import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
 from tests.api.relaying import RelayStack, relaying
@@ -351,14 +352,20 @@ async def test_a_probe_takes_its_place_in_the_pipeline(relay: RelayStack) -> Non
             assert (await client.answer()).body == b'{"status":"ok"}'
 
 
+async def stand_still(relay: RelayStack, client: RawClient) -> Downstream:
+    """The client reads nothing from now on, and little fits between the two. The gateway's end of its connection."""
+    client.stop_reading()
+    await eventually(lambda: bool(relay.connections()))
+    (connection,) = relay.connections()
+    connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return connection
+
+
 @pytest.mark.parametrize("request_", [HEALTH, request_of(b"[]")], ids=["probe", "refused"])
 async def test_a_client_that_goes_on_asking_and_never_reads_is_cut_off(relay: RelayStack, request_: bytes) -> None:
     """What is answered at once is answered until its socket and a buffer are full; asking on gives it no more time."""
     async with raw_client(relay, buffer_bytes=4096) as client:  # type: ignore[arg-type]  # it asks for the port only
-        client.stop_reading()
-        await eventually(lambda: bool(relay.connections()))
-        (connection,) = relay.connections()
-        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection = await stand_still(relay, client)
         most_held = 0
         async with asyncio.timeout(10):
             while relay.connections():
@@ -372,10 +379,7 @@ async def test_a_client_that_goes_on_asking_and_never_reads_is_cut_off(relay: Re
 async def test_a_client_that_reads_late_gets_every_answer(relay: RelayStack) -> None:
     """Its requests wait in its socket meanwhile, and are read when it has taken the answers."""
     async with raw_client(relay, buffer_bytes=4096) as client:  # type: ignore[arg-type]  # it asks for the port only
-        client.stop_reading()
-        await eventually(lambda: bool(relay.connections()))
-        (connection,) = relay.connections()
-        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection = await stand_still(relay, client)
         count = 0
         while not connection.flow.read_paused:
             client.writer.write(HEALTH)
