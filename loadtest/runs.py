@@ -5,9 +5,11 @@ In: an Order and a screen. Out: a Result, on disk however the run ends.
 
 import asyncio
 import secrets
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from loadtest.calibration import Calibration
 from loadtest.cost import NO_COST, find_flaw
@@ -22,6 +24,8 @@ from loadtest.result import Result
 from loadtest.screen import Screen
 from loadtest.subject import apply_threshold, find_subject, restore_policy
 from loadtest.target import Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +100,12 @@ async def _apply(target: Target, result: Result) -> Result:
         return result
     applying = asyncio.ensure_future(apply_threshold(target, result.subject, result.threshold, result.run))
     try:
-        return replace(result, applied=await asyncio.shield(applying))
+        return replace(result, applied=await _finish(applying))
     except CalibrationError as exc:
         return replace(result, status="failed", failure=str(exc))
     except asyncio.CancelledError:
-        await asyncio.wait({applying})  # the gateway may have it already, whatever it was about to answer
         if applying.exception() is None:
-            await restore_policy(target, result.subject)
+            await _finish(restore_policy(target, result.subject))
         raise
 
 
@@ -114,15 +117,20 @@ async def _confirm(target: Target, calibration: Calibration, result: Result) -> 
     try:
         losses, check = await calibration.check_regret(result.threshold, change.point)
     except BaseException:  # whoever breaks it off leaves no policy behind that nobody has tried
-        await restore_policy(target, result.subject)
+        await _finish(restore_policy(target, result.subject))
         raise
     result = replace(result, losses=losses, checks=[*result.checks, check])
     if check.status != "failed":
         return result
-    restoring = asyncio.ensure_future(restore_policy(target, result.subject))
-    try:
-        await asyncio.shield(restoring)
-    except asyncio.CancelledError:
-        await asyncio.wait({restoring})
-        raise
+    await _finish(restore_policy(target, result.subject))
     return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)
+
+
+async def _finish(setting: Awaitable[T]) -> T:
+    """To its end, also when we are told to stop meanwhile: the gateway may have it, whatever it was about to answer."""
+    task = asyncio.ensure_future(setting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -185,7 +185,7 @@ class Downstream(HttpToolsProtocol):
         super().resume_writing()
         if self.turn is not None:
             self.turn.resumed()
-        if self.flow.read_paused and not self.pipeline:
+        if self.flow.read_paused and not self.pipeline:  # until the client had taken what was said
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:

@@ -64,19 +64,21 @@ def read_usual(data: bytes) -> tuple[Request, int, int] | None:
     return None if request is None else (request, int(data[start:stop]), end + len(END))
 
 
-@lru_cache(maxsize=KEPT_HEADS)
 def read_usual_get(data: bytes) -> tuple[Request, bool] | None:
     """Of one whole GET without a body, as probes send it, the request, and whether the connection stays open after it.
 
-    None as `read_usual`'s.
+    None as `read_usual`'s. Looked at before anything is kept: what is no GET may be long, and a client's own.
     """
     if not data.startswith(GET) or data.find(END, 0, LONGEST_KEPT) + len(END) != len(data):
         return None
-    request = _parse(data[: -len(END)])
-    if request is None:
-        return None
-    connection = _connection(request)
-    return (request, connection != CLOSE) if connection == CLOSE or connection in KEPT_OPEN else None
+    request = _parse_get(data[: -len(END)])
+    return None if request is None else (request, _connection(request) != CLOSE)
+
+
+@lru_cache(maxsize=KEPT_HEADS)
+def _parse_get(head: bytes) -> Request | None:
+    request = _parse(head)
+    return request if request is not None and _connection(request) in {*KEPT_OPEN, CLOSE} else None
 
 
 @lru_cache(maxsize=KEPT_HEADS)

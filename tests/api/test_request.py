@@ -5,7 +5,7 @@ import random
 import httptools
 import pytest
 
-from gateway.api.request import Request, read_usual, read_usual_get
+from gateway.api.request import Request, _parse_get, read_usual, read_usual_get
 from gateway.header import Fields
 
 START = b"POST /v1/chat/completions HTTP/1.1\r\n"
@@ -191,6 +191,13 @@ def test_a_usual_get_is_read_as_the_parser_reads_it(data: bytes) -> None:
 )
 def test_a_get_that_may_mean_more_than_it_seems_to_is_left_to_the_parser(data: bytes) -> None:
     assert read_usual_get(data) is None
+
+
+def test_nothing_but_short_gets_is_kept() -> None:
+    kept = _parse_get.cache_info().currsize
+    for data in (PROBE.replace(b"GET", b"PUT"), message(USUAL, b"x" * 100_000), PROBE[:-1], PROBE + b"x" * 100_000):
+        assert read_usual_get(data) is None
+    assert _parse_get.cache_info().currsize == kept
 
 
 def test_no_change_of_a_byte_makes_the_two_read_a_get_differently() -> None:
