@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
 from loadtest.cell import Recording
-from loadtest.crew import Helper, Share
+from loadtest.crew import Helper, Share, pool
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.sender import Sender
-from loadtest.streams import Job, Streams, find_cause
+from loadtest.streams import Job, Streams, deal, find_cause
 from loadtest.window import Window, first_lengths
 
 
@@ -62,23 +62,12 @@ class ClosedLoop:
         return self._record(window, own, [task.result() for task in theirs])
 
     def _share_out(self) -> list[Job]:
-        """In turn, the leading stream here. The same streams go to the same process on either backend, whose prompts
-        it holds against each other's.
-        """
-        lengths = first_lengths(self.pair.level, self.plan.tokens)
-        hands = 1 + len(self.helpers)
-        parts: list[dict[int, int]] = [{} for _ in range(hands)]
-        for stream, length in enumerate(lengths):
-            parts[(self.pair.level - 1 - stream) % hands][stream] = length
+        """The leading stream, which is the last one, here."""
+        parts = deal(first_lengths(self.pair.level, self.plan.tokens), 1 + len(self.helpers))
         return [Job(self.backend, self.pair.number, self.plan.tokens, part, self.first_stream) for part in parts]
 
     def _record(self, window: Window, own: Streams, shares: Sequence[Share]) -> Recording:
         assert window.opened_at is not None
         assert window.closed_at is not None
-        answers, ticks = list(own.begun), list(own.ticks)
-        for share in shares:
-            self.judge.answers += share.judged
-            answers += share.answers
-            ticks += share.ticks
-        answers.sort(key=lambda answer: answer.started_at)
-        return Recording(self.backend, self.pair, window.opened_at, window.closed_at, tuple(answers), tuple(ticks))
+        answers, ticks = pool(own, shares, self.judge)
+        return Recording(self.backend, self.pair, window.opened_at, window.closed_at, answers, ticks)

@@ -8,7 +8,7 @@ import asyncio
 import pickle
 import struct
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 from loadtest.answer import Answer
 from loadtest.cell import Tick
 from loadtest.errors import CalibrationError, Unreachable
+from loadtest.judge import Judge
 from loadtest.sender import Sender
-from loadtest.streams import Job
+from loadtest.streams import Job, Streams
 
 LENGTH = struct.Struct("<Q")
 END_S = 5.0
@@ -41,6 +42,14 @@ class Share:
     judged: int
 
 
+def pool(own: Streams, shares: Sequence[Share], judge: Judge) -> tuple[tuple[Answer, ...], tuple[Tick, ...]]:
+    """What all processes saw, answers in order of their starts; `judge`, this process's, counts theirs as its own."""
+    judge.answers += sum(share.judged for share in shares)
+    answers = [*own.begun, *(answer for share in shares for answer in share.answers)]
+    ticks = [*own.ticks, *(tick for share in shares for tick in share.ticks)]
+    return tuple(sorted(answers, key=lambda answer: answer.started_at)), tuple(ticks)
+
+
 class Helper:
     """One process, which works on one job at a time."""
 
@@ -56,7 +65,9 @@ class Helper:
         await self._hear()
 
     async def work(self, sender: Sender, job: Job) -> Share:
-        """Until `stop`. Raises CalibrationError at the first answer that is not the work asked for."""
+        """Until the job is done, or until `stop` where it has no end. Raises CalibrationError at the first answer that
+        is not the work asked for.
+        """
         send(self._out, Assignment(sender, job, self._number))
         said = await self._hear()
         if isinstance(said, CalibrationError):

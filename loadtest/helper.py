@@ -29,14 +29,15 @@ async def serve() -> None:
 
 
 async def _work(assignment: Assignment, judge: Judge, reader: asyncio.StreamReader) -> Share | CalibrationError:
-    """Until the next message, which says to stop, or until an answer is not what was asked for."""
+    """Until it is done, until the next message, which says to stop, or until an answer is not what was asked for."""
     judged = judge.answers
     streams = Streams(assignment.sender, judge, assignment.job, assignment.process)
     try:
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(streams.run())
-            await receive(reader)
-            work.cancel()
+            tasks = (group.create_task(streams.run()), group.create_task(receive(reader)))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
     except ExceptionGroup as failed:
         cause = find_cause(failed)
         if isinstance(cause, CalibrationError):

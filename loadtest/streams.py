@@ -1,4 +1,5 @@
-"""Some of a cell's streams, each asking again the moment it is answered, until whoever started them has enough.
+"""Some of a cell's streams, each asking again the moment it is answered, until whoever started them has enough, or
+each has asked as often as it should.
 
 In: streams and the lengths of their first answers. Out: every answer, and how the client fared. Owns its connections.
 """
@@ -8,7 +9,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadtest.answer import Answer
@@ -23,13 +24,27 @@ TICK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`first_tokens` by stream. `first_stream` is added to a stream's number for its prompts."""
+    """`first_tokens` by stream. `first_stream` is added to a stream's number for its prompts. `requests` of each
+    stream; None: until it is cancelled.
+    """
 
     backend: str
     pair: int
     tokens: int
     first_tokens: Mapping[int, int]
     first_stream: int = 0
+    requests: int | None = None
+
+
+def deal(lengths: Sequence[int], hands: int) -> list[dict[int, int]]:
+    """Streams and the lengths of their first answers to so many processes in turn, the last stream to the first one.
+
+    The same streams go to the same process on either backend, whose prompts it holds against each other's.
+    """
+    parts: list[dict[int, int]] = [{} for _ in range(hands)]
+    for stream, length in enumerate(lengths):
+        parts[(len(lengths) - 1 - stream) % hands][stream] = length
+    return parts
 
 
 def _ignore(_stream: int, _answer: Answer) -> None:
@@ -49,11 +64,15 @@ class Streams:
     ticks: list[Tick] = field(default_factory=list)
 
     async def run(self, on_answer: Callable[[int, Answer], None] = _ignore) -> None:
-        """Until it is cancelled. Raises an ExceptionGroup at the first answer that is not the work asked for."""
+        """Until the job is done or it is cancelled. Raises an ExceptionGroup at the first answer that is not the work
+        asked for.
+        """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tick())
-            for stream, first_tokens in self.job.first_tokens.items():
-                group.create_task(self._stream(stream, first_tokens, on_answer))
+            ticking = group.create_task(self._tick())
+            async with asyncio.TaskGroup() as streams:
+                for stream, first_tokens in self.job.first_tokens.items():
+                    streams.create_task(self._stream(stream, first_tokens, on_answer))
+            ticking.cancel()
 
     @property
     def begun(self) -> tuple[Answer, ...]:
@@ -64,7 +83,7 @@ class Streams:
         job = self.job
         connection = await self.sender.connect()
         try:
-            for number in itertools.count():
+            for number in itertools.count() if job.requests is None else range(job.requests):
                 tokens = job.tokens if number else first_tokens
                 connection = connection if connection.is_open else await self.sender.connect()
                 place = Place(job.pair, job.first_stream + stream, number)

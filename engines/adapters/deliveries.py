@@ -32,25 +32,29 @@ class Mail:
 class Deliveries:
     """A response costs Triton's stub a round trip, which no step of an engine should wait for.
 
-    Receivers are served in the order of their oldest token. What has come for one in the meantime goes to it in the
-    same call: under load, responses grow instead of falling behind.
+    Receivers are served in the order of their oldest token, but those whose answer begins come before those whose
+    answer goes on: with hundreds in flight somebody would else wait for all the others' next tokens before the first
+    of the own. What has come for one in the meantime goes to it in the same call: under load, responses grow instead
+    of falling behind.
     """
 
     def __init__(self) -> None:
-        self._mail: OrderedDict[Receiver, Mail] = OrderedDict()
+        self._beginning: OrderedDict[Receiver, Mail] = OrderedDict()
+        self._going_on: OrderedDict[Receiver, Mail] = OrderedDict()
         self._changed = threading.Condition()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
         self._thread.start()
 
     def tokens(self, receiver: Receiver, outputs: Sequence[TokenOutput]) -> None:
+        begins = bool(outputs) and outputs[0].position == 1
         with self._changed:
-            self._of(receiver).outputs += outputs
+            self._of(receiver, self._beginning if begins else self._going_on).outputs += outputs
             self._changed.notify()
 
     def failed(self, receiver: Receiver, message: str) -> None:
         with self._changed:
-            self._of(receiver).error = message
+            self._of(receiver, self._going_on).error = message
             self._changed.notify()
 
     def close(self) -> None:
@@ -60,10 +64,11 @@ class Deliveries:
             self._changed.notify()
         self._thread.join()
 
-    def _of(self, receiver: Receiver) -> Mail:
-        if receiver not in self._mail:
-            self._mail[receiver] = Mail()
-        return self._mail[receiver]
+    def _of(self, receiver: Receiver, queue: OrderedDict[Receiver, Mail]) -> Mail:
+        """What waits for it already, wherever that is; else something new in `queue`."""
+        if receiver in self._beginning:
+            return self._beginning[receiver]
+        return queue.setdefault(receiver, Mail())
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
@@ -76,8 +81,8 @@ class Deliveries:
 
     def _take(self) -> tuple[Receiver, Mail] | None:
         with self._changed:
-            while not self._mail:
+            while not (queue := self._beginning or self._going_on):
                 if self._is_closing:
                     return None
                 self._changed.wait()
-            return self._mail.popitem(last=False)
+            return queue.popitem(last=False)

@@ -25,6 +25,8 @@ from loadtest.sender import Sender
 from loadtest.target import Target
 from loadtest.work import Asked, Place
 
+GIVEN = click.core.ParameterSource.COMMANDLINE
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -37,6 +39,7 @@ class Options:
     prompt_words: int
     window_s: float
     window_requests: int
+    batch: int | None
     processes: int
     title: str
     out: Path
@@ -91,6 +94,11 @@ def _levels(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[in
     show_default=True,
     help="Least requests of one stream, one after the other, in each cell: more where a queue swings.",
 )
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    help="No steady window: all streams begin together, each sends so many requests, and rates are of all of it.",
+)
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Of this client.")
 @click.option("--title", default="", help="What is compared, as the report's first line.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
@@ -107,6 +115,7 @@ def main(**values: Any) -> None:  # Any: click's; Options gives the types
     Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 an answer was not the work asked for.
     """
     options = Options(**values)
+    _refuse_both(options.batch)
     folder = options.out / f"endpoints-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     folder.mkdir(parents=True)
     try:
@@ -118,10 +127,18 @@ def main(**values: Any) -> None:  # Any: click's; Options gives the types
         click.echo(f"Error: {exc}", err=True)
         sys.exit(getattr(exc, "exit_code", 2))
     rows = compare(visits, [name for name, _ in options.endpoints])
-    report = write_report(rows, options.plan, [visit.flaw for visit in visits if visit.flaw])
+    report = write_report(rows, options.plan, [visit.flaw for visit in visits if visit.flaw], options.batch)
     report = f"{options.title}\n\n{report}" if options.title else report
     (folder / "report.md").write_text(report)
     click.echo(f"\n{report}\n{folder}")
+
+
+def _refuse_both(batch: int | None) -> None:
+    """Raises click.UsageError."""
+    context = click.get_current_context()
+    windows = [name for name in ("window_s", "window_requests") if context.get_parameter_source(name) == GIVEN]
+    if batch is not None and windows:
+        raise click.UsageError("--batch has no window: leave out --window and --window-requests")
 
 
 async def _measure(options: Options, folder: Path) -> list[Visit]:
@@ -130,7 +147,7 @@ async def _measure(options: Options, folder: Path) -> list[Visit]:
     stops = plan_tour(len(endpoints), options.levels, options.rounds)
     visits = []
     async with crew(options.processes - 1) as helpers:
-        async for visit in travel(endpoints, stops, options.plan, helpers):
+        async for visit in travel(endpoints, stops, options.plan, helpers, options.batch):
             with (folder / "cells.jsonl").open("ab") as file:
                 file.write(orjson.dumps(visit.as_row(), option=orjson.OPT_APPEND_NEWLINE))
             visits.append(visit)

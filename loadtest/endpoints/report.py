@@ -7,17 +7,21 @@ from loadtest.plan import Plan
 from loadtest.report.words import show_ms, show_rate
 
 
-def write_report(rows: Sequence[Row], plan: Plan, flaws: Sequence[str]) -> str:
-    return "\n".join([*_heading(rows, plan), "", *_table(rows), *_doubts(flaws), ""])
+def write_report(rows: Sequence[Row], plan: Plan, flaws: Sequence[str], batch: int | None = None) -> str:
+    """`batch`: how often each stream asked; None for a steady load."""
+    return "\n".join([*_heading(rows, plan, batch), "", *_table(rows), *_doubts(flaws), ""])
 
 
-def _heading(rows: Sequence[Row], plan: Plan) -> Iterator[str]:
+def _heading(rows: Sequence[Row], plan: Plan, batch: int | None) -> Iterator[str]:
     rounds = max((row.rounds for row in rows), default=0)
     first = rows[0].endpoint if rows else "-"
+    load = f"windows of {plan.window_s:g} s at least"
+    if batch is not None:
+        load = f"all streams begin together and ask {batch} times"
     yield (
-        f"Answers of {plan.tokens} tokens, prompts of {plan.prompt_words} words, windows of {plan.window_s:g} s at "
-        f"least; means of {rounds} rounds, in each of which the endpoints took turns. Ratios are to {first}, with 95 % "
-        "intervals (Student's t of the logarithms, round by round)."
+        f"Answers of {plan.tokens} tokens, prompts of {plan.prompt_words} words, {load}; means of {rounds} rounds, in "
+        f"each of which the endpoints took turns. Ratios are to {first}, with 95 % intervals (Student's t of the "
+        "logarithms, round by round)."
     )
 
 

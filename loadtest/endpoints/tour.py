@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadtest.cell import Cell, summarise
+from loadtest.batch import Batch
+from loadtest.cell import Cell, Recording, summarise
 from loadtest.checks import find_flaw
 from loadtest.closed_loop import ClosedLoop
 from loadtest.crew import Helper
@@ -27,19 +28,25 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
+    """`batch`: how often each stream asked; None for a steady load."""
+
     endpoint: str
     level: int
     round: int
     cell: Cell
+    batch: int | None = None
 
     @property
     def flaw(self) -> str | None:
         """Why the window was not steady, if it was not; named after the endpoint, since no backend was."""
+        if self.batch is not None:
+            return None  # it begins with a burst and ends with a few: nobody said it were steady
         flaw = find_flaw(self.cell)
         return flaw and flaw.replace(f" {self.cell.backend} ", f" {self.endpoint} ", 1)
 
     def as_row(self) -> dict[str, Any]:  # Any: JSON
-        return {"endpoint": self.endpoint, "level": self.level, "round": self.round, "cell": asdict(self.cell)}
+        row = {"endpoint": self.endpoint, "level": self.level, "round": self.round, "cell": asdict(self.cell)}
+        return row if self.batch is None else row | {"batch": self.batch}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,16 @@ def plan_tour(endpoints: int, levels: Sequence[int], rounds: int) -> Iterator[St
 
 
 async def travel(
-    endpoints: Sequence[Endpoint], stops: Iterator[Stop], plan: Plan, helpers: Sequence[Helper]
+    endpoints: Sequence[Endpoint], stops: Iterator[Stop], plan: Plan, helpers: Sequence[Helper], batch: int | None
 ) -> AsyncIterator[Visit]:
     """Raises CalibrationError at the first answer that is not the work asked for."""
     for stop in stops:
         endpoint = endpoints[stop.endpoint]
-        pair = Pair(stop.level, low_first=True, number=stop.number)
-        loop = ClosedLoop(endpoint.sender, endpoint.judge, plan, pair, "", helpers=helpers)
-        yield Visit(endpoint.name, stop.level, stop.round, summarise(await loop.run(), plan.tokens))
+        recording = await _load(endpoint, Pair(stop.level, low_first=True, number=stop.number), plan, helpers, batch)
+        yield Visit(endpoint.name, stop.level, stop.round, summarise(recording, plan.tokens), batch)
+
+
+async def _load(endpoint: Endpoint, pair: Pair, plan: Plan, helpers: Sequence[Helper], batch: int | None) -> Recording:
+    if batch is not None:
+        return await Batch(endpoint.sender, endpoint.judge, plan, pair, batch, helpers).run()
+    return await ClosedLoop(endpoint.sender, endpoint.judge, plan, pair, "", helpers=helpers).run()

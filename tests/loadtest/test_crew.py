@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from loadtest.batch import Batch
 from loadtest.cell import Recording, Tick, summarise
 from loadtest.closed_loop import ClosedLoop
 from loadtest.crew import Helper, crew
@@ -67,6 +68,41 @@ async def test_a_wrong_answer_in_another_process_ends_the_cell() -> None:
             with pytest.raises(RequestFailed, match="REQUEST FAILED"):
                 await run_cell(gateway, at(8), helpers)
         async with asyncio.timeout(10):
+            await gateway.empty.wait()
+
+
+def batch(gateway: FakeGateway, helpers: Sequence[Helper], judge: Judge, level: int, number: int = 0) -> Batch:
+    sender = Sender(Target.parse(gateway.url), "toy", "run-1", seed=1, prompt_words=5)
+    return Batch(sender, judge, PLAN, at(level, number), 2, helpers)
+
+
+async def test_a_batch_is_over_by_itself_in_every_process_and_another_may_follow() -> None:
+    judge = Judge()
+    async with FakeGateway(STEADY, STEADY) as gateway, crew(2) as helpers:
+        for number, level in enumerate((1, 7)):  # the first leaves the helpers without a stream
+            recording = await batch(gateway, helpers, judge, level, number).run()
+            assert [answer.is_complete for answer in recording.answers] == [True] * level * 2
+            assert recording.opened_at == min(answer.started_at for answer in recording.answers)
+            assert recording.closed_at == max(answer.finished_at or 0 for answer in recording.answers)
+            first_round = 2 * PLAN.tokens * 0.02
+            assert recording.closed_at - recording.opened_at >= first_round * 0.95
+        steady = await run_cell(gateway, at(8, number=2), helpers, judge)
+    assert judge.answers == 2 * 8 + sum(answer.is_complete for answer in steady.answers)
+
+
+async def test_a_wrong_answer_in_another_process_ends_a_batch() -> None:
+    async with FakeGateway(STEADY, STEADY, Faults(error_answer=20)) as gateway, crew(3) as helpers:
+        with pytest.raises(RequestFailed, match="REQUEST FAILED"):
+            await batch(gateway, helpers, Judge(), 16).run()
+
+
+async def test_whoever_ends_a_batch_early_leaves_no_request_behind() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        async with crew(1) as helpers:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await batch(gateway, helpers, Judge(), 8).run()
+        async with asyncio.timeout(5):
             await gateway.empty.wait()
 
 

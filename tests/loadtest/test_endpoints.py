@@ -108,6 +108,24 @@ async def test_known_paces_are_told_apart(tmp_path: Path) -> None:
     assert report in done.output
 
 
+async def test_a_batch_counts_everything_from_the_first_request_to_the_last_token(tmp_path: Path) -> None:
+    batch = (*SHORT[:-2], "--batch", "3")
+    async with FakeGateway(SLOW, SLOW) as slow, FakeGateway(FAST, FAST) as fast:
+        ends = ("--endpoint", f"slow={slow.url}", "--endpoint", f"fast={fast.url}")
+        done = await run(*ends, *batch, "--processes", "2", "--out", str(tmp_path))
+        assert done.exit_code == 0, done.output
+        asked = [len(each.bodies) - 2 for each in (slow, fast)]  # but for the probe, which asks twice
+        assert fast.backends["triton"].most_running + fast.backends["vllm"].most_running == 4
+    assert asked == [2 * 4 * 3] * 2
+    folder = find_run(tmp_path)
+    rows = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert (row["batch"], row["cell"]["requests"]) == (3, 12)
+        assert row["cell"]["throughput"] * row["cell"]["window_s"] == pytest.approx(4 * 3 * 8)
+    assert "all streams begin together and ask 3 times; means of 2 rounds" in (folder / "report.md").read_text()
+    assert "not steady" not in done.output
+
+
 async def test_no_prompt_is_sent_twice_to_whatever_is_behind_the_endpoints(tmp_path: Path) -> None:
     async with FakeGateway(FAST, FAST) as engine:
         ends = ("--endpoint", f"a={engine.url}", "--endpoint", f"b={engine.url}")
@@ -134,6 +152,7 @@ async def test_an_answer_that_is_not_the_work_asked_for_ends_the_tour(tmp_path: 
         (("--endpoint", "a", "--endpoint", "b=http://y"), "a: expected NAME=URL"),
         (("--endpoint", "a=ftp://x", "--endpoint", "b=http://y"), "not an http or https URL"),
         (("--endpoint", "a=http://x", "--endpoint", "b=http://y", "--levels", "1,x"), "whole numbers"),
+        (("--endpoint", "a=http://x", "--endpoint", "b=http://y", "--batch", "2", "--window", "3"), "no window"),
     ],
 )
 def test_bad_arguments_are_named(options: tuple[str, ...], message: str) -> None:

@@ -34,8 +34,21 @@ class Receiver:
         assert self.opened.wait(PATIENCE_S)
 
 
-def tokens(*ids: int) -> list[TokenOutput]:
-    return [TokenOutput("", token_id, None, None, 1) for token_id in ids]
+class Noting(Receiver):
+    """Also keeps who was served, in one list with others."""
+
+    def __init__(self, served: list[Receiver], *, is_open: bool = True) -> None:
+        super().__init__(is_open=is_open)
+        self._served = served
+
+    def tokens(self, outputs: Sequence[TokenOutput]) -> None:
+        self._served.append(self)
+        super().tokens(outputs)
+
+
+def tokens(*ids: int, first: int = 1) -> list[TokenOutput]:
+    """`first`: the place of the first of them in its answer."""
+    return [TokenOutput("", token_id, None, None, place) for place, token_id in enumerate(ids, first)]
 
 
 @pytest.fixture
@@ -57,21 +70,31 @@ def test_what_comes_while_a_receiver_is_busy_goes_to_it_in_one_call(deliveries: 
 
 def test_receivers_are_served_in_the_order_of_their_oldest_token(deliveries: Deliveries) -> None:
     served: list[Receiver] = []
-
-    class Noting(Receiver):
-        def tokens(self, outputs: Sequence[TokenOutput]) -> None:
-            served.append(self)
-            super().tokens(outputs)
-
-    busy, first, second = Noting(is_open=False), Noting(), Noting()
+    busy, first, second = Noting(served, is_open=False), Noting(served), Noting(served)
     deliveries.tokens(busy, tokens(0))
     assert busy.called.wait(PATIENCE_S)
     for receiver, token_id in ((first, 1), (second, 2), (first, 3)):
-        deliveries.tokens(receiver, tokens(token_id))
+        deliveries.tokens(receiver, tokens(token_id, first=7))
     busy.opened.set()
     deliveries.close()
     assert served == [busy, first, second]
     assert (first.calls, second.calls) == ([[1, 3]], [[2]])
+
+
+def test_an_answer_that_begins_comes_before_those_that_go_on(deliveries: Deliveries) -> None:
+    served: list[Receiver] = []
+    busy, older, new, newer = Noting(served, is_open=False), Noting(served), Noting(served), Noting(served)
+    deliveries.tokens(busy, tokens(0))
+    assert busy.called.wait(PATIENCE_S)
+    deliveries.tokens(older, tokens(1, first=5))
+    deliveries.tokens(new, tokens(2))
+    deliveries.tokens(newer, tokens(3))
+    deliveries.tokens(new, tokens(4, first=2))  # stays in its place, in one call with the first
+    deliveries.failed(newer, "the engine failed")
+    busy.opened.set()
+    deliveries.close()
+    assert served == [busy, new, newer, older]
+    assert (new.calls, newer.calls, older.calls) == ([[2, 4]], [[3], "the engine failed"], [[1]])
 
 
 def test_failure_comes_after_the_tokens_that_came_before_it(deliveries: Deliveries) -> None:
