@@ -61,12 +61,17 @@ class Job:
         return True
 
     def read_events(self) -> list[Event]:
-        """All so far, and one of the kind `end` if it is over without a word."""
+        """All so far, and one of the kind `end` if it is over without a word.
+
+        A process tells its end a moment before it is gone with its locks. Nobody hears of it before, for whoever does
+        may want to start the next one.
+        """
         is_over = not self.is_running()  # asked first: what was written by then is read below
         events = list(parse_lines((self.path / PROGRESS).read_bytes().splitlines(keepends=True)))
-        if is_over and not (events and events[-1].get("event") == END):
-            events.append(self._make_end())
-        return events
+        has_end = bool(events) and events[-1].get("event") == END
+        if is_over and not has_end:
+            return [*events, self._make_end()]
+        return events[:-1] if has_end and not is_over else events
 
     def _make_end(self) -> Event:
         if self.is_cancelled:
