@@ -75,7 +75,8 @@ def _check_metrics_url(url: str) -> str:
             raise make_problem("must look like http://unix:/path/of.sock:/metrics")
         return f"{_check_socket(UNIX[:-1] + path)}{page}"
     parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
+    has_bad_port = ":" in parts.netloc.rpartition("]")[2] and _split_port(parts.netloc) is None
+    if parts.scheme not in {"http", "https"} or not parts.netloc or has_bad_port:
         raise make_problem("must look like http://host:port/metrics")
     return url
 

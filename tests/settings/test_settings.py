@@ -251,6 +251,14 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         lambda d: triton(d).update(metrics_url="h:8002"),
         "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
     ),
+    "metrics at a socket of no name": (
+        lambda d: triton(d).update(metrics_url="http://unix::/metrics"),
+        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
+    ),
+    "metrics at no port": (
+        lambda d: triton(d).update(metrics_url="http://h:http/metrics"),
+        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
+    ),
     "relay over gRPC": (
         lambda d: d["models"][0]["backends"].update(triton={"kind": "relay", "url": "grpc://127.0.0.1:8001"}),
         "models.0.backends.triton.url: must look like http://host:port",
