@@ -54,7 +54,9 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     node = node or Node.alone(settings)
     router = Router(fleets, node.roster)
     metrics = Metrics(router.state, node.tally, node.roster)
-    operator = FastAPI(title="Crossover", version=__version__)
+    # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
+    # which should not run beside /admin.
+    operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
     metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
     calibrations = Calibrations(settings.runs_folder, settings.operator_key)
     install_operator(operator, router, metrics, settings.operator_key, node.board)

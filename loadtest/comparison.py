@@ -17,6 +17,7 @@ from loadtest.result import Result, encode_finding
 
 SCHEMA = "crossover.comparison/1"
 ALPHA = 0.05  # over all intervals of a comparison together
+LARGEST_LOGARITHM = 600.0  # of a ratio: 10**260
 SAME_PROMPTS = 0.02  # prompts are random words: their mean length differs by chance
 
 
@@ -190,8 +191,15 @@ def _sample_gains(result: Result) -> dict[int, list[float]]:
 
 def _make_row(metric: str, backend: str, contrast: Contrast, alpha: float) -> Row:
     ends = contrast.find_ends(alpha)
-    interval = (math.exp(ends[0]), math.exp(ends[1])) if ends else None
+    interval = (_factor(ends[0]), _factor(ends[1])) if ends else None
     return Row(metric, backend, contrast.level, math.exp(contrast.first), math.exp(contrast.second), interval)
+
+
+def _factor(logarithm: float) -> float:
+    """Within what stays a number whatever unit it is converted to: with next to no degrees of freedom an interval
+    reaches over more orders of magnitude than a float has.
+    """
+    return math.exp(max(-LARGEST_LOGARITHM, min(LARGEST_LOGARITHM, logarithm)))
 
 
 def _price(rows: Sequence[Row], a: Cost, b: Cost) -> list[Row]:

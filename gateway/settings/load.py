@@ -37,13 +37,15 @@ def default_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from one file and the environment. Raises SettingsError."""
+    """Settings from one file and the environment. Raises SettingsError, whose problems leave naming the file to whoever
+    tells them.
+    """
     try:
         document = yaml.load(path.read_bytes(), Loader=_UniqueKeyLoader)  # a subclass of SafeLoader
     except OSError as exc:
-        raise SettingsError([f"{path}: {exc.strerror}"]) from exc
+        raise SettingsError([exc.strerror or str(exc)]) from exc
     except yaml.YAMLError as exc:
-        raise SettingsError([f"{path}: not YAML: {' '.join(str(exc).split())}"]) from exc
+        raise SettingsError([f"not YAML: {' '.join(str(exc).split())}"]) from exc
     return parse_settings(document, folder=path.parent, environ=environ)
 
 

@@ -15,7 +15,7 @@ import uvloop
 from loadtest.crew import crew
 from loadtest.endpoints.report import write_report
 from loadtest.endpoints.summary import compare
-from loadtest.endpoints.tour import Endpoint, Visit, plan_tour, travel
+from loadtest.endpoints.tour import Endpoint, Visit, naming, plan_tour, travel
 from loadtest.errors import CalibrationError
 from loadtest.judge import Judge
 from loadtest.plan import Plan
@@ -97,7 +97,7 @@ def _levels(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[in
 @click.option(
     "--batch",
     type=click.IntRange(1),
-    help="No steady window: all streams begin together, each sends so many requests, and rates are of all of it.",
+    help="Instead of a window: all streams begin together, each sends so many requests, and rates are of all of it.",
 )
 @click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Of this client.")
 @click.option("--title", default="", help="What is compared, as the report's first line.")
@@ -112,12 +112,12 @@ def main(**values: Any) -> None:  # Any: click's; Options gives the types
     Example:
       python -m loadtest.endpoints --model llama --endpoint direct=http://127.0.0.1:8000 --endpoint gateway=http://127.0.0.1:8080
 
-    Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 an answer was not the work asked for.
+    Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 a request failed, or its answer was not the work
+    asked for.
     """
     options = Options(**values)
     _refuse_both(options.batch)
     folder = options.out / f"endpoints-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    folder.mkdir(parents=True)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             visits = runner.run(_measure(options, folder))
@@ -144,6 +144,7 @@ def _refuse_both(batch: int | None) -> None:
 async def _measure(options: Options, folder: Path) -> list[Visit]:
     """Raises CalibrationError."""
     endpoints = [await _open(name, target, options) for name, target in options.endpoints]
+    await asyncio.to_thread(folder.mkdir, parents=True)  # not before: a tour that cannot begin leaves nothing behind
     stops = plan_tour(len(endpoints), options.levels, options.rounds)
     visits = []
     async with crew(options.processes - 1) as helpers:
@@ -160,5 +161,6 @@ async def _open(name: str, target: Target, options: Options) -> Endpoint:
     judge = Judge()
     target = replace(target, key=options.key)
     sender = Sender(target, options.model, "", secrets.randbits(32), options.prompt_words, counted=True)
-    sender, _ = await probe(sender, judge, Asked("", Place(-1, 0, 0), options.tokens))
+    with naming(name):
+        sender, _ = await probe(sender, judge, Asked("", Place(-1, 0, 0), options.tokens))
     return Endpoint(name, sender, judge)

@@ -17,12 +17,16 @@ def _heading(rows: Sequence[Row], plan: Plan, batch: int | None) -> Iterator[str
     first = rows[0].endpoint if rows else "-"
     load = f"windows of {plan.window_s:g} s at least"
     if batch is not None:
-        load = f"all streams begin together and ask {batch} times"
+        load = f"all streams begin together and ask {_count(batch, 'time')}"
     yield (
-        f"Answers of {plan.tokens} tokens, prompts of {plan.prompt_words} words, {load}; means of {rounds} rounds, in "
-        f"each of which the endpoints took turns. Ratios are to {first}, with 95 % intervals (Student's t of the "
-        "logarithms, round by round)."
+        f"Answers of {plan.tokens} tokens, prompts of {plan.prompt_words} words, {load}; means of "
+        f"{_count(rounds, 'round')}, in each of which the endpoints took turns. Ratios are to {first}, with 95 % "
+        "intervals (Student's t of the logarithms, round by round)."
     )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

@@ -4,6 +4,7 @@ In: endpoints, levels, what a request is. Out: a Visit for each cell, as soon as
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from loadtest.cell import Cell, Recording, summarise
 from loadtest.checks import find_flaw
 from loadtest.closed_loop import ClosedLoop
 from loadtest.crew import Helper
+from loadtest.errors import CalibrationError
 from loadtest.judge import Judge
 from loadtest.plan import Pair, Plan
 from loadtest.sender import Sender
@@ -80,8 +82,19 @@ async def travel(
     """Raises CalibrationError at the first answer that is not the work asked for."""
     for stop in stops:
         endpoint = endpoints[stop.endpoint]
-        recording = await _load(endpoint, Pair(stop.level, low_first=True, number=stop.number), plan, helpers, batch)
+        pair = Pair(stop.level, low_first=True, number=stop.number)
+        with naming(endpoint.name):
+            recording = await _load(endpoint, pair, plan, helpers, batch)
         yield Visit(endpoint.name, stop.level, stop.round, summarise(recording, plan.tokens), batch)
+
+
+@contextmanager
+def naming(endpoint: str) -> Iterator[None]:
+    """What goes wrong within says of which endpoint it is."""
+    try:
+        yield
+    except CalibrationError as exc:
+        raise type(exc)(f"{endpoint}: {exc}") from exc
 
 
 async def _load(endpoint: Endpoint, pair: Pair, plan: Plan, helpers: Sequence[Helper], batch: int | None) -> Recording:

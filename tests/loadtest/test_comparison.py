@@ -93,6 +93,32 @@ def test_within_the_scatter_of_the_cells_nothing_is_told() -> None:
     assert {row.differs for row in rows_of(a, b, "throughput_tok_s", "triton").values()} == {False}
 
 
+# Of vLLM in two runs of a demo: levels scatter from a hundred-thousandth to a twelfth, and 45 was measured once a run.
+TIMES = (
+    {1: (0.047739, 0.047690), 8: (0.049297, 0.049296), 32: (0.053289, 0.053287), 64: (0.058993, 0.058970),
+     128: (0.066676, 0.072270), 45: (0.056111,)},
+    {1: (0.047651, 0.047814), 8: (0.049308, 0.049308), 32: (0.053289, 0.053295), 64: (0.058978, 0.059027),
+     128: (0.071513, 0.073999), 45: (0.056063,)},
+)  # fmt: skip
+
+
+def test_an_interval_of_next_to_no_degrees_of_freedom_is_a_number_and_said_to_be_noise(tmp_path: Path) -> None:
+    runs = []
+    for name, by_level in zip("ab", TIMES, strict=True):
+        drawn = [(level, time_s) for level, times in by_level.items() for time_s in times]
+        cells = [
+            replace(CELL, backend="vllm", level=level, pair=pair, tpot_s=Percentiles(50, time_s))
+            for pair, (level, time_s) in enumerate(drawn)
+        ]
+        runs.append(replace(make_run(CROSSING, name), cells=cells))
+    ends = rows_of(runs[0], runs[1], "tpot_p50_s", "vllm")[None].ends
+    assert ends is not None
+    assert 0 < ends[0] < 1e-200
+    assert 1e200 < ends[1] < math.inf
+    code, told = invoke(*(write(tmp_path / each.run, each) for each in runs))
+    assert (code, "too noisy" in told) == (0, True), told
+
+
 def make_noisy_run(chance: random.Random, repeats: int) -> Result:
     """Engines that are always the same; every cell is off by chance of its own."""
 

@@ -1,5 +1,6 @@
 """Several endpoints in turn: the order, what their figures say together, and the command against known paces."""
 
+import asyncio
 import json
 import math
 from dataclasses import replace
@@ -141,7 +142,16 @@ async def test_an_answer_that_is_not_the_work_asked_for_ends_the_tour(tmp_path: 
         ends = ("--endpoint", f"good={good.url}", "--endpoint", f"bad={bad.url}")
         done = await run(*ends, *SHORT, "--out", str(tmp_path))
     assert done.exit_code == 3
-    assert "UNEQUAL WORK" in done.output
+    assert "Error: bad: UNEQUAL WORK" in done.output
+
+
+async def test_a_tour_that_cannot_begin_names_the_endpoint_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with FakeGateway(FAST, FAST) as good, FakeGateway(FAST, FAST, Faults(error_answer=2)) as bad:
+        ends = ("--endpoint", f"good={good.url}", "--endpoint", f"bad={bad.url}")
+        done = await run(*ends, *SHORT, "--out", str(tmp_path))
+    assert done.exit_code == 3
+    assert "Error: bad: REQUEST FAILED" in done.output
+    assert await asyncio.to_thread(lambda: list(tmp_path.iterdir())) == []
 
 
 @pytest.mark.parametrize(

@@ -472,6 +472,6 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, p
         load_settings(path, environ={})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
+def test_a_missing_file_is_a_problem_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^No such file or directory$"):
         load_settings(tmp_path / "nowhere.yaml", environ={})
