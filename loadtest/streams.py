@@ -72,7 +72,8 @@ class Streams:
             async with asyncio.TaskGroup() as streams:
                 for stream, first_tokens in self.job.first_tokens.items():
                     streams.create_task(self._stream(stream, first_tokens, on_answer))
-            ticking.cancel()
+            if self.job.requests is not None:  # else there is no end to it, also for a process without a stream
+                ticking.cancel()
 
     @property
     def begun(self) -> tuple[Answer, ...]:

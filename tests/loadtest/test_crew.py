@@ -71,6 +71,14 @@ async def test_a_wrong_answer_in_another_process_ends_the_cell() -> None:
             await gateway.empty.wait()
 
 
+async def test_processes_without_a_stream_wait_for_the_end_and_work_again() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway, crew(2) as helpers:
+        for number, level in enumerate((1, 1, 4)):
+            recording = await run_cell(gateway, at(level, number), helpers)
+            assert summarise(recording, PLAN.tokens).throughput == pytest.approx(level / 0.02, rel=0.1)
+            assert {tick.process for tick in recording.ticks} == {0, 1, 2}
+
+
 def batch(gateway: FakeGateway, helpers: Sequence[Helper], judge: Judge, level: int, number: int = 0) -> Batch:
     sender = Sender(Target.parse(gateway.url), "toy", "run-1", seed=1, prompt_words=5)
     return Batch(sender, judge, PLAN, at(level, number), 2, helpers)
