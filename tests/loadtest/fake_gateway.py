@@ -269,7 +269,8 @@ class FakeGateway:
         request = Request(tokens, writer, is_counted, 1 + (self.faults.merges_on == name))
         request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
-        if not await self._until_done(request, reader, name):
+        is_answered = await self._until_done(request, reader, name)
+        if not is_answered or writer.is_closing():  # a client may leave as its last token comes
             raise ConnectionResetError
         if number == self.faults.cut_answer:
             raise ConnectionResetError
