@@ -30,7 +30,7 @@ from gateway.api.parse import parse_body, parse_json, read_model
 from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
 from gateway.api.request import Request
-from gateway.api.token_lane import TokenLane
+from gateway.api.token_lane import Generating, TokenLane
 from gateway.api.tokenize import detokenize, tokenize
 from gateway.api.turn import Turn
 from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
@@ -100,7 +100,7 @@ class Inference:
         self._replies: set[Reply] = set()
 
     def take(self, turn: Turn) -> None:
-        """A request whose body is there. On the relay lane it needs no task, unless it is long."""
+        """A request whose body is there. It needs no task, unless it is long or its guide has to be checked."""
         reply = self._make_reply()
         reply.outlet = turn
         turn.attach(reply)
@@ -155,11 +155,13 @@ class Inference:
             work = self._understand(turn.request, raw, reply)
             if isinstance(work, RelayRequest):
                 Relaying(work, self._relay_lane(work), reply, self._desk, partial(self._end, reply)).start()
-            elif isinstance(work, Ask):
-                turn.spawn(self._answer(turn.request, raw, reply, work))
-            else:
+            elif isinstance(work, Said):
                 reply.send_json(work.body)
                 self._end(reply, None)
+            elif work.request.params.guide is not None:
+                turn.spawn(self._answer(turn.request, raw, reply, work))
+            else:
+                Generating(work, self._token_lane(work), reply, self._desk, partial(self._end, reply)).start()
         except GatewayError as error:
             self._end(reply, error)
         # Outermost edge: whatever goes wrong in one request, its client hears of it and the others do not.

@@ -5,8 +5,7 @@ none for a token.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 
 class Pulse:
@@ -22,22 +21,23 @@ class Pulse:
         self._last_beat = 0.0
         self._timer: asyncio.TimerHandle
 
-    @contextmanager
-    def beating(self) -> Iterator[None]:
+    def start(self) -> None:
         self._last_beat = self._clock()
         self._wait(self._seconds)
-        try:
-            yield
-        finally:
-            self._timer.cancel()
+
+    def stop(self) -> None:
+        """Beats no more; once started."""
+        self._timer.cancel()
 
     def _wait(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        silent_s = self._clock() - max(self._heard(), self._last_beat)
-        if silent_s >= self._seconds:
-            self._last_beat = self._clock()
-            self._beat()
-            silent_s = 0.0
-        self._wait(self._seconds - silent_s)
+        now = self._clock()
+        silent_s = now - max(self._heard(), self._last_beat)
+        if silent_s < self._seconds:
+            self._wait(self._seconds - silent_s)
+            return
+        self._last_beat = now
+        self._wait(self._seconds)  # before the beat, which may be what ends this
+        self._beat()

@@ -4,12 +4,13 @@ Knows the `model` of a body and nothing else of it. From its place to its end a 
 own would cost as much as all that is done for it here.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
+from gateway.api.errand import await_end, say_nothing
 from gateway.api.reply import OnEnd, Reply
 from gateway.core import RelayBackend, RelayCall, RelayRequest
 from gateway.errors import BackendUnavailable, GatewayError
@@ -28,16 +29,7 @@ class RelayLane:
 
     async def answer(self, request: RelayRequest, reply: Reply, desk: Desk) -> None:
         """For a caller with a task. Returns when the answer is complete; raises what `Relaying` ends with."""
-        end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        relaying = Relaying(request, self, reply, desk, end.set_result)
-        relaying.start()
-        try:
-            error = await end
-        except asyncio.CancelledError:
-            relaying.cancel()
-            raise
-        if error is not None:
-            raise error
+        await await_end(partial(Relaying, request, self, reply, desk))
 
 
 class Relaying:
@@ -90,7 +82,7 @@ class Relaying:
 
     def cancel(self) -> None:
         """Give it up without another word to anyone."""
-        self._on_end = _say_nothing
+        self._on_end = say_nothing
         self._reply.settle(ClientLeft())
 
     # core.RelaySink
@@ -129,10 +121,6 @@ class Relaying:
             self.start()
         else:
             self._on_end(error)
-
-
-def _say_nothing(_: Exception | None) -> None:
-    pass
 
 
 def _outcome(call: RelayCall, error: Exception | None) -> str:

@@ -1,24 +1,26 @@
 """The token lane: the gateway speaks text with the client and token ids with the engine.
 
-In: an Ask. Out: an answer, written into the reply by the engine's own calls. Knows no wire.
+In: an Ask. Out: an answer, written into the reply by the engine's own calls. Knows no wire. From its place to its end
+a request is plain calls: in a task of its own it would go on only when everything that has come with it is read.
 """
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.api.answer import Answer, Put
 from gateway.api.ask import Ask
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
+from gateway.api.errand import await_end, say_nothing
 from gateway.api.pulse import Pulse
 from gateway.api.relay_lane import RelayLane
-from gateway.api.reply import UNBUFFERED, Reply
+from gateway.api.reply import UNBUFFERED, OnEnd, Reply
 from gateway.core import Call, FinishReason, Route, TokenBackend
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.language import ModelLanguage
 from gateway.metrics import CANCELLED, Metrics, Observation
+from gateway.routing import Lease
 
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
@@ -39,37 +41,81 @@ class TokenLane:
         return frozenset(self.relay.backends.keys() - self.backends.keys())
 
     async def answer(self, ask: Ask, reply: Reply, desk: Desk) -> None:
-        """Returns when the answer is complete. Raises ClientLeft, and GatewayError, which the client has yet to hear.
+        """For a caller with a task. Returns when the answer is complete; raises what `Generating` ends with."""
+        await await_end(partial(Generating, ask, self, reply, desk))
 
-        A lease lasts as long as its attempt; there is one retry, elsewhere, while nothing of an answer exists.
-        """
-        request, relayed_only = ask.request, self.relayed_only
-        failed: frozenset[str] = frozenset()
-        while not reply.outlet.has_left:
-            with desk.router.lease(request, failed | relayed_only) as lease:
-                try:
-                    await self._attempt(ask, lease.route, reply, desk)
-                except GatewayError as error:
-                    if error.is_down:
-                        desk.router.mark_unavailable(lease.route.backend, request.model)
-                    if reply.has_begun or failed or request.pin or not isinstance(error, BackendUnavailable):
-                        raise
-                    failed = frozenset({lease.route.backend})
-                else:
-                    return
-        raise ClientLeft
 
-    async def _attempt(self, ask: Ask, route: Route, reply: Reply, desk: Desk) -> None:
-        """Hold an engine call for each choice for as long as the answer lasts; leaving, for any reason, gives it up."""
-        end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        reply.open(route, end.set_result)
-        attempt = _Attempt(ask, self.backends[route.backend], reply)
-        with attempt.running(route, desk.metrics), attempt.kept_alive(desk):
-            try:
-                if (error := await end) is not None:
-                    raise error
-            finally:
-                reply.close()
+class Generating:
+    """One ask on its way; holds a lease, and an engine call for each choice, for as long as an attempt lasts.
+
+    There is one retry, elsewhere, while nothing of an answer exists. `on_end` is told once: None when the answer is
+    complete, else a GatewayError that the client has yet to hear of, or ClientLeft.
+    """
+
+    __slots__ = ("_ask", "_attempt", "_avoid", "_desk", "_lane", "_lease", "_on_end", "_reply")
+
+    def __init__(self, ask: Ask, lane: TokenLane, reply: Reply, desk: Desk, on_end: OnEnd) -> None:
+        self._ask = ask
+        self._lane = lane
+        self._reply = reply
+        self._desk = desk
+        self._on_end = on_end
+        self._avoid: frozenset[str] = frozenset()
+        self._lease: Lease
+        self._attempt: _Attempt
+
+    def start(self) -> None:
+        """Place the request and send it on."""
+        reply = self._reply
+        if reply.outlet.has_left:
+            self._on_end(ClientLeft())
+            return
+        try:
+            self._lease = lease = self._desk.router.lease(self._ask.request, self._avoid | self._lane.relayed_only)
+        except GatewayError as error:
+            self._on_end(error)
+            return
+        route = lease.route
+        reply.open(route, self._ended)
+        self._attempt = attempt = _Attempt(self._ask, self._lane.backends[route.backend], reply)
+        try:
+            attempt.start(route, self._desk)
+        except GatewayError as error:
+            reply.settle(error)
+        except BaseException:  # a fault of ours: no call will ever end that gives the place back
+            reply.close()
+            attempt.end(CANCELLED)
+            lease.close()
+            raise
+
+    def cancel(self) -> None:
+        """Give it up without another word to anyone."""
+        self._on_end = say_nothing
+        self._reply.settle(ClientLeft())
+
+    def _ended(self, error: Exception | None) -> None:
+        """Give everything up; once, on another backend, try again while nothing of an answer exists."""
+        lease, request = self._lease, self._ask.request
+        # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
+        self._attempt.end(_outcome(error))
+        lease.close()
+        if error is None:
+            self._on_end(None)
+            return
+        if isinstance(error, GatewayError) and error.is_down:
+            self._desk.router.mark_unavailable(lease.route.backend, request.model)
+        may_retry = not (self._reply.has_begun or self._avoid or request.pin)
+        if may_retry and isinstance(error, BackendUnavailable):
+            self._avoid = frozenset({lease.route.backend})
+            self.start()
+        else:
+            self._on_end(error)
+
+
+def _outcome(error: Exception | None) -> str:
+    if error is None:
+        return FinishReason.STOP  # where no engine has said how it ended, a stop string did
+    return error.code if isinstance(error, GatewayError) else CANCELLED
 
 
 class _Attempt:
@@ -83,35 +129,27 @@ class _Attempt:
         self._commits = False  # whether a comment may be an answer's first bytes
         self._gathering = ask.gathering()
         self._running: list[tuple[Observation, Call]] = []
+        self._pulse: Pulse | None = None
 
-    @contextmanager
-    def running(self, route: Route, metrics: Metrics) -> Iterator[None]:
-        outcome: str = CANCELLED
-        try:
-            for index in range(self._left):
-                self._start(index, route, metrics)
-            yield
-            outcome = FinishReason.STOP  # where no engine has said how it ended, a stop string did
-        except GatewayError as error:
-            outcome = error.code
-            raise
-        finally:
-            for observation, call in self._running:
-                observation.end(outcome)
-                call.cancel()
-            self._running.clear()  # they know us: only the garbage collector would end that
-
-    @contextmanager
-    def kept_alive(self, desk: Desk) -> Iterator[None]:
-        """Comments for a stream while its engine is silent, where the operator wants them."""
+    def start(self, route: Route, desk: Desk) -> None:
+        """Raises GatewayError when the backend does not even begin; `end` it all the same."""
+        for index in range(self._left):
+            self._start(index, route, desk.metrics)
+        # Comments for a stream while its engine is silent, where the operator wants them.
         streams = desk.streams
-        if streams.keep_alive_s is None or not self._ask.form.stream:
-            yield
-            return
-        self._commits = streams.keep_alive_commits
-        pulse = Pulse(streams.keep_alive_s, self._heard, desk.metrics.clock, self._say_alive)
-        with pulse.beating():
-            yield
+        if streams.keep_alive_s is not None and self._ask.form.stream:
+            self._commits = streams.keep_alive_commits
+            self._pulse = Pulse(streams.keep_alive_s, self._heard, desk.metrics.clock, self._say_alive)
+            self._pulse.start()
+
+    def end(self, outcome: str) -> None:
+        """Leave the engine, which may not know that this is over."""
+        if self._pulse is not None:
+            self._pulse.stop()
+        for observation, call in self._running:
+            observation.end(outcome)
+            call.cancel()
+        self._running.clear()  # they know us: only the garbage collector would end that
 
     def close(self, index: int, frames: bytes) -> None:
         """This choice is complete with these, and its engine may not know: a stop string is matched here."""
@@ -139,15 +177,13 @@ class _Attempt:
         return reply.outlet.write
 
     def fail(self, error: GatewayError) -> None:
-        self._commits = False  # a comment in this same turn of the loop would forbid another try
         self._reply.settle(error)
 
     def _heard(self) -> float:
         return max(observation.last for observation, _ in self._running)
 
     def _say_alive(self) -> None:
-        # An end that brings no token may come in the same turn of the loop; after it this would be the next answer's.
-        if self._left and (self._reply.has_begun or self._commits):
+        if self._reply.has_begun or self._commits:
             self.begin(ALIVE)
 
     def _start(self, index: int, route: Route, metrics: Metrics) -> None:

@@ -1,5 +1,7 @@
 """What stands around the body: ids, the routing decision, and the gateway's own request headers."""
 
+import time
+
 import orjson
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
@@ -145,3 +147,19 @@ async def test_answers_without_an_engine_have_an_id_too(stack: Stack, path: str)
         client.send("GET", path)
         answer = await client.answer()
     assert len(answer.headers["x-request-id"]) == 32
+
+
+async def test_a_request_is_on_its_way_before_what_has_come_with_it_is_read(stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.says("Rome")
+    long = " ".join(map(str, range(3000)))  # milliseconds of reading, yet under the size that is read on a thread
+    async with raw_client(stack) as first, raw_client(stack) as second:
+        for client in (first, second):
+            client.ask()
+            assert (await client.answer()).status == 200
+        start = time.perf_counter()
+        first.ask()
+        second.ask(messages=[{"role": "user", "content": long}])
+        assert (await second.answer()).status == 400  # it has been read, and is longer than the model's context
+        its_ms = 1000 * (time.perf_counter() - start)
+        timing = (await first.answer()).headers["server-timing"]
+    assert float(timing.removeprefix("gateway;dur=").partition(",")[0]) < its_ms / 3

@@ -1,11 +1,13 @@
 """Comments on silent streams, where the operator wants them."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 
+from gateway.api.pulse import Pulse
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
@@ -99,3 +101,17 @@ async def test_no_comment_follows_an_end_that_comes_when_one_is_due(stack: Stack
         stack.low.script = writer.says("Rome")
         client.ask()
         assert (await client.answer()).status == 200  # nothing stood between the two
+
+
+async def test_a_beat_that_ends_what_it_beats_for_is_the_last() -> None:
+    beats: list[float] = []
+    pulse: Pulse
+
+    def beat() -> None:
+        beats.append(time.monotonic())
+        pulse.stop()
+
+    pulse = Pulse(0.02, lambda: 0.0, time.monotonic, beat)
+    pulse.start()
+    await asyncio.sleep(0.2)
+    assert len(beats) == 1
