@@ -65,8 +65,10 @@ def figures_of_cell(cell: Cell) -> Figures:
     )
 
 
-def figures_of_answers(answers: Sequence[Answer], start: float, end: float, slo: Slo | None) -> Figures:
-    """Latencies of requests due in the window, tokens that came in it."""
+def figures_of_answers(
+    answers: Sequence[Answer], start: float, end: float, slo: Slo | None, *, is_ramp: bool = False
+) -> Figures:
+    """Latencies of requests due in the window, tokens that came in it. In a ramp what is in flight has to change."""
     inside = [answer for answer in answers if answer.due_at is not None and start <= answer.due_at < end]
     ended = [answer for answer in answers if start < (answer.finished_at or 0.0) <= end]
     window_s = end - start
@@ -85,7 +87,7 @@ def figures_of_answers(answers: Sequence[Answer], start: float, end: float, slo:
         goodput=sum(map(slo.is_kept, ended)) / window_s if slo else None,
         offered=len(inside) / window_s,
         lag_s=lags,
-        doubts=(*_doubt_lag(lags, ttft), *_doubt_growth(answers, start, end)),
+        doubts=(*_doubt_lag(lags, ttft), *(() if is_ramp else _doubt_growth(answers, start, end))),
     )
 
 

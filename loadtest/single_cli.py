@@ -190,7 +190,8 @@ async def _run_open(options: Options, sender: Sender, judge: Judge) -> Figures:
     due = [*warm, *(warm_s + at for at in measured)]
     recording = await OpenLoop(sender, judge, options.tokens, options.backend).run(due)
     start = recording.began_at + warm_s
-    return figures_of_answers(recording.answers, start, start + options.window_s, options.slo)
+    is_ramp = options.last_rate is not None
+    return figures_of_answers(recording.answers, start, start + options.window_s, options.slo, is_ramp=is_ramp)
 
 
 def _print(figures: Figures, options: Options) -> None:

@@ -91,6 +91,7 @@ def test_requests_that_pile_up_are_told() -> None:
         answer.due_at = answer.started_at
     found = figures_of_answers(answers, 0.0, 10.0, None)
     assert any("does not keep up with this rate" in doubt for doubt in found.doubts)
+    assert figures_of_answers(answers, 0.0, 10.0, None, is_ramp=True).doubts == ()
 
 
 # The command
