@@ -86,15 +86,16 @@ async def test_an_error_after_two_tokens_of_a_folded_answer_is_a_status(
     }
 
 
+@pytest.mark.parametrize("user", ["u", "u" * 20_000], ids=["at once", "in a task"])
 async def test_a_fault_of_the_gateway_is_a_500_whose_cause_only_the_log_has(
-    client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture
+    client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture, user: str
 ) -> None:
     def fault(request: GenerateRequest) -> Script:
         raise ZeroDivisionError("secret")
 
     stack.low.script = fault
     with pytest.raises(APIStatusError) as caught:
-        await client.chat.completions.create(model=MODEL, messages=HELLO)
+        await client.chat.completions.create(model=MODEL, messages=HELLO, user=user)
     assert (caught.value.status_code, caught.value.code) == (500, "internal_error")
     assert "secret" not in caught.value.message
     assert caught.value.response.headers["x-request-id"] in caplog.text

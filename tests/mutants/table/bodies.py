@@ -687,8 +687,15 @@ HELD_TO_A_FORM = [
     Mutant(
         ("response_format", "structured_outputs", "tool_choice"),
         INFERENCE,
-        "if work.request.params.guide is not None:",
-        "if False:",
+        "            if work.request.params.guide is not None:\n                await",
+        "            if False:\n                await",
+        (TRIED,),
+    ),
+    Mutant(
+        ("response_format", "structured_outputs", "tool_choice"),
+        INFERENCE,
+        "elif work.request.params.guide is not None:",
+        "elif False:",
         (TRIED,),
     ),
     Mutant(

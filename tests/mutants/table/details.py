@@ -1000,15 +1000,15 @@ STREAMS = [
     Mutant(
         ("streams.keep_alive_s",),
         TOKEN_LANE,
-        "if streams.keep_alive_s is None or not self._ask.form.stream:",
-        "if True:",
+        "if streams.keep_alive_s is not None and self._ask.form.stream:",
+        "if False:",
         (f"{IN_ALIVE}::test_a_stream_that_has_begun_gets_a_comment_for_each_silent_while",),
     ),
     Mutant(
         ("streams.keep_alive_s",),
         TOKEN_LANE,
-        "if streams.keep_alive_s is None or not self._ask.form.stream:",
-        "if streams.keep_alive_s is None:",
+        "if streams.keep_alive_s is not None and self._ask.form.stream:",
+        "if streams.keep_alive_s is not None:",
         (f"{IN_ALIVE}::test_an_answer_that_is_not_streamed_gets_none",),
     ),
     Mutant(
@@ -1028,8 +1028,8 @@ STREAMS = [
     Mutant(
         ("streams.keep_alive_s",),
         PULSE,
-        "        self._wait(self._seconds - silent_s)",
-        "        if not silent_s:\n            return\n        self._wait(self._seconds - silent_s)",
+        "        self._wait(self._seconds)  # before the beat, which may be what ends this\n",
+        "",
         (f"{IN_ALIVE}::test_a_stream_that_has_begun_gets_a_comment_for_each_silent_while",),
     ),
     Mutant(
@@ -1529,6 +1529,26 @@ FAILURES = [
     ),
     Mutant(
         ("error.internal_error",),
+        INFERENCE,
+        "hears of it and the others do not.\n        except Exception:\n"
+        '            logger.exception("request %s failed", reply.request_id)\n',
+        "hears of it and the others do not.\n        except Exception:\n"
+        '            logger.exception("a request failed")\n',
+        (f"{IN_ERRORS}::test_a_fault_of_the_gateway_is_a_500_whose_cause_only_the_log_has",),
+    ),
+    Mutant(
+        ("error.internal_error",),
+        INFERENCE,
+        "hears of it and the others do not.\n        except Exception:\n"
+        '            logger.exception("request %s failed", reply.request_id)\n'
+        "            self._end(reply, InternalError(OUR_FAULT))",
+        "hears of it and the others do not.\n        except Exception as fault:\n"
+        '            logger.exception("request %s failed", reply.request_id)\n'
+        "            self._end(reply, InternalError(str(fault)))",
+        (f"{IN_ERRORS}::test_a_fault_of_the_gateway_is_a_500_whose_cause_only_the_log_has",),
+    ),
+    Mutant(
+        ("error.internal_error",),
         ANSWER,
         "must not end theirs.\n        except Exception:",
         "must not end theirs.\n        except ValueError:",
@@ -1658,36 +1678,36 @@ FAILURES = [
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "if reply.has_begun or failed or request.pin or not isinstance(error, BackendUnavailable):",
-        "if True:",
+        "if may_retry and isinstance(error, BackendUnavailable):",
+        "if False:",
         (f"{IN_RETRY}::test_a_request_that_has_not_begun_is_answered_by_the_other_backend",),
     ),
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "if reply.has_begun or failed or ",
-        "if reply.has_begun or ",
+        "self._reply.has_begun or self._avoid or ",
+        "self._reply.has_begun or ",
         (f"{IN_RETRY}::test_it_is_tried_once_only",),
     ),
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "if reply.has_begun or failed or ",
-        "if failed or ",
+        "self._reply.has_begun or self._avoid or ",
+        "self._avoid or ",
         (f"{IN_CHOICES}::test_a_stream_whose_first_choice_has_begun_is_not_tried_elsewhere",),
     ),
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        " or not isinstance(error, BackendUnavailable):",
-        ":",
+        "may_retry and isinstance(error, BackendUnavailable):",
+        "may_retry:",
         (f"{IN_RETRY}::test_other_errors_are_not_tried_elsewhere",),
     ),
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "failed = frozenset({lease.route.backend})",
-        'failed = frozenset({"none"})',
+        "self._avoid = frozenset({lease.route.backend})",
+        'self._avoid = frozenset({"none"})',
         (f"{IN_RETRY}::test_a_full_backend_is_not_taken_for_a_dead_one",),
     ),
     Mutant(
@@ -1728,8 +1748,8 @@ FAILURES = [
     Mutant(
         ("errors.client_left",),
         TOKEN_LANE,
-        "                call.cancel()\n            self._running.clear()",
-        "            self._running.clear()",
+        "            call.cancel()\n        self._running.clear()",
+        "        self._running.clear()",
         (f"{IN_DISCONNECT}::test_slot_is_freed_when_client_leaves_mid_stream",),
     ),
     Mutant(

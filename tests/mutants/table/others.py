@@ -409,7 +409,7 @@ HEADERS = [
     *_rows(
         "x-crossover-pin",
         TOKEN_LANE,
-        ("failed or request.pin or not", "failed or not", f"{RETRIED}a_pinned_request_stays_where_it_was_sent"),
+        ("self._avoid or request.pin)", "self._avoid)", f"{RETRIED}a_pinned_request_stays_where_it_was_sent"),
     ),
     *_rows(
         "x-crossover-pin",

@@ -379,7 +379,7 @@ MUTANTS = [
     changed(
         "stop",
         LANE,
-        "observation.end(outcome)\n                call.cancel()",
+        "observation.end(outcome)\n            call.cancel()",
         "observation.end(outcome)",
         STOP_IN_A_CHAT,
     ),
