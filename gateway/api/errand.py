@@ -1,13 +1,19 @@
-"""A request on its way by plain calls, for a caller that has a task and wants to await its end.
+"""What both lanes' requests have in common on their way by plain calls: being awaited, tried again and given up.
 
-In: how to make one, told whom to tell of its end. Knows neither lane.
+Knows neither lane.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.api.reply import OnEnd
+from gateway.api.errors import InternalError
+from gateway.api.reply import OnEnd, Reply
+
+logger = logging.getLogger(__name__)
+
+OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
 class Errand(Protocol):
@@ -32,6 +38,16 @@ async def await_end(make: Callable[[OnEnd], Errand]) -> None:
         raise
     if error is not None:
         raise error
+
+
+def start_again(errand: Errand, reply: Reply, on_end: OnEnd) -> None:
+    """`errand.start()` for a caller that is an engine's connection."""
+    try:
+        errand.start()
+    # Edge: the connection may carry other answers, and a fault of ours must not end them.
+    except Exception:
+        logger.exception("request %s failed", reply.request_id)
+        on_end(InternalError(OUR_FAULT))
 
 
 def say_nothing(_: Exception | None) -> None:

@@ -21,6 +21,7 @@ from gateway.api.client import Client, ClientLeft
 from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
+from gateway.api.errand import OUR_FAULT
 from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import MOST_SEQUENCES, Generation
 from gateway.api.guide_checks import GuideChecks
@@ -55,7 +56,6 @@ MODELS = "/v1/models"
 INLINE_BODY_BYTES = 16 * 1024
 CONTENT_TYPE = b"content-type:"
 JSON_TYPE = b"content-type: application/json"  # whatever the client called it: engines insist on it
-OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, say_nothing
+from gateway.api.errand import await_end, say_nothing, start_again
 from gateway.api.reply import OnEnd, Reply
 from gateway.core import RelayBackend, RelayCall, RelayRequest
 from gateway.errors import BackendUnavailable, GatewayError
@@ -118,7 +118,7 @@ class Relaying:
             desk.router.mark_unavailable(route.backend, self._request.model)
         if isinstance(error, BackendUnavailable) and not self._avoid and self._request.pin is None:
             self._avoid = frozenset({route.backend})
-            self.start()
+            start_again(self, self._reply, self._on_end)
         else:
             self._on_end(error)
 

@@ -12,7 +12,7 @@ from gateway.api.answer import Answer, Put
 from gateway.api.ask import Ask
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, say_nothing
+from gateway.api.errand import await_end, say_nothing, start_again
 from gateway.api.pulse import Pulse
 from gateway.api.relay_lane import RelayLane
 from gateway.api.reply import UNBUFFERED, OnEnd, Reply
@@ -107,7 +107,7 @@ class Generating:
         may_retry = not (self._reply.has_begun or self._avoid or request.pin)
         if may_retry and isinstance(error, BackendUnavailable):
             self._avoid = frozenset({lease.route.backend})
-            self.start()
+            start_again(self, self._reply, self._on_end)
         else:
             self._on_end(error)
 
