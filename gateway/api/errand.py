@@ -8,12 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.api.errors import InternalError
+from gateway.api.errors import OUR_FAULT, InternalError
 from gateway.api.reply import OnEnd, Reply
 
 logger = logging.getLogger(__name__)
-
-OUR_FAULT = "The gateway failed; see its log for this request's id."
 
 
 class Errand(Protocol):

@@ -40,6 +40,9 @@ class ShuttingDown(GatewayError):
     code = "shutting_down"
 
 
+OUR_FAULT = "The gateway failed; see its log for this request's id."
+
+
 class InternalError(GatewayError):
     """A fault of the gateway itself; the cause goes to the log, never to the client."""
 

@@ -21,8 +21,7 @@ from gateway.api.client import Client, ClientLeft
 from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
-from gateway.api.errand import OUR_FAULT
-from gateway.api.errors import InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
+from gateway.api.errors import OUR_FAULT, InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import MOST_SEQUENCES, Generation
 from gateway.api.guide_checks import GuideChecks
 from gateway.api.models import ModelList, unknown_model

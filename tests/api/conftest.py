@@ -186,6 +186,11 @@ def make_stack(
     return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 
 
+def fault(_: GenerateRequest) -> Script:
+    """A backend that fails as only a fault of the gateway's own does."""
+    raise ZeroDivisionError("secret")
+
+
 def live_tasks() -> set[str]:
     """Every task but anyio's own, which outlive a test."""
     names = {getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks()}

@@ -6,10 +6,8 @@ import orjson
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI, NotFoundError
 
-from gateway.core import GenerateRequest
 from gateway.errors import BackendError, BackendProtocolError, BackendTimeout, GatewayError
-from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, raw_client
-from tests.fakes.backend import Script
+from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, fault, raw_client
 
 DIED = BackendError("the engine died")
 CHAT = "/v1/chat/completions"
@@ -90,9 +88,6 @@ async def test_an_error_after_two_tokens_of_a_folded_answer_is_a_status(
 async def test_a_fault_of_the_gateway_is_a_500_whose_cause_only_the_log_has(
     client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture, user: str
 ) -> None:
-    def fault(request: GenerateRequest) -> Script:
-        raise ZeroDivisionError("secret")
-
     stack.low.script = fault
     with pytest.raises(APIStatusError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, user=user)

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 
+from gateway.core import RelayCall, RelayRequest, RelaySink
 from gateway.settings import LimitSettings
 from tests.api.conftest import HELLO, MODEL, RawAnswer, RawClient, connect, eventually, raw_client
 from tests.api.relaying import SERVERS, RelayStack, relaying
@@ -311,6 +313,27 @@ async def test_what_no_engine_can_answer_is_a_503(relay: RelayStack, kind: str) 
     assert answer.headers["retry-after"] == "1"
     for engine in (relay.low, relay.high):
         assert 1 <= len(engine.exchanges) <= 2  # a kept connection that closes without a word is replaced once
+
+
+class Faulty:
+    """In an engine's place: fails as only a fault of the gateway's own does."""
+
+    def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall:
+        raise ZeroDivisionError("secret")
+
+
+async def test_a_fault_of_the_gateway_in_the_second_try_is_a_500_and_not_the_first_engines(
+    relay: RelayStack, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay.low.answer = saying(FULL)
+    with monkeypatch.context() as patch:
+        patch.setitem(cast("dict[str, object]", relay.servers), "high", Faulty())
+        async with asyncio.timeout(5):
+            answer = await post(relay)
+    assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (500, "internal_error")
+    assert answer.headers["x-request-id"] in caplog.text
+    relay.low.answer = saying(sized(COMPLETION))
+    assert (await post(relay)).headers["x-crossover-backend"] == "low"
 
 
 async def test_an_engine_that_is_down_is_not_asked_until_it_is_back(relay: RelayStack) -> None:

@@ -5,7 +5,7 @@ from openai import APIError, APIStatusError, AsyncOpenAI, InternalServerError
 
 from gateway.core import GenerateRequest
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, eventually, raw_client
+from tests.api.conftest import HELLO, MODEL, Stack, Writer, eventually, fault, raw_client
 from tests.fakes.backend import Pause, Script
 
 GONE = BackendUnavailable("connection refused")
@@ -118,9 +118,6 @@ async def test_nothing_is_tried_elsewhere_once_a_frame_has_gone_out(
 async def test_a_fault_of_the_gateway_in_the_second_try_is_a_500_and_not_the_first_engines(
     client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture, user: str
 ) -> None:
-    def fault(request: GenerateRequest) -> Script:
-        raise ZeroDivisionError("secret")
-
     stack.low.script, stack.high.script = [Pause(0.01), GONE], fault
     with pytest.raises(APIStatusError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, user=user, timeout=5)
