@@ -125,11 +125,14 @@ class Pool(Protocol):
 class Connection:
     """One connection, by TCP or through a socket in the file system: idle, or carrying one exchange.
 
-    An asyncio.Protocol, but not by inheritance: as LiveCall it is compiled.
+    It is made for its `first` one, of whose request `sent` bytes have gone ahead. An asyncio.Protocol, but not by
+    inheritance: as LiveCall it is compiled.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, first: Exchange, sent: int) -> None:
         self._pool = pool
+        self._first: Exchange | None = first
+        self._sent = sent
         self._transport: asyncio.Transport  # there from connection_made on, which comes before everything else
         self._exchange: Exchange | None = None
         self._is_reused = False
@@ -151,10 +154,12 @@ class Connection:
 
     def carry(self, exchange: Exchange) -> None:
         """Send the request; its receiver will hear the answer. Only for a connection that is idle."""
-        exchange.connection = self
-        self._exchange = exchange
-        self._transport.write(exchange.request)
-        if exchange.is_paused:
+        self._begin_with(exchange, 0)
+        self.hold_up()
+
+    def hold_up(self) -> None:
+        """Read nothing if the exchange is paused."""
+        if self._exchange is not None and self._exchange.is_paused:
             self.pause()
 
     def abort(self) -> None:
@@ -181,6 +186,12 @@ class Connection:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        if (first := self._first) is not None:
+            self._first = None
+            if first.connecting is None:  # it has been given up
+                self.abort()
+            else:
+                self._begin_with(first, self._sent)  # it is held up later: uvloop starts to read after this call
 
     def data_received(self, data: bytes) -> None:
         # One whole chunk, as nearly every read is that brings a token: every step here is one more for each of them.
@@ -225,6 +236,13 @@ class Connection:
         """As above."""
 
     # From there to the receiver.
+
+    def _begin_with(self, exchange: Exchange, sent: int) -> None:
+        exchange.connecting = None  # from here on it is given up by way of this connection
+        exchange.connection = self
+        self._exchange = exchange
+        if rest := exchange.request[sent:]:
+            self._transport.write(rest)
 
     def _read(self, data: bytes) -> None:
         exchange, self._take, self._splice = self._exchange, None, None

@@ -4,10 +4,12 @@ Rendered requests in, answers to their receivers. Knows no JSON but its content 
 """
 
 import asyncio
+from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
 
 from gateway.address import find_door
+from gateway.backends.dial import Dial, Server
 from gateway.backends.http1 import Connection, Exchange, Receiver, Take
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
@@ -25,8 +27,8 @@ class Client:
             raise ValueError(f"not an http:// address: {url}")
         self.peer = peer
         self.is_closed = False
-        self._socket = door.socket
-        self._address = (parts.hostname, parts.port or 80)
+        self._server = Server(door.socket, parts.hostname, parts.port or 80)
+        self._where = door.socket or parts.netloc
         self._host = parts.netloc
         self.host = parts.netloc.encode("ascii")
         self._connect_timeout_s = connect_timeout_s
@@ -38,7 +40,7 @@ class Client:
     def __repr__(self) -> str:
         busy = len(self._open) - len(self._idle)
         counts = f"connecting={len(self._connecting)} busy={busy} idle={len(self._idle)}"
-        return f"<Client {self._socket or self._host} {counts}>"
+        return f"<Client {self._where} {counts}>"
 
     def render(self, method: str, path: str, json: bytes = b"") -> bytes:
         """A whole request; `json` is its body."""
@@ -86,12 +88,16 @@ class Client:
 
     def connect(self, exchange: Exchange) -> None:
         """Open a fresh connection for `exchange`."""
+        # The task below runs when all that has come together with this request is read: the request need not wait.
+        dial = Dial(self._server)
+        if not self.is_closed:
+            dial.begin(exchange.request)
         # A task lives while connecting and no longer. It outlives the call that asked for it, so this client owns it:
-        # Exchange.abort() and aclose() cancel it.
-        task = asyncio.get_running_loop().create_task(self._connect(exchange))
+        # Exchange.abort() and aclose() cancel it, perhaps before it has run at all.
+        task = asyncio.get_running_loop().create_task(self._connect(exchange, dial))
         exchange.connecting = task
         self._connecting[task] = exchange
-        task.add_done_callback(self._connecting.pop)
+        task.add_done_callback(partial(self._connected, dial))
 
     def parked(self, connection: Connection) -> None:
         self._idle.append(connection)
@@ -110,40 +116,37 @@ class Client:
                 return connection
         return None
 
-    async def _connect(self, exchange: Exchange) -> None:
+    def _connected(self, dial: Dial, task: asyncio.Task[None]) -> None:
+        self._connecting.pop(task)
+        dial.close()
+
+    async def _connect(self, exchange: Exchange, dial: Dial) -> None:
         try:
-            connection = await self._open_connection()
+            connection = await self._open_connection(exchange, dial)
         except BackendUnavailable as exc:
             exchange.connecting = None
             exchange.receiver.lost(exc)
         else:
-            exchange.connecting = None
-            connection.carry(exchange)
+            # Not a moment earlier: of a connection that is given up before create_connection() returns, uvloop never
+            # says connection_lost, and aclose() would wait for it for ever.
+            if connection.is_open:
+                self._open.add(connection)
+                connection.hold_up()
 
-    async def _open_connection(self) -> Connection:
+    async def _open_connection(self, exchange: Exchange, dial: Dial) -> Connection:
         if self.is_closed:
             raise self._closed_error()
-        connection = Connection(self)
+        connection = Connection(self, exchange, dial.sent)
+        protocol = cast("asyncio.Protocol", connection)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await self._connect_to_server(connection)
+                await dial.finish()
+            await asyncio.get_running_loop().create_connection(lambda: protocol, sock=dial.take())
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
         except OSError as exc:
             raise BackendUnavailable(f"{self.peer} cannot be reached") from exc
-        if not connection.is_open:
-            raise BackendUnavailable(f"{self.peer} closed the connection")
-        # Not a moment earlier: of a connection that is made, but given up before create_connection() returns, uvloop
-        # never says connection_lost, and aclose() would wait for it for ever.
-        self._open.add(connection)
         return connection
-
-    async def _connect_to_server(self, connection: Connection) -> None:
-        loop, protocol = asyncio.get_running_loop(), cast("asyncio.Protocol", connection)
-        if self._socket is None:
-            await loop.create_connection(lambda: protocol, *self._address)
-        else:
-            await loop.create_unix_connection(lambda: protocol, self._socket)
 
     def _closed_error(self) -> BackendUnavailable:
         return BackendUnavailable(f"{self.peer} is being closed")

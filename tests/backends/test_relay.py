@@ -556,11 +556,16 @@ async def test_cancelling_closes_the_engines_connection_and_is_silent(wire: byte
         await settled(lambda: bench.engine.exchanges[0].was_left, "the engine left")
 
 
-async def test_cancelling_at_once_sends_nothing() -> None:
-    async with bench_of(saying(sized(b"{}"))) as bench:
-        bench.ask().cancel()
-        await bench.answer_to()
-        assert len(bench.engine.exchanges) == 1
+async def test_cancelling_at_once_leaves_the_engine() -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.left()
+
+    async with bench_of(answer) as bench:
+        sink = bench.ask()
+        sink.cancel()
+        await settled(lambda: bool(bench.engine.exchanges), "the request, which had gone ahead")
+        await settled(lambda: bench.engine.exchanges[0].was_left, "the engine left")
+        assert (sink.data, sink.error) == (b"", None)
 
 
 async def test_cancelling_after_the_end_keeps_the_connection() -> None:

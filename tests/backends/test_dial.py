@@ -1,0 +1,190 @@
+"""A request on a fresh connection: it is with the server before anything else has run, and whole whatever happens."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.dial import Server
+from gateway.backends.http1_client import Client
+from gateway.errors import BackendUnavailable
+from tests.backends.test_http1 import SIZED, Told
+from tests.fakes.sink import PATIENCE_S, settled
+
+BODY = b"abcd\r\nef!"
+LONG = b'"' + b"x" * 16_000_000 + b'"'  # more than any socket takes at once
+
+
+@asynccontextmanager
+async def client_of(url: str) -> AsyncIterator[Client]:
+    client = Client(url, peer="engine", connect_timeout_s=1.0)
+    try:
+        yield client
+    finally:
+        async with asyncio.timeout(PATIENCE_S):
+            await client.aclose()
+
+
+def listen(path: Path | None = None) -> tuple[socket.socket, str]:
+    """A server that does nothing by itself, and its URL."""
+    if path is None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        url = f"http://unix:{path}"
+    listener.settimeout(PATIENCE_S)
+    return listener, url
+
+
+def meet(listener: socket.socket) -> tuple[socket.socket, bytes]:
+    """Wait for a request without letting the event loop run."""
+    connection, _ = listener.accept()
+    connection.settimeout(PATIENCE_S)
+    return connection, connection.recv(65_536)
+
+
+@pytest.mark.parametrize("at", ["a port", "a socket"])
+async def test_a_request_leaves_at_once_and_its_answer_may_come_at_once(at: str, tmp_path: Path) -> None:
+    listener, url = listen(tmp_path / "engine" if at == "a socket" else None)
+    with listener:
+        async with client_of(url) as client:
+            request = client.render("GET", "/")
+            client.send(request, told := Told())
+            connection, received = meet(listener)
+            assert received == request
+            connection.sendall(SIZED)
+            await told.over()
+            assert (told.status, told.data) == (200, BODY)
+            # The connection is as good as any: the next one goes there too.
+            client.send(request, told := Told())
+            assert connection.recv(65_536) == request
+            connection.sendall(SIZED)
+            assert (await told.over()).status == 200
+            connection.close()
+
+
+async def test_a_server_that_answers_and_closes_before_anything_has_run() -> None:
+    listener, url = listen()
+    with listener:
+        async with client_of(url) as client:
+            for answer, expected in ((SIZED, None), (SIZED[:-1], BackendUnavailable), (b"", BackendUnavailable)):
+                client.send(client.render("GET", "/"), told := Told())
+                connection, _ = meet(listener)
+                connection.sendall(answer)
+                connection.close()
+                await told.over()
+                assert (type(told.error) if told.error else None) is expected
+
+
+async def test_what_a_socket_does_not_take_at_once_follows() -> None:
+    listener, url = listen()
+    with listener:
+        async with client_of(url) as client:
+            request = client.render("POST", "/", LONG)
+            client.send(request, told := Told())
+            connection, received = meet(listener)
+            assert received
+
+            def read_on() -> bytes:
+                pieces, missing = [received], len(request) - len(received)
+                while missing:
+                    piece = connection.recv(min(missing, 1 << 20))
+                    assert piece
+                    pieces.append(piece)
+                    missing -= len(piece)
+                return b"".join(pieces)
+
+            assert await asyncio.to_thread(read_on) == request
+            connection.sendall(SIZED)
+            assert (await told.over()).status == 200
+            connection.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_request_that_is_given_up_is_closed_whenever_that_is(turns: int) -> None:
+    listener, url = listen()
+    with listener:
+        async with client_of(url) as client:
+            exchange = client.send(client.render("GET", "/"), told := Told())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            exchange.abort()
+            connection, received = meet(listener)
+            assert received
+            with suppress(ConnectionResetError):
+                assert await asyncio.to_thread(connection.recv, 1) == b""
+            connection.close()
+            assert (told.status, told.error) == (None, None)
+            await settled(lambda: repr(client).endswith("connecting=0 busy=0 idle=0>"), "nothing left")
+
+
+async def test_a_client_that_is_closed_meanwhile_says_so_once() -> None:
+    listener, url = listen()
+    with listener:
+        async with client_of(url) as client:
+            client.send(client.render("GET", "/"), told := Told())
+            await client.aclose()
+            assert "is being closed" in str(told.error)
+            client.send(client.render("GET", "/"), late := Told())
+            assert "is being closed" in str((await late.over()).error)
+            connection, received = meet(listener)
+            assert received
+            connection.close()
+            listener.settimeout(0)
+            with pytest.raises(BlockingIOError):  # the late one was not sent
+                listener.accept()
+
+
+async def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
+    listener, url = listen()
+    listener.close()
+    stale, stale_url = listen(tmp_path / "left behind")
+    stale.close()
+    for address in (url, stale_url, f"http://unix:{tmp_path}/never"):
+        async with client_of(address) as client:
+            client.send(client.render("GET", "/"), told := Told())
+            await told.over()
+            assert (type(told.error), str(told.error)) == (BackendUnavailable, "engine cannot be reached")
+
+
+async def test_a_name_is_asked_for_once_in_a_while_and_again_when_nobody_is_there() -> None:
+    listener, _ = listen()
+    port = listener.getsockname()[1]
+    with listener:
+        async with client_of(f"http://localhost:{port}") as client:
+            client.send(client.render("GET", "/"), told := Told())
+            listener.settimeout(0)
+            with pytest.raises(BlockingIOError):  # what it means is not known yet
+                listener.accept()
+            listener.settimeout(PATIENCE_S)
+            connection, _ = await asyncio.to_thread(meet, listener)
+            connection.sendall(SIZED)
+            connection.close()
+            assert (await told.over()).status == 200
+            client.send(client.render("GET", "/"), told := Told())
+            meet(listener)[0].close()
+            assert type((await told.over()).error) is BackendUnavailable
+
+
+async def test_where_a_name_was_found_is_forgotten() -> None:
+    server = Server(None, "localhost", 1)
+    assert server.place is None
+    (first, *_) = await server.find()
+    server.found(first)
+    assert server.place == first
+    server.lost()
+    assert server.place is None
+    fixed = Server(None, "127.0.0.1", 1)
+    fixed.lost()
+    assert fixed.place == await _only(fixed)
+
+
+async def _only(server: Server) -> object:
+    (place,) = await server.find()
+    return place
