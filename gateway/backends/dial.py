@@ -10,15 +10,16 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 REMEMBER_S: Final = 10.0  # for how long a name means what it meant
 FOREVER: Final = float("inf")
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     family: int
-    address: Any  # as the family's sockets have it
+    sockaddr: Any  # as the family's sockets have it
 
 
 class Server:
@@ -27,32 +28,32 @@ class Server:
     def __init__(self, path: str | None, host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._place: Place | None = None
+        self._address: Address | None = None
         self._until = FOREVER
         if path is not None:
-            self._place = Place(socket.AF_UNIX, path)
+            self._address = Address(socket.AF_UNIX, path)
             return
         try:
-            self._place = _places(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))[
-                0
-            ]
+            numeric = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             self._until = 0.0  # a name: somebody has to be asked what it means
+        else:
+            (self._address,) = _addresses(numeric)
 
     @property
-    def place(self) -> Place | None:
+    def address(self) -> Address | None:
         """Where it is, as far as nobody has to be asked."""
-        return self._place if time.monotonic() < self._until else None
+        return self._address if time.monotonic() < self._until else None
 
-    async def find(self) -> Sequence[Place]:
+    async def find(self) -> Sequence[Address]:
         """Where it may be, the likeliest first. Raises OSError."""
-        if (place := self.place) is not None:
-            return (place,)
-        return _places(await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
+        if (address := self.address) is not None:
+            return (address,)
+        return _addresses(await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
 
-    def found(self, place: Place) -> None:
+    def found(self, address: Address) -> None:
         if self._until != FOREVER:
-            self._place, self._until = place, time.monotonic() + REMEMBER_S
+            self._address, self._until = address, time.monotonic() + REMEMBER_S
 
     def lost(self) -> None:
         """It is not, or no longer, where it was found."""
@@ -69,19 +70,18 @@ class Dial:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._socket: socket.socket | None = None
-        self._address: Any = None  # of a socket that is not connected yet
+        self._pending: Any = None  # where the socket is to be connected to, while it is not
         self.sent = 0
 
     def begin(self, request: bytes) -> None:
         """Send at once what can be. What goes wrong here goes wrong again in `finish`, which says so."""
-        if (place := self._server.place) is None:
+        if (address := self._server.address) is None:
             return
         try:
-            connection = self._connect(place)
-            self.sent = connection.send(request)
-            self._address = None
-        except BlockingIOError:  # it takes longer
-            pass
+            connection = self._connect(address)
+            with suppress(BlockingIOError):  # it takes longer to connect
+                self.sent = connection.send(request)
+                self._pending = None
         except OSError:
             self.close()
             self._server.lost()
@@ -92,14 +92,14 @@ class Dial:
             await self._wait(self._socket)
             return
         failure = OSError(errno.EHOSTUNREACH, "it has no address")
-        for place in await self._server.find():
+        for address in await self._server.find():
             try:
-                await self._wait(self._connect(place))
+                await self._wait(self._connect(address))
             except OSError as exc:
                 failure = exc
                 self.close()
             else:
-                self._server.found(place)
+                self._server.found(address)
                 return
         self._server.lost()
         raise failure
@@ -115,24 +115,24 @@ class Dial:
             self._socket.close()
             self._socket = None
 
-    def _connect(self, place: Place) -> socket.socket:
+    def _connect(self, address: Address) -> socket.socket:
         """Raises OSError."""
-        self._socket = connection = socket.socket(place.family, socket.SOCK_STREAM)
+        self._socket = connection = socket.socket(address.family, socket.SOCK_STREAM)
         connection.setblocking(False)
-        if place.family != socket.AF_UNIX:
+        if address.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        failure = connection.connect_ex(place.address)
+        failure = connection.connect_ex(address.sockaddr)
         if failure not in {0, errno.EINPROGRESS}:
             raise OSError(failure, os.strerror(failure))
-        self._address = place.address if failure else None
+        self._pending = address.sockaddr if failure else None
         return connection
 
     async def _wait(self, connection: socket.socket) -> None:
-        if self._address is not None:
-            await asyncio.get_running_loop().sock_connect(connection, self._address)
-            self._address = None
+        if self._pending is not None:
+            await asyncio.get_running_loop().sock_connect(connection, self._pending)
+            self._pending = None
 
 
-def _places(found: Sequence[tuple[Any, ...]]) -> tuple[Place, ...]:
+def _addresses(found: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
     """Of getaddrinfo's answers."""
-    return tuple(Place(family, address) for family, _, _, _, address in found)
+    return tuple(Address(family, sockaddr) for family, _, _, _, sockaddr in found)

@@ -19,8 +19,8 @@ LONG = b'"' + b"x" * 16_000_000 + b'"'  # more than any socket takes at once
 
 
 @asynccontextmanager
-async def client_of(url: str) -> AsyncIterator[Client]:
-    client = Client(url, peer="engine", connect_timeout_s=1.0)
+async def client_of(url: str, connect_timeout_s: float = 1.0) -> AsyncIterator[Client]:
+    client = Client(url, peer="engine", connect_timeout_s=connect_timeout_s)
     try:
         yield client
     finally:
@@ -141,6 +141,36 @@ async def test_a_client_that_is_closed_meanwhile_says_so_once() -> None:
                 listener.accept()
 
 
+async def test_a_server_that_cannot_be_reached_at_once_gets_the_request_once_it_can() -> None:
+    # Whose backlog is full is not connected to until it has taken somebody out: as far away as a server can be here.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, socket.socket() as before:
+        listener.settimeout(PATIENCE_S)
+        before.connect(listener.getsockname())
+        async with client_of(f"http://127.0.0.1:{listener.getsockname()[1]}", PATIENCE_S) as client:
+            request = client.render("GET", "/")
+            exchange = client.send(request, told := Told())
+            await asyncio.sleep(0.1)
+            assert exchange.connecting is not None
+            listener.accept()[0].close()
+            connection, received = await asyncio.to_thread(meet, listener)
+            assert received == request
+            connection.sendall(SIZED)
+            assert (await told.over()).status == 200
+            connection.close()
+
+
+async def test_a_socket_with_too_many_waiting_is_unavailable(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as before:
+        listener.bind(path)
+        listener.listen(0)
+        before.connect(path)
+        async with client_of(f"http://unix:{path}") as client:
+            client.send(client.render("GET", "/"), told := Told())
+            await told.over()
+            assert (type(told.error), str(told.error)) == (BackendUnavailable, "engine cannot be reached")
+
+
 async def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
     listener, url = listen()
     listener.close()
@@ -174,15 +204,15 @@ async def test_a_name_is_asked_for_once_in_a_while_and_again_when_nobody_is_ther
 
 async def test_where_a_name_was_found_is_forgotten() -> None:
     server = Server(None, "localhost", 1)
-    assert server.place is None
+    assert server.address is None
     (first, *_) = await server.find()
     server.found(first)
-    assert server.place == first
+    assert server.address == first
     server.lost()
-    assert server.place is None
+    assert server.address is None
     fixed = Server(None, "127.0.0.1", 1)
     fixed.lost()
-    assert fixed.place == await _only(fixed)
+    assert fixed.address == await _only(fixed)
 
 
 async def _only(server: Server) -> object:
