@@ -35,7 +35,7 @@ class Server:
             return
         try:
             numeric = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):
             self._until = 0.0  # a name: somebody has to be asked what it means
         else:
             (self._address,) = _addresses(numeric)
@@ -49,7 +49,11 @@ class Server:
         """Where it may be, the likeliest first. Raises OSError."""
         if (address := self.address) is not None:
             return (address,)
-        return _addresses(await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
+        loop = asyncio.get_running_loop()
+        try:
+            return _addresses(await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
+        except UnicodeError as exc:
+            raise OSError(f"{self._host} cannot be a name") from exc
 
     def found(self, address: Address) -> None:
         if self._until != FOREVER:

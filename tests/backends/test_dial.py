@@ -176,7 +176,8 @@ async def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
     listener.close()
     stale, stale_url = listen(tmp_path / "left behind")
     stale.close()
-    for address in (url, stale_url, f"http://unix:{tmp_path}/never"):
+    no_name = f"http://{'a' * 64}.example:80"
+    for address in (url, stale_url, f"http://unix:{tmp_path}/never", no_name):
         async with client_of(address) as client:
             client.send(client.render("GET", "/"), told := Told())
             await told.over()
