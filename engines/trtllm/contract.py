@@ -13,6 +13,7 @@ import orjson
 import yaml
 from pydantic import Field, TypeAdapter
 
+from engines.recipes.load import UniqueKeyLoader
 from engines.recipes.recipe import STRICT
 
 CONTRACT: Final = Path(__file__).parent / "contract.yaml"
@@ -27,10 +28,10 @@ Source: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+ \S+@[0-9a-f]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One name. `values` are all that it takes in every version it was seen in; none: any value of its type.
+    """One name. `values` are all that it takes; none: any value of its type. `seen` names places, by keys of `sources`.
 
-    `guarded` is told of the C++ backend's parameters only: whether the model loads without one. `dims` are a tensor's,
-    without the batch. `seen` names the places, by keys of the file's `sources`.
+    `guarded` is told of the C++ backend's parameters only: whether the model loads without one. `dims`, without the
+    batch's, and `form` are a tensor's.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -41,6 +42,7 @@ class Fact:
     required: bool = False
     guarded: bool | None = None
     dims: tuple[int, ...] = ()
+    form: Literal["reshaped", "ragged"] | None = None
     seen: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
@@ -91,7 +93,7 @@ def load_contract() -> Contract:
 
 def parse_contract(text: str) -> Contract:
     """Raises ValueError for a document of another form, and for a place that `sources` does not hold."""
-    contract = TypeAdapter(Contract).validate_json(orjson.dumps(yaml.safe_load(text)))
+    contract = TypeAdapter(Contract).validate_json(orjson.dumps(yaml.load(text, Loader=UniqueKeyLoader)))
     seen = {place for _, facts in contract.sections() for fact in facts.values() for place in fact.seen}
     if unknown := sorted(seen - contract.sources.keys()):
         raise ValueError(f"sources: {', '.join(unknown)} missing")
