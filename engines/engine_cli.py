@@ -201,7 +201,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 @click.argument("recipe_name", metavar="RECIPE")
 @click.option("--engine", "engine_dir", type=FOLDER, required=True, help="The engine, where Triton will see it.")
 @click.option("--out", type=FOLDER, required=True, help="The model repository to write into.")
-@click.option("--tokenizer", type=FOLDER, help="For guided decoding: the tokenizer, where Triton will see it.")
+@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and goes by in nothing.")
 def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None) -> None:
     """Write OUT/tensorrt_llm/config.pbtxt for Triton's C++ backend, from RECIPE alone.
 

@@ -522,6 +522,20 @@ MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
         "config.pbtxt enable_chunked_context: is not set, the recipe makes it true",
         f"crossover engine render {FP8_TP2} --engine",
     ),
+    "a parameter without which the model does not load": (
+        lambda w: render_and_edit(w, 'parameters { key: "tokenizer_dir" value { string_value: "" } }\n', ""),
+        "config.pbtxt tokenizer_dir: is not set, the recipe makes it empty",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a guide backend that the recipe does not ask for": (
+        lambda w: render_and_edit(
+            w,
+            '"guided_decoding_backend" value { string_value: ""',
+            '"guided_decoding_backend" value { string_value: "xgrammar"',
+        ),
+        "config.pbtxt guided_decoding_backend: is xgrammar, the recipe makes it empty",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
     "a parameter that was never filled in": (
         lambda w: render_and_edit(w, '"guaranteed_no_evict"', '"${batch_scheduler_policy}"'),
         "config.pbtxt: ",

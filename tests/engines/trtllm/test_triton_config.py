@@ -171,6 +171,9 @@ def test_parameters_say_what_the_recipe_says() -> None:
         "cuda_graph_mode": "true",
         "cuda_graph_cache_size": "64",
         "normalize_log_probs": "true",
+        "tokenizer_dir": "",
+        "xgrammar_tokenizer_info_path": "",
+        "guided_decoding_backend": "",
     }
 
 
