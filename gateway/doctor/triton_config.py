@@ -37,8 +37,8 @@ OUTPUTS: Tensors = {"output_ids": ("INT32", (-1, -1)), "sequence_length": ("INT3
 TRTLLM = "tensorrtllm"  # the C++ Triton backend
 ENGINE_FOLDER = "gpt_model_path"
 PLACEHOLDER = "${"
-# As GetParameter<bool> of its model_state.cc reads them (tensorrtllm_backend@c1e1963); anything else is no value.
-BOOLEANS = {"True": True, "true": True, "TRUE": True, "1": True, "False": False, "false": False, "FALSE": False, "0": False}
+# As its model_state.cc reads them (tensorrtllm_backend@c1e1963, GetParameter<bool>); anything else is no value.
+BOOLEANS = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("False", "false", "FALSE", "0"), False)
 
 
 @dataclass(frozen=True, slots=True)
