@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Tag, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from gateway.api.bulk import is_bulky
+from gateway.bulk import is_bulky
 
 # More than any context holds. Each costs microseconds to check, on a thread that shares the interpreter with the loop.
 MOST_ITEMS = 32_768

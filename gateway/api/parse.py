@@ -9,9 +9,9 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.api.bulk import is_bulky
 from gateway.api.fields import TAG_MARK, WireModel
 from gateway.api.generation import Generation
+from gateway.bulk import is_bulky
 from gateway.errors import InvalidRequest
 
 MAX_NAME_LENGTH = 100

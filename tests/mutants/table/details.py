@@ -464,8 +464,8 @@ HONOURED = [
     Mutant(
         ("logprobs",),
         VLLM_SCORES,
-        "in by_rank[:count])",
-        "in by_rank)",
+        "item[1])[:count]",
+        "item[1])",
         (f"{IN_VLLM_SCORES}::test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake",),
     ),
     Mutant(
