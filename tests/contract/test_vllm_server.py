@@ -123,7 +123,7 @@ async def test_the_doctors_comparison_finds_no_difference(site: Site) -> None:
 async def test_it_answers_every_body_of_the_adapter(site: Site, session: aiohttp.ClientSession, number: int) -> None:
     route, asked = REQUESTS[number]
     is_scored = asked.params.logprobs is not None or asked.params.prompt_logprobs is not None
-    answer = ScoredAnswer("vllm", asked) if is_scored else Answer("vllm")
+    answer = ScoredAnswer("vllm", asked) if is_scored else Answer("vllm", asked)
     async with session.post(site.vllm + route, data=encode(route, asked, f"call-{number}"), headers=JSON) as response:
         data = await response.read()
     if isinstance(answer, ScoredAnswer):
