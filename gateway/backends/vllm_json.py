@@ -36,8 +36,7 @@ TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a
 
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 MOST_DIGITS: Final = 10  # an id has 32 bits
-# Of one event: each token that it brings or echoes, with its digits and its text; and its other fields. JSON beyond that
-# is not parsed.
+# Of one event: each token that it brings or echoes, with its digits and text; and its other fields. More is not parsed.
 ID_BYTES, FORM_BYTES, FORM_PARTS = 64, 64 * 1024, 1024
 
 GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKind.GRAMMAR: "grammar"}

@@ -55,8 +55,8 @@ class ScoredAnswer(Answer):
         return ID_BYTES + SCORE_BYTES * (2 + _count_top(request))
 
     def _count_most(self) -> tuple[int, int]:
-        # Of each token: its name and an object, in which are itself and the most probable ones; in rows of their own its
-        # id, log-probability and offset.
+        # Of each token: its name and an object, in which are itself and the most probable ones; in rows of their own
+        # its id, log-probability and offset.
         each = 3 + max(self._top or 0, self._prompt_top or 0)
         return FORM_PARTS + self._most_ids * each, FORM_PARTS + self._most_ids * (each + 5)
 

@@ -60,6 +60,14 @@ def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], l
         (3, ((8, -0.5), (9, -1.0), (5, -3.0))),  # asked for one more, it is there for being the one taken
     ],
 )
+def test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake(
+    count: int, top: tuple[tuple[int, float], ...]
+) -> None:
+    answer = ScoredAnswer("vllm", asking(logprobs=count))
+    data = event([5], told((5, -3.0, {5: -3.0, 8: -0.5, 9: -1.0})))
+    assert read(answer, data) == ([[TokenLogprob(5, -3.0, top)]], [5], None)
+
+
 def test_a_long_prompts_scores_are_read() -> None:
     """An event of megabytes, whose size the request allows."""
     ids = [number % 1000 for number in range(20_000)]
@@ -73,17 +81,9 @@ def test_a_long_prompts_scores_are_read() -> None:
         "prompt_token_ids": ids,
     }
     answer = ScoredAnswer("vllm", asked)
-    told = answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
-    assert [len(entries) for entries in told] == [20_000, 1]
+    heard = answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
+    assert [len(entries) for entries in heard] == [20_000, 1]
     assert answer.read(b"") == ([5], FinishReason.LENGTH)
-
-
-def test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake(
-    count: int, top: tuple[tuple[int, float], ...]
-) -> None:
-    answer = ScoredAnswer("vllm", asking(logprobs=count))
-    data = event([5], told((5, -3.0, {5: -3.0, 8: -0.5, 9: -1.0})))
-    assert read(answer, data) == ([[TokenLogprob(5, -3.0, top)]], [5], None)
 
 
 def test_a_prompt_comes_first_and_its_first_token_has_no_log_probability() -> None:
