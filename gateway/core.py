@@ -165,8 +165,8 @@ class Route:
 class Sink(Protocol):
     """Where a backend delivers an answer: `tokens` any number of times, then `finish` or `fail` exactly once.
 
-    `scores` comes only where log-probabilities were asked for: with `prompt_logprobs` once for the whole prompt before
-    anything else, with `logprobs` just before each `tokens`, an entry for each of its ids.
+    `scores` comes only where log-probabilities were asked for: with `prompt_logprobs` for the whole prompt before
+    anything else, in as many calls as it takes, with `logprobs` before each `tokens`, an entry for each of its ids.
 
     All are plain calls made from the event loop, never from inside `Backend.start`, and never after
     `Call.cancel`. They must not block or raise.

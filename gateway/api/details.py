@@ -117,20 +117,20 @@ def _finite(logprob: float | None) -> float | None:
 class Details:
     """What is to be told with the next chunk of one choice. `scores`, `ids`: whether the client asked for them.
 
-    `prompt_ids`: the prompt's, if they are to be told too, which happens once. `shows_prompt`: the prompt's scores come
-    first, and are told as the answer's are.
+    `prompt_ids`: the prompt's, if they are to be told too, which happens once. `prompt_left`: how many scores of the
+    prompt's tokens come before the answer's, and are told as those are.
     """
 
     scores: Scores | None
     wants_ids: bool = False
     prompt_ids: Sequence[int] | None = None
-    shows_prompt: bool = False
+    prompt_left: int = 0
     _entries: deque[TokenLogprob] = field(default_factory=deque)
     _ids: list[int] = field(default_factory=list)
 
     def score(self, entries: Sequence[TokenLogprob]) -> None:
-        if self.shows_prompt:
-            self.shows_prompt = False
+        if self.prompt_left > 0:
+            self.prompt_left -= len(entries)
             self._tell(entries)
         else:
             self._entries.extend(entries)

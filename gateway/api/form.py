@@ -121,5 +121,5 @@ class Form:
             scores,
             wants_ids=self.token_ids,
             prompt_ids=prompt.token_ids if self.token_ids and not is_chat else None,
-            shows_prompt=self.echo and self.logprobs,
+            prompt_left=len(prompt) if self.echo and self.logprobs else 0,
         )

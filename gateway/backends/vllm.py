@@ -4,6 +4,8 @@ Implements core.Backend. The bytes' form is vllm_json's affair, connections are 
 """
 
 import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
 from typing import cast
@@ -14,8 +16,8 @@ from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
 from gateway.backends.needs import corrected, unusable_guide
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSED, Answer, encode, refusal
-from gateway.backends.vllm_scores import ScoredAnswer
-from gateway.core import Call, GenerateRequest, Need, Sink
+from gateway.backends.vllm_scores import MOST_AT_ONCE, ScoredAnswer
+from gateway.core import Call, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.settings import VLLMSettings
 
@@ -107,10 +109,51 @@ class ScoredCall(VLLMCall):
     the most probable out where the token taken is not among them, and has told them in two forms in a year.
     """
 
+    def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
+        self._slices: Iterator[list[TokenLogprob]] | None = None  # of what is being told
+        self._later: list[bytes] = []  # what has come meanwhile
+        self._ended: Callable[[], None] | None = None
+        super().__init__(backend, request, sink)
+
     def take(self, data: bytes) -> None:
-        for entries in cast("ScoredAnswer", self._answer).scores(data):
+        if self._slices is None:
+            self._slices = cast("ScoredAnswer", self._answer).scores(data)
+            self._tell()
+        else:
+            self._later.append(data)
+
+    def done(self) -> None:
+        if self._slices is None:
+            super().done()
+        else:
+            self._ended = super().done
+
+    def lost(self, error: GatewayError) -> None:
+        if self._slices is None:
+            super().lost(error)
+        else:
+            self._ended = partial(super().lost, error)
+
+    def _tell(self) -> None:
+        """One slice in each turn of the loop, for the others' sake; a usual event has no more."""
+        for entries in self._slices or ():
             self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
-        super().take(data)
+            if self.is_over:
+                break
+            if len(entries) == MOST_AT_ONCE:
+                asyncio.get_running_loop().call_soon(self._tell)
+                return
+        self._slices = None
+        super().take(b"")
+        self._go_on()
+
+    def _go_on(self) -> None:
+        later, self._later = self._later, []
+        if later:
+            self.take(b"".join(later))
+        elif self._ended is not None and self._slices is None:
+            ended, self._ended = self._ended, None
+            ended()
 
     def _reader(self, backend: "VLLMBackend", request: GenerateRequest) -> ScoredAnswer:
         return ScoredAnswer(backend.name, request, backend.vocab_size, self._if_refused)

@@ -188,11 +188,14 @@ class Answer:
                 if end is not None:
                     return token_ids, end
         except (ValueError, LookupError, TypeError, AttributeError):
-            return token_ids, BackendProtocolError(f"{self._peer} sent an event that is not one of its own")
+            return token_ids, self._nonsense()
         if len(events) == len(token_ids) == 1 and self._moulds_left and data == b"data: %b\n\n" % events[0]:
             self._learn(data, token_ids[0])
         self._is_between = self._before != b"" and self._events.is_between_events
         return token_ids, None
+
+    def _nonsense(self) -> GatewayError:
+        return BackendProtocolError(f"{self._peer} sent an event that is not one of its own")
 
     def _learn(self, data: bytes, token_id: int) -> None:
         """Remember the form of an event that brought one id and no end."""

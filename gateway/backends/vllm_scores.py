@@ -3,8 +3,8 @@
 Bytes in by plain calls. Tokens are named `token_id:N` there, as `return_tokens_as_token_ids` asks for.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from gateway.backends.calls import LARGEST_VOCABULARY, End
 from gateway.backends.vllm_json import FORM_PARTS, ID_BYTES, MOST_DIGITS, Answer
@@ -14,6 +14,10 @@ from gateway.errors import GatewayError
 PREFIX = "token_id:"
 SCORE_BYTES = 48  # of a token's name beside its log-probability
 NUMBERS = (float, int)
+MOST_AT_ONCE = 500  # making them, and JSON of them again, takes 10 us each, of a prompt of 30,000 tokens 0.4 s
+Row: TypeAlias = tuple[
+    Any, Any, Any
+]  # Any: decoded JSON; a token's name, its log-probability, and the most probable ones
 
 
 class ScoredAnswer(Answer):
@@ -22,7 +26,7 @@ class ScoredAnswer(Answer):
     With `echo` the first event holds the prompt's, before those of its own ids.
     """
 
-    __slots__ = ("_entries", "_news", "_prompt_entries", "_prompt_left", "_prompt_top", "_top")
+    __slots__ = ("_news", "_prompt_left", "_prompt_rows", "_prompt_top", "_rows", "_top")
 
     def __init__(
         self,
@@ -37,15 +41,23 @@ class ScoredAnswer(Answer):
         self._top = params.logprobs
         self._prompt_top = params.prompt_logprobs
         self._prompt_left = 0 if params.prompt_logprobs is None else len(request.prompt)
-        self._prompt_entries: list[TokenLogprob] = []
-        self._entries: list[TokenLogprob] = []
+        self._prompt_rows: list[Row] = []
+        self._rows: list[Row] = []
         self._news: tuple[Sequence[int], End | None] = (), None
 
-    def scores(self, data: bytes) -> list[list[TokenLogprob]]:
-        """What to tell before the ids that `data` completed: the prompt's, once, and their own."""
-        self._prompt_entries, self._entries = [], []
+    def scores(self, data: bytes) -> Iterator[list[TokenLogprob]]:
+        """What to tell before the ids that `data` completed: the prompt's, then their own, MOST_AT_ONCE at a time.
+
+        `read` is for when it has ended.
+        """
+        self._prompt_rows, self._rows = [], []
         self._news = super().read(data)
-        return [entries for entries in (self._prompt_entries, self._entries) if entries]
+        try:
+            for rows, top in ((self._prompt_rows, self._prompt_top or 0), (self._rows, self._top or 0)):
+                for start in range(0, len(rows), MOST_AT_ONCE):
+                    yield [self._entry(*row, top) for row in rows[start : start + MOST_AT_ONCE]]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self._news = (), self._nonsense()
 
     def read(self, data: bytes) -> tuple[Sequence[int], End | None]:
         return self._news
@@ -78,9 +90,9 @@ class ScoredAnswer(Answer):
         self._prompt_left = 0
         rows = list(zip(names, told["token_logprobs"], told["top_logprobs"], strict=True))
         if self._prompt_top is not None:
-            self._prompt_entries += [self._entry(*row, self._prompt_top) for row in rows[:first]]
+            self._prompt_rows += rows[:first]
         if self._top is not None:
-            self._entries += [self._entry(*row, self._top) for row in rows[first:]]
+            self._rows += rows[first:]
 
     def _entry(
         self, name: str, logprob: float | None, alternatives: Mapping[str, float] | None, count: int

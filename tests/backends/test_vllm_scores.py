@@ -46,7 +46,7 @@ def told(*tokens: tuple[int, float | None, dict[int, float] | None]) -> dict[str
 
 
 def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], list[int], End | None]:
-    groups = answer.scores(data)
+    groups = list(answer.scores(data))
     token_ids, end = answer.read(data)
     return groups, list(token_ids), end
 
@@ -81,8 +81,8 @@ def test_a_long_prompts_scores_are_read() -> None:
         "prompt_token_ids": ids,
     }
     answer = ScoredAnswer("vllm", asked)
-    heard = answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
-    assert [len(entries) for entries in heard] == [20_000, 1]
+    heard = list(answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"))
+    assert [len(entries) for entries in heard] == [500] * 40 + [1]
     assert answer.read(b"") == ([5], FinishReason.LENGTH)
 
 
@@ -207,6 +207,40 @@ async def test_scores_come_just_before_their_tokens_and_the_prompts_once_before_
     for (_, scored_ids), (_, token_ids) in zip(sink.words[1::2], sink.words[2::2], strict=True):
         assert scored_ids == token_ids
     assert sink.token_ids == [5, 6, 7, END_ID]
+
+
+LONG = tuple(number % 1000 for number in range(1700))
+
+
+def long_request() -> GenerateRequest:
+    return replace(asking(logprobs=0, prompt_logprobs=0), prompt=Prompt(LONG))
+
+
+async def test_a_long_prompts_scores_come_in_turns_and_everything_else_after_them(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    engine.play(Say((5, 6)), Say((7,)), EndToken())
+    sink, other = ask(backend, long_request()), ask(backend, asking(logprobs=0))
+    assert await sink.ended() is FinishReason.STOP
+    assert await other.ended() is FinishReason.STOP
+    assert (sink.breaches, other.breaches) == ([], [])
+    assert [len(ids) for word, ids in sink.words if word == "scores"][:4] == [500, 500, 500, 200]
+    assert [token_id for word, ids in sink.words if word == "scores" for token_id in ids] == [*LONG, 5, 6, 7, END_ID]
+    assert sink.token_ids == [5, 6, 7, END_ID]
+    await settled(lambda: len(backend.calls) == 0, "nothing left of the calls")
+
+
+async def test_a_client_that_leaves_amid_a_long_prompts_scores_hears_no_more(
+    served: tuple[FakeVLLM, VLLMBackend],
+) -> None:
+    engine, backend = served
+    engine.play(Say((5, 6)), EndToken())
+    sink = ask(backend, long_request(), cancels=True)
+    await settled(lambda: bool(sink.words), "the first scores")
+    await settled(lambda: len(backend.calls) == 0, "nothing left of the call")
+    assert [(word, len(ids)) for word, ids in sink.words] == [("scores", 500)]
+    assert sink.breaches == []
 
 
 async def test_log_probabilities_go_by_completions_whatever_the_backend_prefers(

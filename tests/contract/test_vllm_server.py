@@ -127,7 +127,7 @@ async def test_it_answers_every_body_of_the_adapter(site: Site, session: aiohttp
     async with session.post(site.vllm + route, data=encode(route, asked, f"call-{number}"), headers=JSON) as response:
         data = await response.read()
     if isinstance(answer, ScoredAnswer):
-        assert answer.scores(data)
+        assert list(answer.scores(data))
     token_ids, end = answer.read(data)
     assert 0 < len(token_ids) <= asked.params.max_tokens
     assert isinstance(end, FinishReason)

@@ -621,15 +621,15 @@ HONOURED = [
     Mutant(
         ("echo", "log-probabilities of a prompt"),
         FORM,
-        "shows_prompt=self.echo and self.logprobs,",
-        "shows_prompt=False,",
+        "prompt_left=len(prompt) if self.echo and self.logprobs else 0,",
+        "prompt_left=0,",
         (f"{IN_DETAILS}::test_an_echo_begins_with_the_prompt_and_its_log_probabilities",),
     ),
     Mutant(
         ("echo", "log-probabilities of a prompt"),
         DETAILS,
-        "            self.shows_prompt = False\n            self._tell(entries)\n",
-        "            self.shows_prompt = False\n",
+        "            self.prompt_left -= len(entries)\n            self._tell(entries)\n",
+        "            self.prompt_left -= len(entries)\n",
         (f"{IN_FRAMES}::test_log_probabilities_of_a_completion_have_offsets_into_the_whole_text",),
     ),
     Mutant(("echo",), GENERATION, "if self.prompt_logprob_count is not None:", "if self.echo:", WHAT_IS_NEEDED),
@@ -671,8 +671,8 @@ HONOURED = [
     Mutant(
         ("echo",),
         VLLM_SCORES,
-        "(self._prompt_entries, self._entries) if entries",
-        "(self._entries, self._prompt_entries) if entries",
+        "((self._prompt_rows, self._prompt_top or 0), (self._rows, self._top or 0))",
+        "((self._rows, self._top or 0), (self._prompt_rows, self._prompt_top or 0))",
         (f"{IN_VLLM_SCORES}::test_a_prompt_comes_first_and_its_first_token_has_no_log_probability",),
     ),
     Mutant(
@@ -1600,8 +1600,8 @@ FAILURES = [
     Mutant(
         ("error.backend_protocol_error",),
         VLLM_JSON,
-        'return token_ids, BackendProtocolError(f"{self._peer} sent an event',
-        'return token_ids, BackendError(f"{self._peer} sent an event',
+        'return BackendProtocolError(f"{self._peer} sent an event',
+        'return BackendError(f"{self._peer} sent an event',
         (f"{IN_VLLM}::test_bad_ends",),
     ),
     Mutant(
