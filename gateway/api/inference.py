@@ -25,7 +25,7 @@ from gateway.api.errors import OUR_FAULT, InternalError, MethodNotAllowed, PathN
 from gateway.api.generation import MOST_SEQUENCES, Generation
 from gateway.api.guide_checks import GuideChecks
 from gateway.api.models import ModelList, unknown_model
-from gateway.api.offload import Offload
+from gateway.api.offload import Offload, Share, count_units
 from gateway.api.parse import parse_body, parse_json, read_model
 from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
@@ -51,6 +51,7 @@ TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], dict[str, objec
     "/detokenize": detokenize,
 }
 MODELS = "/v1/models"
+MOST_WAITING = 32  # of the longest bodies
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 CONTENT_TYPE = b"content-type:"
@@ -94,7 +95,7 @@ class Inference:
         self._limits = settings.limits
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
-        self._offload = Offload()
+        self._offload = Offload(most_waiting=MOST_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._replies: set[Reply] = set()
 
@@ -189,7 +190,7 @@ class Inference:
             await self._relay_lane(work).answer(work, reply, self._desk)
         elif isinstance(work, Ask):
             if work.request.params.guide is not None:
-                await self._guides.check(work.request, lambda: reply.outlet.has_left)
+                await self._guides.check(work.request, reply.outlet.client, lambda: reply.outlet.has_left)
             await self._token_lane(work).answer(work, reply, self._desk)
         else:
             reply.send_json(work.body)
@@ -197,7 +198,14 @@ class Inference:
     async def _understand_somewhere(self, request: Request, raw: bytes, reply: Reply) -> Work:
         if len(raw) <= INLINE_BODY_BYTES:
             return self._understand(request, raw, reply)
-        return await self._offload.run(self._understand, request, raw, reply)
+        share = Share(reply.outlet.client, count_units(len(raw)))
+        return await self._offload.run(share, self._understand_in_turn, request, raw, reply)
+
+    def _understand_in_turn(self, request: Request, raw: bytes, reply: Reply) -> Work:
+        """On a thread. Raises ClientLeft, and what `_understand` does."""
+        if reply.outlet.has_left:
+            raise ClientLeft
+        return self._understand(request, raw, reply)
 
     def _understand(self, request: Request, raw: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
