@@ -20,7 +20,7 @@ from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Eagle, Eagle3, Medusa, Recipe
 from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
-from engines.trtllm.release import EXAMPLES
+from engines.trtllm.release import EXAMPLES, OPTIMIZER_EXAMPLES
 from engines.trtllm.steps import Container, Host, Place, Step
 from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS, make_torch_steps, serve_command
 
@@ -68,10 +68,11 @@ class Plan:
         return f"change {self.name} to what the release gives, empty {self.paths.engine}, and build again"
 
 
-def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path) -> Paths:
+def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path | None) -> Paths:
     """A converted checkpoint is needed for the build alone, and lies beside the engine; a quantized one is served."""
-    beside = engine.with_name(f"{engine.name}.checkpoint")
-    return Paths(source, beside if isinstance(recipe, CompiledRecipe) else engine / CHECKPOINT, engine, examples)
+    if isinstance(recipe, CompiledRecipe):
+        return Paths(source, engine.with_name(f"{engine.name}.checkpoint"), engine, examples or Path(EXAMPLES))
+    return Paths(source, engine / CHECKPOINT, engine, examples or Path(OPTIMIZER_EXAMPLES))
 
 
 def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[int, ...]) -> Host | Container:

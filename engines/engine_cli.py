@@ -25,8 +25,9 @@ from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
 from engines.engine_text import describe_next, reading, show_findings, show_plan, summarize
 from engines.recipes import CompiledRecipe, Recipe, RecipeError, find_recipe, list_recipes, load_recipe
-from engines.trtllm.release import EXAMPLES, IMAGE
+from engines.trtllm.release import EXAMPLES, IMAGE, OPTIMIZER, OPTIMIZER_EXAMPLES, OPTIMIZER_TAG
 from engines.trtllm.steps import Container, Host
+from engines.trtllm.torch_flow import HF_PTQ
 from engines.trtllm.triton_config import RenderError, render_config
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -66,7 +67,7 @@ class BuildOptions:
     image: str | None
     on_host: bool
     gpu_ids: tuple[int, ...]
-    examples: Path
+    examples: Path | None
     dry_run: bool
 
 
@@ -100,7 +101,12 @@ def _parse_gpu_ids(_ctx: click.Context, _param: click.Parameter, text: str | Non
 @click.option("--container", "image", metavar="IMAGE", help=f"Run the steps in this image, like {IMAGE}.")
 @click.option("--host", "on_host", is_flag=True, help="Run the steps here, beside TensorRT-LLM. This is the default.")
 @click.option("--gpu-ids", metavar="0,1", callback=_parse_gpu_ids, help="Only these GPUs, as nvidia-smi numbers them.")
-@click.option("--examples", type=FOLDER, default=EXAMPLES, show_default=True, help="TensorRT-LLM's examples.")
+@click.option(
+    "--examples",
+    type=FOLDER,
+    help="TensorRT-LLM's examples; for the PyTorch flow Model Optimizer's.  "
+    f"[default: {EXAMPLES}; {OPTIMIZER_EXAMPLES}]",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands as a shell takes them, and run none.")
 def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     """Build what RECIPE says: a file, or the name of a recipe that `crossover engine recipes` lists.
@@ -122,6 +128,7 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
         _echo(show_plan(plan))
         return
     _check_out(plan.paths.engine)
+    _check_optimizer(plan)
     facts = _find_node(options)
     if plan.steps and facts.tensorrt_llm is None:
         raise NotTried(f"TensorRT-LLM is not installed here: --container {IMAGE}, or build where it is")
@@ -201,7 +208,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 @click.argument("recipe_name", metavar="RECIPE")
 @click.option("--engine", "engine_dir", type=FOLDER, required=True, help="The engine, where Triton will see it.")
 @click.option("--out", type=FOLDER, required=True, help="The model repository to write into.")
-@click.option("--tokenizer", type=FOLDER, help="For guided decoding: the tokenizer, where Triton will see it.")
+@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and goes by in nothing.")
 def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None) -> None:
     """Write OUT/tensorrt_llm/config.pbtxt for Triton's C++ backend, from RECIPE alone.
 
@@ -270,7 +277,7 @@ def _make_plan(options: BuildOptions) -> Plan:
     recipe = _load(options.recipe_name)
     source = (options.checkpoint or Path("/models") / recipe.model.name).absolute()
     out = (options.out or Path("/engines") / find_recipe(options.recipe_name).stem).absolute()
-    paths = make_paths(recipe, source, out, options.examples.absolute())
+    paths = make_paths(recipe, source, out, options.examples and options.examples.absolute())
     return Plan(options.recipe_name, recipe, paths, make_place(recipe, paths, options.image, options.gpu_ids))
 
 
@@ -288,6 +295,14 @@ def _check_checkpoint(plan: Plan, *, is_needed: bool) -> None:
 def _check_out(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
         raise NotTried(f"--out: {out} is not empty; what lies there would be taken for a part of the engine")
+
+
+def _check_optimizer(plan: Plan) -> None:
+    """The examples of TensorRT-LLM are in its images, Model Optimizer's are in none."""
+    program = plan.paths.examples / HF_PTQ
+    if plan.steps and not isinstance(plan.recipe, CompiledRecipe) and not program.is_file():
+        clone = f"git clone --branch {OPTIMIZER_TAG} {OPTIMIZER} {Path(OPTIMIZER_EXAMPLES).parent}"
+        raise NotTried(f"--examples: {program} quantizes for this flow, and is not there: {clone}")
 
 
 def _find_node(options: BuildOptions) -> NodeFacts:

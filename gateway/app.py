@@ -128,7 +128,7 @@ def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLang
         case TritonSettings():
             return TritonBackend(settings, vocab_size=language.vocab_size)
         case VLLMSettings():
-            return VLLMBackend(settings)
+            return VLLMBackend(settings, language.vocab_size)
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:

@@ -52,7 +52,7 @@ def find_recipe(name: str) -> Path:
 def load_recipe(path: Path) -> Recipe:
     """The recipe in a YAML file. Raises RecipeError."""
     try:
-        document = yaml.load(path.read_bytes(), Loader=_UniqueKeyLoader)  # a subclass of SafeLoader
+        document = yaml.load(path.read_bytes(), Loader=UniqueKeyLoader)  # a subclass of SafeLoader
     except OSError as exc:
         raise RecipeError([f"{path}: {exc.strerror}"]) from exc
     except yaml.YAMLError as exc:
@@ -105,7 +105,7 @@ def _soften(message: str) -> str:
     return message.replace("Input should", "must", 1)
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
+class UniqueKeyLoader(yaml.SafeLoader):
     """PyYAML keeps the last of two equal keys in silence; a limit lost that way would be hard to see."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:

@@ -48,7 +48,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What quantize.py reads to find scales. A dataset's name is fetched; without network it must be a directory."""
+    """What is read to find scales. A dataset's name is fetched; the compiled flow also takes a directory."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 

@@ -30,6 +30,11 @@ NOT_ON_BLACKWELL = ("gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latenc
 FP8_PLUGINS = NOT_ON_BLACKWELL
 FP8_FMHA: Final[frozenset[Weights]] = frozenset({"fp8", "nvfp4"})
 EAGLE_BATCH = 512
+TORCH_DATASETS: Final = frozenset(
+    {"cnn_dailymail", "pile", "pg19", "wikipedia", "c4", "magpie"}
+    | {"open_code_reasoning", "open_math_reasoning", "llama-nemotron-post-training-dataset"}
+)
+TORCH_SAMPLE_LENGTH: Final = 512
 
 
 def find_contradictions(recipe: Recipe) -> Problems:
@@ -280,6 +285,17 @@ def _check_torch_precision(recipe: TorchRecipe) -> Problems:
         yield "kv_cache.host_memory_bytes: holds blocks for reuse, and kv_cache.reuse is false"
 
 
+def _check_torch_calibration(recipe: TorchRecipe) -> Problems:
+    """hf_ptq.py of Model Optimizer 0.37 has no option for the length, and stops at a dataset that it does not know."""
+    calibration = recipe.precision.calibration
+    if calibration is None:
+        return
+    if calibration.dataset not in TORCH_DATASETS:
+        yield f"precision.calibration.dataset: the pytorch flow takes {_either(TORCH_DATASETS)}"
+    if calibration.max_seq_length != TORCH_SAMPLE_LENGTH:
+        yield f"precision.calibration.max_seq_length: is {TORCH_SAMPLE_LENGTH} in the pytorch flow, nothing sets it"
+
+
 def _check_torch_graphs(recipe: TorchRecipe) -> Problems:
     graphs, limit = recipe.cuda_graphs, recipe.limits.max_batch_size
     sizes = (graphs.max_batch_size or 0, *(graphs.batch_sizes or ()))
@@ -325,6 +341,7 @@ COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
 )
 TORCH_RULES: tuple[Callable[[TorchRecipe], Problems], ...] = (
     _check_torch_precision,
+    _check_torch_calibration,
     _check_torch_graphs,
     _check_torch_beams,
 )

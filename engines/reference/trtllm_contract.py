@@ -70,7 +70,7 @@ GUIDE_KINDS: Mapping[str, GuideKind] = {
     "regex": "regex",
     "ebnf_grammar": "ebnf_grammar",
 }
-GUIDED_DECODING_BACKEND = "llguidance"  # the parameter's value; without the parameter a model follows no guide
+GUIDED_DECODING_BACKEND = "llguidance"  # the parameter's value; with an empty one a model follows no guide
 MAX_BATCH_SIZE = 256  # of the model configuration; it bounds Triton's batch, not the engine's
 
 
@@ -239,7 +239,7 @@ def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] 
     if name is None:
         return None
     if check is None:
-        raise ContractError("guided decoding is off: the model has no parameter guided_decoding_backend")
+        raise ContractError("guided decoding is off: the model's parameter guided_decoding_backend is empty")
     if name not in GUIDE_KINDS:
         raise ContractError(f"guided_decoding_guide_type must be one of {', '.join(GUIDE_KINDS)}, got '{name}'")
     text = _text(inputs, "guided_decoding_guide")

@@ -1,7 +1,6 @@
 """The commands of the compiled-engine flow: a checkpoint to TensorRT-LLM's form, quantized on the way, and its build.
 
-In: a CompiledRecipe and paths. Out: steps. Options word by word as TensorRT-LLM's examples/quantization/quantize.py,
-examples/*/convert_checkpoint.py, commands/build.py and plugin.py declare them (commits 059c97c, 368f8f2, 65f1d15).
+In: a CompiledRecipe and paths. Out: steps. Options word by word as TensorRT-LLM's programs declare them: contract.yaml.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from engines.recipes.recipe import (
     Lora,
     Medusa,
     Plugins,
-    Recipe,
     Weights,
 )
 from engines.trtllm.steps import Step
@@ -33,7 +31,7 @@ QFORMATS: Mapping[Weights, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """`source` is the Hugging Face checkpoint, `converted` TensorRT-LLM's form of it, `examples` the release's."""
+    """`source` is the Hugging Face checkpoint, `converted` what is made of it, `examples` hold the programs that do."""
 
     source: Path
     converted: Path
@@ -45,8 +43,7 @@ def make_compiled_steps(recipe: CompiledRecipe, paths: Paths) -> tuple[Step, ...
     return _convert(recipe, paths), _build(recipe, paths)
 
 
-def quantize(recipe: Recipe, paths: Paths, calibration: Calibration) -> list[str]:
-    """What quantize.py takes in both flows; the caller says in which form, and in how many parts."""
+def _quantize(recipe: CompiledRecipe, paths: Paths, calibration: Calibration) -> list[str]:
     precision = recipe.precision
     argv = ["python3", str(paths.examples / "quantization/quantize.py")]
     argv += ["--model_dir", str(paths.source), "--output_dir", str(paths.converted)]
@@ -57,15 +54,15 @@ def quantize(recipe: Recipe, paths: Paths, calibration: Calibration) -> list[str
         argv += ["--awq_block_size", str(calibration.awq_block_size)]
     argv += ["--calib_dataset", calibration.dataset, "--calib_size", str(calibration.samples)]
     argv += ["--batch_size", str(calibration.batch_size)]
-    return [*argv, "--calib_max_seq_length", str(calibration.max_seq_length)]
+    argv += ["--calib_max_seq_length", str(calibration.max_seq_length)]
+    return [*argv, *_parallel(recipe), *_quantized_heads(recipe)]
 
 
 def _convert(recipe: CompiledRecipe, paths: Paths) -> Step:
     calibration = recipe.precision.calibration
     if calibration is not None:
         precision = f"{recipe.precision.weights} weights, {recipe.precision.kv_cache} KV cache"
-        argv = [*quantize(recipe, paths, calibration), *_parallel(recipe), *_quantized_heads(recipe)]
-        return Step(f"quantize the checkpoint: {precision}", tuple(argv))
+        return Step(f"quantize the checkpoint: {precision}", tuple(_quantize(recipe, paths, calibration)))
     argv = ["python3", str(paths.examples / _converter(recipe) / "convert_checkpoint.py")]
     argv += ["--model_dir", str(paths.source), "--output_dir", str(paths.converted)]
     argv += ["--dtype", recipe.precision.dtype, *_parallel(recipe), *_plain_heads(recipe)]

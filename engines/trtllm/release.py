@@ -1,4 +1,4 @@
-"""The pinned release, TensorRT-LLM 1.2.1: its image, its names for precisions, and the GPUs of each architecture."""
+"""The pinned release, TensorRT-LLM 1.2.1: its image, the Model Optimizer beside it, its names, the GPUs it knows."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,6 +8,10 @@ from engines.recipes.recipe import Architecture, CacheDType, Weights
 # The last Triton image with the C++ backend, by NVIDIA's compatibility matrix.
 IMAGE: Final = "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3"
 EXAMPLES: Final = "/app/examples"  # where the image keeps the release's examples
+# No image has these: they are cloned at the version that TensorRT-LLM's requirements.txt (000867d) asks for.
+OPTIMIZER: Final = "https://github.com/NVIDIA/Model-Optimizer.git"
+OPTIMIZER_TAG: Final = "0.37.0"
+OPTIMIZER_EXAMPLES: Final = "/opt/Model-Optimizer/examples"
 
 CAPABILITIES: Final[Mapping[Architecture, tuple[str, ...]]] = {
     "ampere": ("8.0", "8.6"),
@@ -15,7 +19,7 @@ CAPABILITIES: Final[Mapping[Architecture, tuple[str, ...]]] = {
     "hopper": ("9.0",),
     "blackwell": ("10.0", "10.3", "12.0"),
 }
-# QuantAlgo of what quantize.py writes; SmoothQuant's goes on with the granularity (W8A8_SQ_PER_CHANNEL ...).
+# QuantAlgo, as quantize.py and hf_ptq.py write it; SmoothQuant's goes on with the granularity (W8A8_SQ_PER_CHANNEL).
 WEIGHT_ALGORITHMS: Final[Mapping[Weights, str]] = {
     "fp8": "FP8",
     "int8_sq": "W8A8_SQ",

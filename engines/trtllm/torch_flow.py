@@ -1,24 +1,40 @@
 """The commands of the PyTorch flow: a quantized Hugging Face checkpoint where one is to be made, and how to serve it.
 
 In: a TorchRecipe and paths. Out: steps, and the command line of trtllm-serve. The YAML beside them is llm_args.py's.
+Model Optimizer quantizes, as NVIDIA documents it: TensorRT-LLM docs/source/features/quantization.md@09d4c79,
+Model-Optimizer examples/llm_ptq/README.md@df0882a.
 """
 
 from pathlib import Path
 
-from engines.recipes.recipe import TorchRecipe
-from engines.trtllm.compiled import Paths, quantize
+from engines.recipes.recipe import Calibration, TorchRecipe
+from engines.trtllm.compiled import Paths
 from engines.trtllm.steps import Step
 
 LLM_ARGS = "llm_args.yaml"
 CHECKPOINT = "checkpoint"  # the folder beside it, where the weights are quantized here
+HF_PTQ = "llm_ptq/hf_ptq.py"
 
 
 def make_torch_steps(recipe: TorchRecipe, paths: Paths) -> tuple[Step, ...]:
     calibration = recipe.precision.calibration
     if calibration is None:
         return ()
-    argv = (*quantize(recipe, paths, calibration), "--export_format", "hf")
-    return (Step(f"quantize the checkpoint: {recipe.precision.weights} weights, Hugging Face's form", argv),)
+    purpose = f"quantize the checkpoint: {recipe.precision.weights} weights, Hugging Face's form"
+    return (Step(purpose, tuple(_quantize(recipe, paths, calibration))),)
+
+
+def _quantize(recipe: TorchRecipe, paths: Paths, calibration: Calibration) -> list[str]:
+    """Formats go by a recipe's own words; the type of what is not quantized stays the checkpoint's."""
+    precision = recipe.precision
+    argv = ["python3", str(paths.examples / HF_PTQ)]
+    argv += ["--pyt_ckpt_path", str(paths.source), "--export_path", str(paths.converted)]
+    # Its default is an FP8 cache.
+    argv += ["--qformat", precision.weights, "--kv_cache_qformat", precision.kv_cache.replace("auto", "none")]
+    if precision.weights == "int4_awq":
+        argv += ["--awq_block_size", str(calibration.awq_block_size)]
+    argv += ["--dataset", calibration.dataset, "--calib_size", str(calibration.samples)]
+    return [*argv, "--batch_size", str(calibration.batch_size)]
 
 
 def served_checkpoint(recipe: TorchRecipe, paths: Paths) -> Path:

@@ -45,7 +45,7 @@ def find_differences(
     ours, theirs = (_parameters(config) for config in (asked, found))
     for name in sorted(ours.keys() | theirs.keys()):
         if name != "gpt_model_path" and ours.get(name) != theirs.get(name):
-            yield name, theirs.get(name, "not set"), ours.get(name, "not set")
+            yield name, _show(theirs.get(name)), _show(ours.get(name))
     for field in asked.DESCRIPTOR.fields_by_name:
         if field != "parameters" and getattr(found, field) != getattr(asked, field):
             yield field, _shorten(getattr(found, field)), _shorten(getattr(asked, field))
@@ -88,6 +88,11 @@ def _strip_comments(template: str) -> str:
 
 def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:
     return {name: parameter.string_value for name, parameter in config.parameters.items()}
+
+
+def _show(value: str | None) -> str:
+    """To the backend, a parameter that is missing is another thing than an empty one."""
+    return "not set" if value is None else value or "empty"
 
 
 def _shorten(value: object) -> str:
@@ -161,11 +166,12 @@ def _lora(lora: CompiledLora | None) -> dict[str, str | None]:
 
 
 def _guide(recipe: CompiledRecipe, tokenizer: Path | None) -> dict[str, str | None]:
-    info = recipe.serving.xgrammar_tokenizer_info_path
+    """Empty is off. Left out, the backend would not load the model (contract.yaml: they are unguarded)."""
+    info = recipe.serving.xgrammar_tokenizer_info_path or ""
     return {
-        "guided_decoding_backend": "xgrammar" if info else None,
+        "guided_decoding_backend": "xgrammar" if info else "",
         "xgrammar_tokenizer_info_path": info,
-        "tokenizer_dir": str(tokenizer) if tokenizer else None,
+        "tokenizer_dir": str(tokenizer) if tokenizer else "",
     }
 
 

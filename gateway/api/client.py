@@ -10,10 +10,11 @@ from typing import Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.api.errors import BodyTooLarge
+from gateway.api.errors import BodyTooLarge, RequestTimeout
+from gateway.api.intake import Intake
 from gateway.api.outlet import AsgiOutlet, Listener, Outlet
 from gateway.api.request import Request
-from gateway.settings import LimitSettings
+from gateway.errors import Overloaded
 
 
 class ClientLeft(Exception):
@@ -29,24 +30,28 @@ class OutletUser(Listener, Protocol):
 class Client:
     """Read the body once, then write an answer while `attached`."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: LimitSettings) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, intake: Intake) -> None:
         path, query = scope["raw_path"], scope["query_string"]
         self.method: str = scope["method"]
         self._address: str = (scope.get("client") or ("", 0))[0]
         self.request = Request(scope["path"], path + b"?" + query if query else path, tuple(scope["headers"]))
         self._receive = receive
         self._send = send
-        self._limits = limits
+        self._intake = intake
+        self._limits = intake.limits
 
     async def read_body(self) -> bytes:
-        """Raises BodyTooLarge, without reading on, and ClientLeft."""
+        """Raises BodyTooLarge, RequestTimeout or Overloaded, without reading on, and ClientLeft."""
         self._check_size(self.request.length)
-        body, is_whole = bytearray(), False
-        while not is_whole:
-            message = await self._next_message()
-            body += message.get("body", b"")
-            self._check_size(len(body))
-            is_whole = not message.get("more_body", False)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                while await self._read_on(body):
+                    pass
+        except TimeoutError as exc:
+            raise RequestTimeout("The request did not arrive in time.") from exc
+        finally:
+            self._intake.release(len(body))
         return bytes(body)
 
     @asynccontextmanager
@@ -68,6 +73,16 @@ class Client:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         outlet.leave()
+
+    async def _read_on(self, body: bytearray) -> bool:
+        """Whether there is more of it."""
+        message = await self._next_message()
+        data = message.get("body", b"")
+        self._check_size(len(body) + len(data))
+        if not self._intake.hold(len(data)):
+            raise Overloaded("Too many bodies are arriving at once; try again in a moment.")
+        body += data
+        return bool(message.get("more_body", False))
 
     async def _next_message(self) -> Message:
         message = await self._receive()

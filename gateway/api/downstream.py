@@ -9,28 +9,34 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
+from urllib.parse import quote, unquote_to_bytes
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.utils import get_path_with_query_string
 
-from gateway.api.errors import BodyTooLarge
+from gateway.api.errors import BodyTooLarge, HeadTooLarge, RequestTimeout, ShuttingDown, error_body, error_headers
+from gateway.api.intake import Intake
 from gateway.api.request import Request, read_usual, read_usual_get
 from gateway.api.turn import Turn
+from gateway.errors import GatewayError, InvalidRequest, Overloaded
+from gateway.header import make_line
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
+SURPLUS_S = 1.0  # how long a connection may take to say what it wants when there are too many
+FIELD_BYTES = 4  # the colon, the space and the line end of a header field
+UNREADABLE = Request("-", b"-", ())  # stands in the access log for what has no request line
 
 
 class Handler(Protocol):
-    """Whom requests go to. `takes`: paths whose POSTs it wants. `stall_s`: how long a client may take nothing.
+    """Where requests are sent. `takes`: paths whose POSTs it answers.
 
     `says`: paths whose GETs are always answered with this JSON, at once, however long a task would wait for its turn.
     """
 
     takes: frozenset[bytes]
     says: Mapping[bytes, bytes]
-    max_body_bytes: int
-    stall_s: float
+    intake: Intake
 
     def take(self, turn: Turn) -> None:
         """Answer it; called once its body is there, or `error` says why it will not be. Does not raise."""
@@ -38,21 +44,38 @@ class Handler(Protocol):
 
 
 class Downstream(HttpToolsProtocol):
-    """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`."""
+    """A client's connection; for `uvicorn.Config(http=Downstream)` with an app that has a `handler`.
+
+    What a client sends has its bounds in bytes and in time from the first byte on, and so has its silence before that.
+    """
 
     turn: Turn | None = None  # hears what becomes of the client
     stall_s = 0.0
     _handler: Handler | None = None
+    _is_surplus = False  # one more than there is room for: a probe is answered, all else refused
     _is_parsing = False  # uvicorn's parser is inside a message
+    _is_head_read = False  # of that message
+    _has_progressed = False  # the parser has made something of the last read
+    _unread_bytes = 0  # of reads of which the parser made nothing: it holds a head, or a trailer
     _missing = 0  # bytes of the body of a usual request
     _is_heard = False  # since the last answer was complete
     _idle_since = 0.0  # on the loop's clock
+    _due = 0.0  # when, on the loop's clock, the message has to have arrived; 0: none is awaited
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        self._handler = getattr(self.app, "handler", None)
-        if self._handler is not None:
-            self.stall_s = self._handler.stall_s
+        handler = self._handler = getattr(self.app, "handler", None)
+        if handler is None:
+            return
+        intake: Intake = handler.intake
+        count = len(self.connections)
+        if intake.is_beyond(count):
+            transport.abort()
+            return
+        self._is_surplus = intake.is_full(count)
+        self.stall_s = intake.limits.client_write_timeout_s
+        self._await(SURPLUS_S if self._is_surplus else intake.limits.head_timeout_s)
 
     # A usual request, without the parser.
 
@@ -61,7 +84,7 @@ class Downstream(HttpToolsProtocol):
         if self._missing:
             self._read_body(data)
         elif self._is_parsing or not self._begin_usual(data):
-            super().data_received(data)
+            self._parse(data)
 
     def _begin_usual(self, data: bytes) -> bool:
         """Whether `data` is the start of a request of its own, and a usual one."""
@@ -74,14 +97,18 @@ class Downstream(HttpToolsProtocol):
         request, length, start = usual
         missing = start + length - len(data)
         # More than one message in a read is the pipeline's affair.
-        if missing < 0 or request.target not in handler.takes or length > handler.max_body_bytes:
+        is_ours = missing >= 0 and request.target in handler.takes and not self._is_surplus
+        if not is_ours or length > handler.intake.limits.max_body_bytes:
             return False
         turn = Turn(self, request, is_http11=True, keep_alive=True)
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
-        turn.body = data[start:]
+        self._due = 0.0
         if missing:
             self._missing = missing
+            self._await(handler.intake.limits.body_timeout_s)
+            self._keep_body(turn, data[start:])
         else:
+            turn.body = data[start:]
             turn.more_body = False
             handler.take(turn)
         return True
@@ -93,80 +120,221 @@ class Downstream(HttpToolsProtocol):
         request, keep_alive = usual
         if (body := handler.says.get(request.target)) is None:
             return False
-        turn = Turn(self, request, is_http11=True, keep_alive=keep_alive)
+        turn = Turn(self, request, is_http11=True, keep_alive=keep_alive and not self._is_surplus)
         turn.method = "GET"
         turn.more_body = False
-        self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
-        turn.attach(None)
-        turn.begin(HTTPStatus.OK, JSON, len(body))
-        turn.end(body)
+        self._due = 0.0
+        self._write_json(turn, HTTPStatus.OK, body)
         return True
 
     def _read_body(self, data: bytes) -> None:
         turn: object = self.cycle
         assert isinstance(turn, Turn)  # or nothing would be missing
         body, rest = data[: self._missing], data[self._missing :]
-        turn.body = bytearray(turn.body) if isinstance(turn.body, bytes) else turn.body
-        turn.body += body
         self._missing -= len(body)
-        if not self._missing:
+        self._keep_body(turn, body)
+        if not self._missing and turn.more_body:
+            self._due = 0.0
             turn.more_body = False
             self._hand_over(turn)
         if rest:
-            super().data_received(rest)
+            self._parse(rest)
 
-    # From the parser.
+    # By the parser.
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if not self._is_parsing and not self._due and self._handler is not None:
+            self._await(self._handler.intake.limits.head_timeout_s)
+        self._has_progressed = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # none that is offered is taken, and the request is answered as it is
+        except httptools.HttpParserError:
+            if self._handler is None:
+                raise
+            self._handler.intake.note_bad_request(self.client[0] if self.client else "")
+            self._refuse(InvalidRequest("This is not an HTTP request."))
+            return
+        self._unread_bytes = 0 if self._has_progressed else self._unread_bytes + len(data)
+        if self._handler is not None and self._unread_bytes > self._handler.intake.limits.max_head_bytes:
+            self._refuse(self._head_too_large(self._handler))
 
     def on_message_begin(self) -> None:
-        self._is_parsing = True
+        self._is_parsing = self._has_progressed = True
+        self._is_head_read = False
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_head_read:  # what comes after the body are trailers, which are no headers
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._has_progressed = self._is_head_read = True
         handler = self._handler
-        path, _, query = self.url.partition(b"?")
-        if handler is None or path not in handler.takes or self.parser.get_method() != b"POST":
+        if handler is None:
+            self._leave_to_uvicorn()
+            return
+        path, mark, query = self.url.partition(b"?")
+        if b"%" in path:
+            path = unquote_to_bytes(path)
+        is_ours = path in handler.takes and self.parser.get_method() == b"POST"
+        error = self._find_fault(handler, path)
+        if error is None and not is_ours:
             self._leave_to_uvicorn()
             return
         is_http11 = self.parser.get_http_version() == "1.1"
+        target = path + mark + query if is_ours else b"-"
         turn = Turn(
             self,
-            Request(path.decode("ascii"), self.url if query else path, tuple(self.headers)),
+            Request(path.decode("utf-8", "replace"), target, tuple(self.headers)),
             is_http11=is_http11,
             # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
             keep_alive=is_http11 and self.parser.should_keep_alive() and not self.parser.should_upgrade(),
         )
-        turn.body = bytearray()
-        self.headers = []  # what the parser adds from here on are trailers, which are no headers
+        turn.method = self.parser.get_method().decode("ascii", "replace")
         before: RequestResponseCycle | None = self.cycle
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
         turn.is_queued = before is not None and not before.response_complete
         if turn.is_queued:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
-        if turn.request.length > handler.max_body_bytes:
-            self._refuse_body(turn, handler)
+        self._await(handler.intake.limits.body_timeout_s)
+        if error is None and turn.request.length > handler.intake.limits.max_body_bytes:
+            error = self._body_too_large(handler)
+        if error is not None:
+            self._refuse_turn(turn, error)
         elif self.expect_100_continue and not turn.is_queued:
             self.transport.write(CONTINUE)
 
+    def _find_fault(self, handler: Handler, path: bytes) -> GatewayError | None:
+        """Why this head gets no answer of its own."""
+        limits = handler.intake.limits
+        size = len(self.url) + sum(len(name) + len(value) + FIELD_BYTES for name, value in self.headers)
+        if size > limits.max_head_bytes:
+            return self._head_too_large(handler)
+        names = [name for name, _ in self.headers]
+        if names.count(b"host") != 1 and self.parser.get_http_version() == "1.1":  # RFC 9112 3.2
+            return InvalidRequest("A request needs one Host header field.")
+        if self._is_surplus and path not in handler.says:
+            return Overloaded("Too many connections are open; try again in a moment.")
+        return None
+
     def on_body(self, body: bytes) -> None:
+        self._has_progressed = True
         turn: object = self.cycle
-        if not isinstance(turn, Turn):
+        if isinstance(turn, Turn):
+            self._keep_body(turn, body)
+        else:
             super().on_body(body)
-        elif turn.error is None and (handler := self._handler) is not None:
-            turn.body += body
-            if len(turn.body) > handler.max_body_bytes:
-                self._refuse_body(turn, handler)
 
     def on_message_complete(self) -> None:
+        self._has_progressed = True
         self._is_parsing = False
+        self._due = 0.0
         turn: object = self.cycle
         if not isinstance(turn, Turn):
             super().on_message_complete()
         elif turn.more_body:
             turn.more_body = False
             self._hand_over(turn)
+
+    # A body, until it is whole.
+
+    def _keep_body(self, turn: Turn, data: bytes) -> None:
+        handler = self._handler
+        if not turn.more_body or handler is None:  # what follows one that was refused
+            return
+        if len(turn.body) + len(data) > handler.intake.limits.max_body_bytes:
+            self._refuse_turn(turn, self._body_too_large(handler))
+        elif not handler.intake.hold(len(data)):
+            self._refuse_turn(turn, Overloaded("Too many bodies are arriving at once; try again in a moment."))
+        else:
+            turn.held += len(data)
+            if isinstance(turn.body, bytes):
+                turn.body = bytearray(turn.body)
+            turn.body += data
+
+    def _release(self, turn: Turn) -> None:
+        if turn.held and self._handler is not None:
+            self._handler.intake.release(turn.held)
+            turn.held = 0
+
+    def _hand_over(self, turn: Turn) -> None:
+        if turn.is_queued or (handler := self._handler) is None:
+            return
+        self._release(turn)
+        if not turn.has_left:
+            handler.take(turn)
+
+    # What does not arrive.
+
+    def _await(self, seconds: float) -> None:
+        """From now on a message has to arrive within so long."""
+        self._due = self.loop.time() + seconds
+        if self._patience is None:
+            self._patience = self.loop.call_at(self._due, self._look)
+
+    def _look(self) -> None:
+        """One timer serves all that is awaited on a connection, one after the other."""
+        self._patience = None
+        handler = self._handler
+        if not self._due or handler is None or self.transport.is_closing():
+            return
+        if self.flow.read_paused:  # we do not let it arrive
+            self._due = self.loop.time() + handler.intake.limits.body_timeout_s
+        if self.loop.time() < self._due:
+            self._patience = self.loop.call_at(self._due, self._look)
+        elif self._is_parsing or self._missing:
+            self._refuse(RequestTimeout("The request did not arrive in time."))
+        else:  # a client that has said nothing expects no answer
+            self.transport.close()
+
+    def stop_waiting(self) -> None:
+        """For a server that is about to end: what has not arrived is not waited for."""
+        if (self._is_parsing or self._missing) and not self.transport.is_closing():
+            self._refuse(ShuttingDown("The gateway is shutting down."))
+
+    def _refuse(self, error: GatewayError) -> None:
+        """Give up on the message that is arriving, and on the connection once what is before it is answered."""
+        cycle: object = self.cycle
+        if isinstance(cycle, Turn) and cycle.more_body:
+            self._refuse_turn(cycle, error)
+        elif isinstance(cycle, RequestResponseCycle) and cycle.more_body:
+            self.transport.close()  # its app waits for the body
+        elif isinstance(cycle, Turn | RequestResponseCycle) and not cycle.response_complete:
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+        else:
+            turn = Turn(self, UNREADABLE, is_http11=True, keep_alive=False)
+            turn.method = "-"
+            turn.more_body = False
+            self._write_json(turn, error.status, error_body(error), *map(make_line, error_headers(error)))
+
+    def _refuse_turn(self, turn: Turn, error: GatewayError) -> None:
+        """Its handler answers with the error; what is left of the body is not read."""
+        self._missing = 0
+        self._release(turn)
+        turn.error, turn.body = error, b""
+        turn.keep_alive = turn.more_body = False
+        self._hand_over(turn)
+
+    @staticmethod
+    def _head_too_large(handler: Handler) -> HeadTooLarge:
+        return HeadTooLarge(f"The request's head is larger than {handler.intake.limits.max_head_bytes} bytes.")
+
+    @staticmethod
+    def _body_too_large(handler: Handler) -> BodyTooLarge:
+        return BodyTooLarge(f"The body is larger than {handler.intake.limits.max_body_bytes} bytes.")
+
+    def _write_json(self, turn: Turn, status: int, body: bytes, *lines: bytes) -> None:
+        self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
+        turn.attach(None)
+        turn.begin(status, (*JSON, *lines), len(body))
+        turn.end(body)
 
     # From the transport.
 
@@ -175,6 +343,16 @@ class Downstream(HttpToolsProtocol):
         if (turn := self.turn) is not None:
             self.turn = None
             turn.lost()
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        # A turn and its connection know each other: only the garbage collector would free what it has of a body.
+        for cycle in (self.cycle, *(queued for queued, _ in self.pipeline)):
+            if isinstance(cycle, Turn):
+                self._release(cycle)
+                cycle.body = b""
+        self.cycle = None  # type: ignore[assignment]  # as before the first request
+        self.pipeline.clear()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -232,12 +410,10 @@ class Downstream(HttpToolsProtocol):
         task.add_done_callback(self.tasks.discard)
 
     def log(self, turn: Turn, status: int) -> None:
-        """As uvicorn's access log, which only needs these of a scope."""
-        path, _, query = turn.request.target.partition(b"?")
-        scope: Any = {"path": path.decode("ascii"), "query_string": query}
+        """As uvicorn's access log, but for the query, in which some clients send keys."""
         client = "{}:{}".format(*self.client) if self.client else ""
         version = "1.1" if turn.takes_chunks else "1.0"
-        line = (client, turn.method, get_path_with_query_string(scope), version, status)
+        line = (client, turn.method, quote(turn.request.path), version, status)
         self.access_logger.info('%s - "%s %s HTTP/%s" %d', *line)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # Any: uvicorn's own
@@ -257,13 +433,3 @@ class Downstream(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().on_headers_complete()
-
-    def _refuse_body(self, turn: Turn, handler: Handler) -> None:
-        turn.error = BodyTooLarge(f"The body is larger than {handler.max_body_bytes} bytes.")
-        turn.body = b""
-        turn.more_body = False
-        self._hand_over(turn)
-
-    def _hand_over(self, turn: Turn) -> None:
-        if not turn.is_queued and (handler := self._handler) is not None:
-            handler.take(turn)

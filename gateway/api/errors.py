@@ -16,6 +16,20 @@ class BodyTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class HeadTooLarge(GatewayError):
+    status = 431
+    type = "invalid_request_error"
+    code = "request_head_too_large"
+
+
+class RequestTimeout(GatewayError):
+    """A head or a body that does not arrive in time; official clients send it again."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class PathNotFound(GatewayError):
     status = 404
     type = "invalid_request_error"
@@ -63,7 +77,7 @@ def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
             return [(b"retry-after", b"%d" % RETRY_AFTER_S)]
         case MethodNotAllowed():
             return [(b"allow", error.allowed.encode())]
-        case BodyTooLarge():  # the rest of the body is still on its way, and nobody will read it
+        case BodyTooLarge() | RequestTimeout():  # the rest of the body is still on its way, and nobody will read it
             return [(b"connection", b"close")]
         case Unauthorized():
             return [(b"www-authenticate", b"Bearer")]

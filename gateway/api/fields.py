@@ -9,6 +9,8 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Tag, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from gateway.bulk import is_bulky
+
 # More than any context holds. Each costs microseconds to check, on a thread that shares the interpreter with the loop.
 MOST_ITEMS = 32_768
 # Templates and engines walk a client's JSON by recursion; OpenAI's own limit for schemas is 10 levels of objects.
@@ -91,6 +93,12 @@ def _refuse_huge(value: object) -> object:
             raise refusal(f"must not be nested deeper than {MOST_LEVELS} levels")
         level = [child for parent in level for child in _children(parent)]
     return value
+
+
+def refuse_bulky(text: str) -> None:
+    """The same of JSON in a string, before it is read. An object has a key for each value."""
+    if is_bulky(text.encode(errors="replace"), 2 * MOST_ITEMS, MOST_ITEMS):
+        raise refusal(f"must not hold more than {MOST_ITEMS} values")
 
 
 def _children(value: object) -> Collection[object]:

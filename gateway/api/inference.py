@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-import orjson
 from starlette.types import Receive, Scope, Send
 
 from gateway.api.ask import Ask, translate
@@ -24,9 +23,10 @@ from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import OUR_FAULT, InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.api.generation import MOST_SEQUENCES, Generation
 from gateway.api.guide_checks import GuideChecks
+from gateway.api.intake import Intake
 from gateway.api.models import ModelList, unknown_model
 from gateway.api.offload import Offload, Share, count_units
-from gateway.api.parse import parse_body, parse_json, read_model
+from gateway.api.parse import MOST_COMMAS, parse_body, parse_json, read_model
 from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
 from gateway.api.request import Request
@@ -46,7 +46,7 @@ BODIES: Mapping[str, type[Generation]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
 }
-TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], dict[str, object]]] = {
+TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], bytes]] = {
     "/tokenize": tokenize,
     "/detokenize": detokenize,
 }
@@ -86,18 +86,17 @@ class Inference:
         self._posts = frozenset({*BODIES, *TEXTS, *relayed})
         self.takes = frozenset(path.encode() for path in self._posts)
         self.says = says
-        self.max_body_bytes = settings.limits.max_body_bytes
-        self.stall_s = settings.limits.client_write_timeout_s
+        self.intake = Intake(settings.limits)
         self._lanes = lanes
         self._models = models
         self._desk = desk
         self._clock = desk.metrics.clock
-        self._limits = settings.limits
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
         self._offload = Offload(most_waiting=MOST_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._replies: set[Reply] = set()
+        self._most_commas = max(MOST_COMMAS, *map(_context_length, lanes.values()))
 
     def take(self, turn: Turn) -> None:
         """A request whose body is there. It needs no task, unless it is long or its guide has to be checked."""
@@ -113,7 +112,7 @@ class Inference:
             self._begin(turn, raw, reply)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = Client(scope, receive, send, self._limits)
+        client = Client(scope, receive, send, self.intake)
         raw, failure = b"", None
         try:
             self._check_route(client)
@@ -209,7 +208,7 @@ class Inference:
 
     def _understand(self, request: Request, raw: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
-        document = parse_json(raw)
+        document = parse_json(raw, self._most_commas)
         named = document.get("model")
         model = named if isinstance(named, str) else ""  # no lane's; who reads it below says what is wrong with it
         lane = self._lanes.get(model)
@@ -225,7 +224,7 @@ class Inference:
         if lane is None:
             raise unknown_model(read_model(document))
         if path in TEXTS:
-            return Said(orjson.dumps(TEXTS[path](document, lane.language)))
+            return Said(TEXTS[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
             lines = (*(line for line in request.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
@@ -255,6 +254,10 @@ class Inference:
             if not reply.was_placed:
                 self._desk.metrics.refuse(error)
             reply.refuse(error)
+
+
+def _context_length(lane: Lane) -> int:
+    return lane.language.context_length if isinstance(lane, TokenLane) else 0
 
 
 def _count_sequences(document: dict[str, object]) -> int:

@@ -11,7 +11,17 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field
 
 from gateway.api.content import Content, SpokenContent, find_relayed, plain_content
-from gateway.api.fields import MOST_ITEMS, JsonObject, NonEmpty, Only, Refused, WireModel, refusal, tag
+from gateway.api.fields import (
+    MOST_ITEMS,
+    JsonObject,
+    NonEmpty,
+    Only,
+    Refused,
+    WireModel,
+    refusal,
+    refuse_bulky,
+    tag,
+)
 
 
 def _named(name: str | None) -> Mapping[str, object]:
@@ -62,6 +72,7 @@ def _read_arguments(arguments: object) -> object:
     """Templates want the object that the text of a call's arguments says; "" is what some models call with."""
     if not isinstance(arguments, str):
         raise refusal("must be a string of JSON")
+    refuse_bulky(arguments)
     try:
         # Not orjson, which makes floats of long integers: a template is to write the arguments as the model did.
         found = json.loads(arguments or "{}", parse_constant=_refuse_constant)

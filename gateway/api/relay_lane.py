@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, say_nothing, start_again
+from gateway.api.errand import await_end, giving_back, say_nothing, start_again
 from gateway.api.reply import OnEnd, Reply
 from gateway.core import RelayBackend, RelayCall, RelayRequest
 from gateway.errors import BackendUnavailable, GatewayError
@@ -109,8 +109,8 @@ class Relaying:
         route, reply.source = lease.route, None
         call.cancel()
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
-        desk.metrics.relayed(self._request, route, reply.arrived, call, _outcome(call, error))
-        lease.close()
+        with giving_back(lease, reply):
+            desk.metrics.relayed(self._request, route, reply.arrived, call, _outcome(call, error))
         if error is None:
             self._on_end(None)
             return

@@ -20,7 +20,7 @@ GET = b"GET "
 CLOSE = "close"
 KEPT_OPEN = frozenset({"", "keep-alive"})  # what it may say of the connection then
 # What decides how a body is framed or what becomes of the connection, or asks for an answer of its own.
-UNUSUAL = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"http2-settings")
+UNUSUAL = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
 
 
 class Request:
@@ -94,7 +94,8 @@ def _parse(head: bytes) -> Request | None:
     if found is None:
         return None
     fields = tuple([(name.lower(), value.strip()) for name, value in FIELD.findall(found[2])])
-    is_usual = not any(name in UNUSUAL for name, _ in fields) and len(dict(fields)) == len(fields)
+    names = {name for name, _ in fields}
+    is_usual = names.isdisjoint(UNUSUAL) and len(names) == len(fields) and b"host" in names
     return Request(found[1].decode(), found[1], fields) if is_usual else None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.api.fields import JsonObject, NonEmpty, Only, Pattern, Refused, WireModel, absence, refusal
+from gateway.api.fields import JsonObject, NonEmpty, Only, Pattern, Refused, WireModel, absence, refusal, refuse_bulky
 from gateway.core import Guide, GuideKind
 
 MOST_CHOICES = 1024
@@ -51,6 +51,7 @@ def _read_schema(schema: object) -> object:
     """vLLM also takes a schema's text."""
     if not isinstance(schema, str):
         return schema
+    refuse_bulky(schema)
     try:
         return orjson.loads(schema)
     except orjson.JSONDecodeError as exc:

@@ -12,7 +12,7 @@ from gateway.api.answer import Answer, Put
 from gateway.api.ask import Ask
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, say_nothing, start_again
+from gateway.api.errand import await_end, giving_back, say_nothing, start_again
 from gateway.api.pulse import Pulse
 from gateway.api.relay_lane import RelayLane
 from gateway.api.reply import UNBUFFERED, OnEnd, Reply
@@ -97,8 +97,8 @@ class Generating:
         """Give everything up; once, on another backend, try again while nothing of an answer exists."""
         lease, request = self._lease, self._ask.request
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
-        self._attempt.end(_outcome(error))
-        lease.close()
+        with giving_back(lease, self._reply):
+            self._attempt.end(_outcome(error))
         if error is None:
             self._on_end(None)
             return

@@ -63,6 +63,7 @@ class Turn:
     more_body = True
     is_queued = False  # behind another request of its connection
     body: bytes | bytearray = b""
+    held = 0  # bytes of the body that count as arriving
     error: GatewayError | None = None
 
     _listener: Listener | None = None

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from gateway.core import FinishReason, Sink, TokenLogprob
+from gateway.core import FinishReason, SamplingParams, Sink, TokenLogprob
 from gateway.errors import (
     BackendError,
     BackendLost,
@@ -22,6 +22,7 @@ from gateway.errors import (
 End: TypeAlias = FinishReason | GatewayError
 Read_contra = TypeVar("Read_contra", contravariant=True)  # what one read of a connection brings
 
+LARGEST_VOCABULARY = 2**31  # ids have 32 bits on every wire
 SWEEPS_PER_TIMEOUT = 8  # a silent call ends at most an eighth of the limit late
 
 
@@ -44,11 +45,13 @@ class LiveCall:
     weakly (docs/decisions/0016). What `take` is given is what `answer` reads.
     """
 
-    def __init__(self, calls: "LiveCalls", sink: Sink, max_tokens: int, answer: Reader[Any]) -> None:  # as in take
+    # Any: as in take
+    def __init__(self, calls: "LiveCalls", sink: Sink, params: SamplingParams, answer: Reader[Any]) -> None:
         self._answer = answer
         self._calls = calls
         self._sink = sink
-        self._max_tokens = max_tokens
+        self._params = params
+        self._max_tokens = params.max_tokens
         self._delivered = 0
         self._silent_sweeps = 0
         self.is_over = False
@@ -106,6 +109,9 @@ class LiveCall:
             self._end(self._calls.timeout_error())
 
     def _end(self, end: End) -> None:
+        if isinstance(end, FinishReason) and self._delivered < self._count_least(end):
+            told = f"after {self._delivered} of {self._max_tokens} tokens, which the request does not allow"
+            end = BackendProtocolError(f"{self._calls.backend} ended the answer {told}")
         sink = self._close()
         if isinstance(end, GatewayError):
             self._leave()
@@ -114,6 +120,16 @@ class LiveCall:
             sink.finish(end)
             if self._answer.is_cut:
                 self._leave()
+
+    def _count_least(self, reason: FinishReason) -> int:
+        """How many tokens an answer that ends for this reason has at least.
+
+        One whose end tokens are ignored goes on to max_tokens, unless one of its stop tokens ends it. (A stop string
+        cancels the call.) The engine's own limit on the context may be narrower than what we know: it says so by this.
+        """
+        params = self._params
+        may_stop = reason is FinishReason.STOP and params.stop_token_ids
+        return params.max_tokens if params.ignore_eos and not may_stop else 1
 
     def _close(self) -> Sink:
         """From here on silence. The sink is let go: it and its call must not keep each other in memory."""

@@ -16,6 +16,8 @@ from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayErro
 SHORT: Final = 64  # of fewer bytes are [DONE] and the last chunk, which must not push the usage out of what is kept
 END_OF_EVENT: Final = b"\n\n"
 
+MAX_INTERIM = 16  # answers of status 1xx before the one that was asked for
+
 Take: TypeAlias = Callable[[bytes], None]
 
 
@@ -138,6 +140,7 @@ class Connection:
         self._is_reused = False
         self._is_paused = False
         self._start = b""  # of an answer whose head is incomplete
+        self._interim = 0  # answers that have only announced it
         self._body: Body | None = None  # None until the head is there
         self._is_spliced = False  # the body's receiver takes it in chunks
         self._deliver: Take = _nobody  # takes the body
@@ -264,8 +267,13 @@ class Connection:
             data = self._start + data
         while (split := split_head(data)) is not None:
             head, length, data = split
-            if head.status >= 200:  # a 1xx only announces the answer
+            if head.status < 200:  # it only announces the answer
+                self._interim += 1
+                if self._interim > MAX_INTERIM:
+                    raise NotHTTP("interim answers without an end")
+            else:
                 self._start = b""
+                self._interim = 0
                 if length == len(data):
                     self._let_go(exchange, head.keeps_open)
                     exchange.receiver.whole(head, data)

@@ -34,7 +34,8 @@ LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
 
 NOT_SENT_BACK = frozenset({b"date", b"server", b"x-request-id"})  # the gateway says these for itself
 
-COUNT = re.compile(rb"\s*:\s*(\d+)")
+MOST_DIGITS = 10  # of a count of tokens; what has more, or a sign, is none
+COUNT = re.compile(rb"\s*:\s*(\d{1,10})(?![\d.eE])")
 FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
 FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy in front of an engine that is not there
@@ -92,7 +93,7 @@ class Relayed(Splice):
         try:  # as vLLM and OpenAI write it: by hand it takes half as long as by a pattern
             prompt = end.index(b'"prompt_tokens":', start) + len(b'"prompt_tokens":')
             completion = end.index(b'"completion_tokens":', prompt) + len(b'"completion_tokens":')
-            return int(end[prompt : end.index(b",", prompt)]), int(end[completion : end.index(b",", completion)])
+            return _count(end[prompt : end.index(b",", prompt)]), _count(end[completion : end.index(b",", completion)])
         except ValueError:  # in another order, spaced out, or with no field after it
             return _read_count(end, b'"prompt_tokens"', start), _read_count(end, b'"completion_tokens"', start)
 
@@ -364,6 +365,13 @@ class RelayServer:
 
 # Heads that are found again have the very same fields, and one look at those takes a third of the time.
 _lines_back = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=NOT_SENT_BACK))
+
+
+def _count(digits: bytes) -> int:
+    """Raises ValueError for what is no count of tokens."""
+    if len(digits) > MOST_DIGITS or not digits.isdigit():
+        raise ValueError("no count")
+    return int(digits)
 
 
 def _read_count(data: bytes, key: bytes, start: int) -> int:

@@ -3,20 +3,21 @@
 Chunks of bytes in, cut anywhere; the data of each event that they completed out. Knows no JSON and no sockets.
 """
 
-MAX_EVENT_BYTES = 32 * 1024 * 1024  # vLLM echoes prompt ids in one event: about 7 bytes a token
+MAX_EVENT_BYTES = 8 * 1024 * 1024
 
 
 class EventTooLong(ValueError):
-    """An event went on beyond MAX_EVENT_BYTES: whatever is being sent, it is no event stream."""
+    """An event went on beyond what it may hold: whatever is being sent, it is not what was asked for."""
 
 
 class EventStream:
-    """Feed it the body of a `text/event-stream` answer."""
+    """Feed it the body of a `text/event-stream` answer. `max_event_bytes`: what one event of it may hold."""
 
-    __slots__ = ("_ended_in_cr", "_rest")
+    __slots__ = ("_ended_in_cr", "_max_event_bytes", "_rest")
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._rest = bytearray()  # the beginning of an event, in which no end has been found
         self._ended_in_cr = False
 
     @property
@@ -28,10 +29,17 @@ class EventStream:
         """The data of the events that `data` completed, in order; events without a data field are left out."""
         is_one_event = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
         if is_one_event and not self._rest and not self._ended_in_cr and b"\r" not in data:
+            if len(data) > self._max_event_bytes:
+                raise EventTooLong
             return [data[6:-2]]
-        blocks = (self._rest + self._with_line_feeds(data)).split(b"\n\n")
-        self._rest = blocks.pop()
-        if len(self._rest) > MAX_EVENT_BYTES:
+        rest = self._rest
+        seen = max(len(rest) - 1, 0)  # its last byte may be the first of an end
+        rest += self._with_line_feeds(data)
+        blocks: list[bytes] = []
+        if rest.find(b"\n\n", seen) >= 0:
+            blocks = bytes(rest).split(b"\n\n")
+            self._rest = bytearray(blocks.pop())
+        if max(map(len, (self._rest, *blocks))) > self._max_event_bytes:
             raise EventTooLong
         return [event for block in blocks if (event := _data(block)) is not None]
 

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls
 from gateway.backends.needs import corrected
 from gateway.backends.rpc.aio import AioClient
 from gateway.backends.rpc.channel import Channel, RpcError, Stream, unary
@@ -43,7 +43,7 @@ class TritonCall(LiveCall):
     """One answer from Triton: a gRPC stream of its own, since cancelling a stream cancels every request on it."""
 
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params.max_tokens, Answer(backend.name, request))
+        super().__init__(backend.calls, sink, request.params, Answer(backend.name, request, backend.id_limit))
         self._peer = backend.name
         call_id = f"{request.request_id}-{token_hex(4)}"
         message = encode(request, backend.model, call_id, backend.vocab_size)
@@ -79,6 +79,7 @@ class TritonBackend:
         self.model = settings.model
         self._settings = settings
         self._known_vocab_size = vocab_size
+        self.id_limit = vocab_size or LARGEST_VOCABULARY  # ids of answers are below
         self._learn(Abilities(frozenset(), vocab_size))
         self._is_learnt = False
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)

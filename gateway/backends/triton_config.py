@@ -10,6 +10,10 @@ from gateway.core import Need
 
 BIAS, GUIDE = "embedding_bias", "guided_decoding_guide"
 GUIDE_BACKEND = "guided_decoding_backend"
+# The C++ Triton backend follows guides where both are filled in. It needs both to be there, so an empty one is "off"
+# (getGuidedDecodingConfigFromParams of its model_instance_state.cc; tensorrtllm_backend@c1e1963, TensorRT-LLM@0c8de69).
+CPP_BACKEND = "tensorrtllm"
+CPP_GUIDE_PARAMETERS = (GUIDE_BACKEND, "xgrammar_tokenizer_info_path")
 PLACEHOLDER = "${"  # left as it is by a template that was not filled in; TensorRT-LLM takes the parameter for unset
 
 
@@ -28,16 +32,22 @@ def read_abilities(config: Any, vocab_size: int) -> Abilities:  # Any: an untype
     """
     dims = {tensor.name: tuple(tensor.dims) for tensor in config.input}
     length = _bias_length(dims.get(BIAS, ()), vocab_size)
-    parameters = {name: parameter.string_value for name, parameter in config.parameters.items()}
-    return Abilities(frozenset(_needs(dims, length, parameters.get(GUIDE_BACKEND, ""))), length)
+    return Abilities(frozenset(_needs(dims, length, _follows_guides(config))), length)
 
 
 def _bias_length(dims: tuple[int, ...], vocab_size: int) -> int:
     return dims[0] if len(dims) == 1 and dims[0] > 0 else vocab_size
 
 
-def _needs(inputs: Container[str], bias_length: int, guide_backend: str) -> Iterator[Need]:
+def _follows_guides(config: Any) -> bool:  # Any: as above
+    parameters = {name: parameter.string_value for name, parameter in config.parameters.items()}
+    names = CPP_GUIDE_PARAMETERS if config.backend == CPP_BACKEND else (GUIDE_BACKEND,)
+    values = [parameters.get(name, "") for name in names]
+    return all(value and not value.startswith(PLACEHOLDER) for value in values)
+
+
+def _needs(inputs: Container[str], bias_length: int, follows_guides: bool) -> Iterator[Need]:
     if BIAS in inputs and bias_length:
         yield Need.LOGIT_BIAS
-    if GUIDE in inputs and guide_backend and not guide_backend.startswith(PLACEHOLDER):
+    if GUIDE in inputs and follows_guides:
         yield Need.GUIDE

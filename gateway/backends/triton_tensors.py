@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import End
+from gateway.backends.calls import LARGEST_VOCABULARY, End
 from gateway.backends.needs import unusable_guide
 from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
 from gateway.errors import (
@@ -163,8 +163,10 @@ class Answer:
     where they lie, a message that is equal in all others need not be parsed, which saves most of what reading costs.
     """
 
-    def __init__(self, peer: str, request: GenerateRequest) -> None:
+    def __init__(self, peer: str, request: GenerateRequest, id_limit: int = LARGEST_VOCABULARY) -> None:
+        """Ids of its answers are below `id_limit`."""
         self._peer = peer
+        self._id_limit = id_limit
         self._if_refused = None if request.params.guide is None else unusable_guide(request)
         self._max_tokens = request.params.max_tokens
         self._min_tokens = request.params.binding_min_tokens
@@ -185,6 +187,8 @@ class Answer:
         if len(message) != self._size or not (message.startswith(self._before) and message.endswith(self._after)):
             return self._parse(message)
         token_ids: Sequence[int] = ID.unpack_from(message, self._id_at)
+        if not 0 <= token_ids[0] < self._id_limit:
+            return self._parse(message)  # which says so
         if self._min_tokens:
             return self._take(token_ids, is_final=False)
         self._total += 1
@@ -226,6 +230,8 @@ class Answer:
             token_ids = _new_ids(response.infer_response)
         except (ValueError, LookupError, struct.error):
             return (), BackendProtocolError(f"{self._peer} sent output_ids that cannot be read")
+        if not all(0 <= token_id < self._id_limit for token_id in token_ids):
+            return (), BackendProtocolError(f"{self._peer} sent a token that the model does not have")
         return self._take(token_ids, is_final=_is_final(response.infer_response))
 
     def _take(self, token_ids: Sequence[int], *, is_final: bool) -> tuple[Sequence[int], End | None]:

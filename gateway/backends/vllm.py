@@ -8,7 +8,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import cast
 
-from gateway.backends.calls import LiveCall, LiveCalls
+from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls
 from gateway.backends.http1 import Exchange, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
@@ -37,7 +37,7 @@ class VLLMCall(LiveCall):
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
         self._if_refused = None if request.params.guide is None else unusable_guide(request)
-        super().__init__(backend.calls, sink, request.params.max_tokens, self._reader(backend.name, request))
+        super().__init__(backend.calls, sink, request.params, self._reader(backend, request))
         self._backend = backend
         self._request = request
         self._id = (
@@ -82,8 +82,8 @@ class VLLMCall(LiveCall):
         self.fail(error)
         self.release()
 
-    def _reader(self, peer: str, request: GenerateRequest) -> Answer:
-        return Answer(peer, self._if_refused)
+    def _reader(self, backend: "VLLMBackend", request: GenerateRequest) -> Answer:
+        return Answer(backend.name, request, backend.vocab_size, self._if_refused)
 
     def _choose_route(self) -> str:
         return self._backend.route or GENERATE
@@ -111,18 +111,19 @@ class ScoredCall(VLLMCall):
             self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
         super().take(data)
 
-    def _reader(self, peer: str, request: GenerateRequest) -> ScoredAnswer:
-        return ScoredAnswer(peer, request, self._if_refused)
+    def _reader(self, backend: "VLLMBackend", request: GenerateRequest) -> ScoredAnswer:
+        return ScoredAnswer(backend.name, request, backend.vocab_size, self._if_refused)
 
     def _choose_route(self) -> str:
         return COMPLETIONS
 
 
 class VLLMBackend:
-    """One vLLM server."""
+    """One vLLM server. `vocab_size`: ids that it may send are below; the largest there can be if unknown."""
 
-    def __init__(self, settings: VLLMSettings) -> None:
+    def __init__(self, settings: VLLMSettings, vocab_size: int = LARGEST_VOCABULARY) -> None:
         self.name = settings.name
+        self.vocab_size = vocab_size
         self.capabilities = corrected(CAPABILITIES, settings.capabilities)
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)

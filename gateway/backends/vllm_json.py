@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.backends.calls import End
+from gateway.backends.calls import LARGEST_VOCABULARY, End
 from gateway.backends.sse import EventStream
+from gateway.bulk import is_bulky
 from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
@@ -35,6 +36,8 @@ TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a
 
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 MOST_DIGITS: Final = 10  # an id has 32 bits
+# Of one event: each id that it brings or echoes, with its digits; and its other fields. JSON beyond that is not parsed.
+ID_BYTES, FORM_BYTES, FORM_PARTS = 16, 64 * 1024, 1024
 
 GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKind.GRAMMAR: "grammar"}
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
@@ -120,8 +123,8 @@ class Answer:
     """One streamed answer: give it the body's bytes.
 
     From one event to the next usually nothing changes but the digits of the id. Once it is known where they stand, an
-    event that is equal in all else need not be parsed, which saves most of what reading costs. `if_refused`: see
-    `refusal`.
+    event that is equal in all else need not be parsed, which saves most of what reading costs. Ids are below
+    `vocab_size`. `if_refused`: see `refusal`.
     """
 
     is_cut = False
@@ -134,14 +137,24 @@ class Answer:
         "_id_end",
         "_if_refused",
         "_is_between",
+        "_most_ids",
         "_moulds_left",
         "_peer",
+        "_vocab_size",
     )
 
-    def __init__(self, peer: str, if_refused: GatewayError | None = None) -> None:
+    def __init__(
+        self,
+        peer: str,
+        request: GenerateRequest,
+        vocab_size: int = LARGEST_VOCABULARY,
+        if_refused: GatewayError | None = None,
+    ) -> None:
         self._peer = peer
+        self._vocab_size = vocab_size
         self._if_refused = if_refused
-        self._events = EventStream()
+        self._most_ids = len(request.prompt) + request.params.max_tokens
+        self._events = EventStream(FORM_BYTES + self._most_ids * self._bytes_per_id(request))
         self._is_between = False  # a form is known, and an event's first byte is next
         self._before, self._after = b"", b""  # what stands before and after the digits, the event's frame included
         self._id_at, self._id_end = 0, 0  # the latter from the end
@@ -153,8 +166,18 @@ class Answer:
         if self._is_between and data[: self._id_at] == self._before and data[self._id_end :] == self._after:
             digits = data[self._id_at : self._id_end]
             if digits.isdigit() and digits >= b"1" and len(digits) <= MOST_DIGITS:  # no JSON number begins with 0
-                return (int(digits),), None
+                token_id = int(digits)
+                if token_id < self._vocab_size:
+                    return (token_id,), None
         return self._parse(data)
+
+    @staticmethod
+    def _bytes_per_id(request: GenerateRequest) -> int:
+        return ID_BYTES
+
+    def _count_parts(self) -> int:
+        """The strings, arrays and objects that an event may hold."""
+        return FORM_PARTS
 
     def _parse(self, data: bytes) -> tuple[Sequence[int], End | None]:
         token_ids: list[int] = []
@@ -183,13 +206,18 @@ class Answer:
         if event == b"[DONE]":
             # Recent vLLM ends an aborted answer like this when the abort came with no ids: no finish_reason at all.
             return BackendUnavailable(f"{self._peer} stopped before the answer was complete")
+        if is_bulky(event, self._count_parts(), FORM_PARTS + 2 * self._most_ids):
+            raise ValueError("more than an event holds")
         chunk = orjson.loads(event)
         if "error" in chunk:
             return refusal(self._peer, int(chunk["error"].get("code") or 500), event, self._if_refused)
+        return self._read_chunk(chunk, token_ids)
+
+    def _read_chunk(self, chunk: dict[str, Any], token_ids: list[int]) -> End | None:  # Any: a decoded JSON object
         for choice in chunk["choices"]:
             new_ids = choice.get("token_ids")
             if new_ids:
-                if any(type(token_id) is not int for token_id in new_ids):
+                if any(type(token_id) is not int or not 0 <= token_id < self._vocab_size for token_id in new_ids):
                     raise TypeError  # a server may send anything
                 token_ids.extend(new_ids)
             if (reason := choice.get("finish_reason")) is not None:
@@ -205,7 +233,7 @@ class Answer:
             return self._no_ids()
         if reason in FINISH_REASONS:
             return FINISH_REASONS[reason]
-        logger.warning("%s ended an answer with the unknown finish_reason %r", self._peer, reason)
+        logger.warning("%s ended an answer with the unknown finish_reason %.100r", self._peer, reason)
         return BackendError(f"{self._peer} ended the answer for a reason of its own")
 
     def _no_ids(self) -> GatewayError:

@@ -6,14 +6,14 @@ Bytes in by plain calls. Tokens are named `token_id:N` there, as `return_tokens_
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
-from gateway.backends.calls import End
-from gateway.backends.vllm_json import Answer
+from gateway.backends.calls import LARGEST_VOCABULARY, End
+from gateway.backends.vllm_json import FORM_PARTS, ID_BYTES, MOST_DIGITS, Answer
 from gateway.core import GenerateRequest, TokenLogprob
 from gateway.errors import GatewayError
 
 PREFIX = "token_id:"
+SCORE_BYTES = 48  # of a token's name beside its log-probability
+NUMBERS = (float, int)
 
 
 class ScoredAnswer(Answer):
@@ -24,8 +24,14 @@ class ScoredAnswer(Answer):
 
     __slots__ = ("_entries", "_news", "_prompt_entries", "_prompt_left", "_prompt_top", "_top")
 
-    def __init__(self, peer: str, request: GenerateRequest, if_refused: GatewayError | None = None) -> None:
-        super().__init__(peer, if_refused)
+    def __init__(
+        self,
+        peer: str,
+        request: GenerateRequest,
+        vocab_size: int = LARGEST_VOCABULARY,
+        if_refused: GatewayError | None = None,
+    ) -> None:
+        super().__init__(peer, request, vocab_size, if_refused)
         params = request.params
         self._moulds_left = 0  # an event equal to the one before tells a log-probability too
         self._top = params.logprobs
@@ -44,10 +50,18 @@ class ScoredAnswer(Answer):
     def read(self, data: bytes) -> tuple[Sequence[int], End | None]:
         return self._news
 
-    def _read_event(self, event: bytes, token_ids: list[int]) -> End | None:
-        end = super()._read_event(event, token_ids)
+    @staticmethod
+    def _bytes_per_id(request: GenerateRequest) -> int:
+        return ID_BYTES + SCORE_BYTES * (2 + _count_top(request))
+
+    def _count_parts(self) -> int:
+        # Of each token: its name, an object, and in that itself and the most probable ones.
+        return FORM_PARTS + self._most_ids * (3 + max(self._top or 0, self._prompt_top or 0))
+
+    def _read_chunk(self, chunk: dict[str, Any], token_ids: list[int]) -> End | None:  # Any: a decoded JSON object
+        end = super()._read_chunk(chunk, token_ids)
         if not isinstance(end, GatewayError):
-            for choice in orjson.loads(event)["choices"]:
+            for choice in chunk["choices"]:
                 self._note(choice)
         return end
 
@@ -62,20 +76,31 @@ class ScoredAnswer(Answer):
         self._prompt_left = 0
         rows = list(zip(names, told["token_logprobs"], told["top_logprobs"], strict=True))
         if self._prompt_top is not None:
-            self._prompt_entries += [_entry(*row, self._prompt_top) for row in rows[:first]]
+            self._prompt_entries += [self._entry(*row, self._prompt_top) for row in rows[:first]]
         if self._top is not None:
-            self._entries += [_entry(*row, self._top) for row in rows[first:]]
+            self._entries += [self._entry(*row, self._top) for row in rows[first:]]
+
+    def _entry(
+        self, name: str, logprob: float | None, alternatives: Mapping[str, float] | None, count: int
+    ) -> TokenLogprob:
+        """vLLM puts the token itself first, and lets it stay where it is not among the most probable."""
+        if logprob is not None and type(logprob) not in NUMBERS:
+            raise TypeError("a log-probability that is no number")
+        if not alternatives or not count:
+            return TokenLogprob(self._read_id(name), logprob)
+        by_rank = sorted(alternatives.items(), key=lambda item: -item[1])[:count]
+        top = tuple([(self._read_id(other), value) for other, value in by_rank])
+        return TokenLogprob(self._read_id(name), logprob, top)
+
+    def _read_id(self, name: str) -> int:
+        digits = name.removeprefix(PREFIX)
+        if digits == name or not digits.isdecimal() or len(digits) > MOST_DIGITS:
+            raise ValueError("a token without its id")
+        token_id = int(digits)
+        if token_id >= self._vocab_size:
+            raise ValueError("an id outside the vocabulary")
+        return token_id
 
 
-def _entry(name: str, logprob: float | None, alternatives: Mapping[str, float] | None, count: int) -> TokenLogprob:
-    """vLLM puts the token itself first, and lets it stay where it is not among the most probable."""
-    if not alternatives or not count:
-        return TokenLogprob(_read_id(name), logprob)
-    by_rank = sorted(alternatives.items(), key=lambda item: -item[1])
-    return TokenLogprob(_read_id(name), logprob, tuple((_read_id(other), value) for other, value in by_rank[:count]))
-
-
-def _read_id(name: str) -> int:
-    if not name.startswith(PREFIX):
-        raise ValueError("a token without its id")
-    return int(name[len(PREFIX) :])
+def _count_top(request: GenerateRequest) -> int:
+    return max(request.params.logprobs or 0, request.params.prompt_logprobs or 0)

@@ -4,8 +4,10 @@ In: a configuration file. Out: one `ready` line on stdout, logs on stderr, an ex
 """
 
 import asyncio
+import resource
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,8 +60,16 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
     serving = Serving(settings.log_level, access_log, drain_timeout_s)
     serving.configure_logging()
+    _raise_descriptor_limit()
     with _bind(settings.listen_host, settings.listen_port) as listener:
         (_run_alone if settings.workers == 1 else _supervise)(settings, serving, listener)
+
+
+def _raise_descriptor_limit() -> None:
+    """Take all the descriptors that this process may have: most shells and init systems begin with 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # systems whose real limit is below the one they name
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _load(path: Path) -> Settings:

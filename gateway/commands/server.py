@@ -91,6 +91,8 @@ class Server(uvicorn.Server):
     def _close_idle(self) -> None:
         for connection in tuple(self.server_state.connections):
             connection.shutdown()
+            if isinstance(connection, Downstream):
+                connection.stop_waiting()
 
     def _end(self, leash: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(leash)

@@ -31,7 +31,17 @@ class Serving:
             for name in ("uvicorn.error", "httpx"):  # one line per start and stop, one per probe
                 logging.getLogger(name).setLevel(logging.WARNING)
         if self.access_log:
-            logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+            logger = logging.getLogger("uvicorn.access")
+            logger.setLevel(logging.INFO)
+            logger.addFilter(_drop_query)
+
+
+def _drop_query(record: logging.LogRecord) -> bool:
+    """Some clients send keys there. uvicorn's arguments: client, method, path with its query, version, status."""
+    if isinstance(record.args, tuple):
+        client, method, path, *others = record.args
+        record.args = (client, method, str(path).partition("?")[0], *others)
+    return True
 
 
 @dataclass(frozen=True, slots=True)

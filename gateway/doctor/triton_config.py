@@ -37,7 +37,8 @@ OUTPUTS: Tensors = {"output_ids": ("INT32", (-1, -1)), "sequence_length": ("INT3
 TRTLLM = "tensorrtllm"  # the C++ Triton backend
 ENGINE_FOLDER = "gpt_model_path"
 PLACEHOLDER = "${"
-TRUE = frozenset({"true", "1"})
+# As its model_state.cc reads them (tensorrtllm_backend@c1e1963, GetParameter<bool>); anything else is no value.
+BOOLEANS = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("False", "false", "FALSE", "0"), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _read_switch(parameters: Mapping[str, str], name: str, default: bool) -> tup
     value = parameters.get(name, "")
     if not value or PLACEHOLDER in value:
         return default, f"{name}, which is unset"
-    return value.lower() in TRUE, f"{name}, which is {value}"
+    return BOOLEANS.get(value, default), f"{name}, which is {value}"
 
 
 def _describe(form: tuple[str, tuple[int, ...]]) -> str:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tokenizers import Tokenizer
 
 from gateway.core import Prompt
-from gateway.errors import InvalidRequest
+from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.segment_cache import Ids, SegmentCache
 from gateway.language.separator import Separator
 
@@ -21,6 +21,10 @@ CACHE_BYTES = 32 * 1024 * 1024
 # More than a chat has turns. Each costs microseconds, some of them with the cache's lock, and a message may be full of
 # special tokens' text.
 MOST_SEGMENTS = 4096
+
+# Of one text, or as many as the context has room for: a list of 4,000,000 ids takes 70 ms to make, in which no other
+# thread runs.
+MOST_TOKENS = 1024 * 1024
 
 # A text in order: the ids of a segment that is known, or segments in a row that are not.
 Stretch: TypeAlias = Ids | list[str]
@@ -38,9 +42,14 @@ class Draft:
     _encode: Callable[[], Sequence[int]]
 
     def find_ids(self) -> Sequence[int]:
-        """Raises InvalidRequest. Other threads run meanwhile, all but some 10 ms for 100,000 tokens."""
+        """Raises InvalidRequest, also for a text of more tokens than the encoder returns.
+
+        Other threads run meanwhile, all but some 10 ms for 100,000 tokens.
+        """
         try:
             token_ids = self._encode()
+        except TooManyTokens as exc:
+            raise ContextLengthExceeded(f"{self.param}: {exc}", param=self.param) from exc
         except UnicodeError as exc:
             raise InvalidRequest(f"{self.param}: the text holds a lone surrogate.", param=self.param) from exc
         return token_ids
@@ -52,9 +61,20 @@ class Draft:
         return Prompt(tuple(token_ids))
 
 
+class TooManyTokens(Exception):
+    """A text that makes more of them than the encoder returns."""
+
+
 class Encoder:
-    def __init__(self, tokenizer: Tokenizer, separator: Separator | None, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        separator: Separator | None,
+        cache_bytes: int = CACHE_BYTES,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
         """Without a separator every text is encoded in full."""
+        self._most_tokens = most_tokens
         self._tokenizer = tokenizer
         self._separator = separator
         self._cache = SegmentCache(cache_bytes)
@@ -109,11 +129,16 @@ class Encoder:
             start = end + 1
 
     def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
-        """Raises UnicodeError. Only the batch call lets other threads run while it works; it also skips offsets."""
+        """Raises UnicodeError, TooManyTokens.
+
+        Only the batch call lets other threads run while it works; it also skips offsets.
+        """
         try:
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         except TypeError as exc:  # tokenizers' word for a string that is not Unicode text
             raise UnicodeError from exc
+        if (count := sum(map(len, encodings))) > self._most_tokens:
+            raise TooManyTokens(f"the text makes {count} tokens, which is more than {self._most_tokens}.")
         return [encoding.ids for encoding in encodings]
 
 

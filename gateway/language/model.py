@@ -16,7 +16,7 @@ from gateway.core import GenerateRequest, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.decoder import TextDecoder
 from gateway.language.directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
-from gateway.language.encoder import CACHE_BYTES, Draft, Encoder
+from gateway.language.encoder import CACHE_BYTES, MOST_TOKENS, Draft, Encoder
 from gateway.language.habits import AUTO, Habits, find_habits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
@@ -46,7 +46,8 @@ class ModelLanguage:
         self.takes_tools = template.takes_tools
         self._tokenizer = tokenizer
         self._template = template
-        self._encoder = Encoder(tokenizer, find_separator(tokenizer, template.sample()), cache_bytes)
+        separator = find_separator(tokenizer, template.sample())
+        self._encoder = Encoder(tokenizer, separator, cache_bytes, max(MOST_TOKENS, limits.context_length))
         self._vocabulary = Vocabulary(tokenizer)
         self.vocab_size = max(self._vocabulary.size, limits.vocab_size)
         markers = () if habits.tool_format is None else habits.tool_format.markers
@@ -100,11 +101,11 @@ class ModelLanguage:
 
     def tokenize_chat(
         self, messages: Sequence[Message], how: Rendering, *, add_special_tokens: bool = False
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """`render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
         return self._tokenize(self._template.render(messages, how), "messages", is_framed=add_special_tokens)
 
-    def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> Sequence[int]:
         """`encode_text` for a text of any length, also none. Raises `InvalidRequest(param="prompt")`."""
         return self._tokenize(text, "prompt", is_framed=add_special_tokens)
 
@@ -197,8 +198,8 @@ class ModelLanguage:
         """A chat is not framed as a rule: its template writes the BOS itself, and would have two."""
         return self._encoder.draft_framed(text, param) if is_framed else self._encoder.draft(text, param)
 
-    def _tokenize(self, text: str, param: str, *, is_framed: bool) -> list[int]:
-        return list(self._draft(text, param, is_framed=is_framed).find_ids())
+    def _tokenize(self, text: str, param: str, *, is_framed: bool) -> Sequence[int]:
+        return self._draft(text, param, is_framed=is_framed).find_ids()
 
     def _check_length(self, text: str, param: str) -> str:
         """Refuse unread, as vLLM does, what cannot fit however it is encoded: encoding costs 0.5 us a character."""

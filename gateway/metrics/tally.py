@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from gateway.metrics.names import CAPACITY, Names, NameSpans
-from gateway.shared import Plan, Seat, Span
+from gateway.shared import Ints, Plan, Seat, Span
 
 Backends: TypeAlias = Mapping[str, Collection[str]]  # of each model
 
@@ -23,6 +23,7 @@ E2E_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 2
 TASKS, REFUSED = 0, 1
 PROMPT, COMPLETION, EVENTS, OUTCOMES = range(4)  # words of a traffic
 TRAFFIC_WORDS = OUTCOMES + CAPACITY
+MOST = 2**63 - 1  # of a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,10 @@ class Tally:
         """One attempt more; `traffic` is a pair's `users` or `runs`."""
         row = self._own_counts
         row[traffic + OUTCOMES + self.names.number(outcome)] += 1
-        row[traffic + PROMPT] += prompt_tokens
-        row[traffic + COMPLETION] += completion_tokens
+        _add(row, traffic + PROMPT, prompt_tokens)
+        _add(row, traffic + COMPLETION, completion_tokens)
         if events:
-            row[traffic + EVENTS] += events
+            _add(row, traffic + EVENTS, events)
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
         self._own_counts[histogram.start + bisect_left(histogram.bounds, seconds)] += 1
@@ -137,3 +138,9 @@ class Tally:
 
     def tasks(self, worker: int) -> int:
         return self._counts[worker][TASKS]
+
+
+def _add(row: Ints, word: int, amount: int) -> None:
+    """A counter never falls, and stays where it can hold no more: engines report some of what is counted."""
+    if amount > 0:
+        row[word] = min(row[word] + amount, MOST)

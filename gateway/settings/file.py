@@ -167,6 +167,10 @@ class PolicySection(Section):
 
 class LimitSection(Section):
     max_body_bytes: Annotated[int, Field(ge=1024, le=1 << 30)] = 8 * 1024 * 1024
+    max_bodies_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 256 * 1024 * 1024
+    max_head_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 * 1024
+    head_timeout_s: Seconds = 30.0
+    body_timeout_s: Seconds = 60.0
     client_write_timeout_s: Seconds = 30.0
 
     def slice(self) -> LimitSettings:

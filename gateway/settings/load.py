@@ -120,6 +120,10 @@ def _slice_model(model: ModelSection, folder: Path) -> ModelSettings:
 
 
 def _find_contradictions(settings: Settings) -> Iterator[str]:
+    limits = settings.limits
+    if limits.max_bodies_bytes < limits.max_body_bytes:
+        room = limits.max_bodies_bytes
+        yield f"limits.max_bodies_bytes: must not be below max_body_bytes ({limits.max_body_bytes}), is {room}"
     counts = Counter(model.id for model in settings.models)
     for index, model in enumerate(settings.models):
         if counts[model.id] > 1:

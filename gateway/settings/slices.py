@@ -142,9 +142,13 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """How much one client may take of the gateway."""
+    """How much clients may take of the gateway: each of them, and with `max_bodies_bytes` all of one worker's."""
 
     max_body_bytes: int = 8 * 1024 * 1024
+    max_bodies_bytes: int = 256 * 1024 * 1024  # of bodies that are not whole yet
+    max_head_bytes: int = 64 * 1024
+    head_timeout_s: float = 30.0
+    body_timeout_s: float = 60.0
     client_write_timeout_s: float = 30.0
 
 

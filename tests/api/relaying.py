@@ -53,9 +53,9 @@ class RelayStack:
     async def settle(self, within_s: float = 5.0) -> None:
         await eventually(lambda: self.is_idle, within_s)
 
-    def counted(self, backend: str, outcome: str) -> bool:
-        """Whether the metrics hold exactly one request of that outcome."""
-        line = f'crossover_requests_total{{backend="{backend}",model="{MODEL}",outcome="{outcome}"}} 1.0'
+    def counted(self, backend: str, outcome: str, times: int = 1) -> bool:
+        """Whether the metrics hold exactly so many requests of that outcome."""
+        line = f'crossover_requests_total{{backend="{backend}",model="{MODEL}",outcome="{outcome}"}} {times}.0'
         return line in self.app.metrics.render().decode()
 
 

@@ -330,7 +330,7 @@ async def test_a_probe_is_answered_as_it_is_over_asgi_and_at_once(relay: RelaySt
         assert quick.body == b'{"status":"ok"}'
         client.send("POST", CHAT, body_of("after"))
         assert (await client.answer()).body == body_of("after"), "the connection goes on"
-        client.writer.write(HEALTH.replace(b"host: x", b"Connection: close"))
+        client.writer.write(HEALTH.replace(b"host: x", b"host: x\r\nConnection: close"))
         last = await client.answer()
         assert (last.body, last.headers["connection"]) == (quick.body, "close")
         assert await everything(client) == b""

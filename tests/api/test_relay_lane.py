@@ -102,6 +102,19 @@ async def test_the_official_client_reads_an_answer(relay: RelayStack, openai: As
     assert completion.usage.total_tokens == 10
 
 
+@pytest.mark.parametrize("count", [b"99999999999999999999", b"9" * 5000, b"-5"])
+async def test_a_place_is_given_back_whatever_an_engine_counts(relay: RelayStack, count: bytes) -> None:
+    usage = b'"usage":{"prompt_tokens":%b,"completion_tokens":%b,"total_tokens":1}' % (count, count)
+    relay.low.answer = saying(sized(b'{"object":"chat.completion","choices":[],%b}' % usage))
+    for _ in range(3):
+        assert (await post(relay)).status == 200
+    relay.low.answer = saying(STREAM, chunk(EVENTS[0]), chunk(b"data: {%b}\n\n" % usage), chunk(DONE), LAST_CHUNK)
+    for _ in range(3):
+        assert (await post(relay)).status == 200
+    await relay.settle()
+    assert relay.counted("low", "stop", times=6)
+
+
 async def test_the_official_client_gets_embeddings(relay: RelayStack, openai: AsyncOpenAI) -> None:
     data = [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}]
     usage = {"prompt_tokens": 2, "total_tokens": 2}

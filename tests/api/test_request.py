@@ -163,7 +163,7 @@ def check_get_alike(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-    "data", [PROBE, CLOSING, CLOSING.replace(b"close", b"Close"), b"GET /a HTTP/1.1\r\na:b\r\n\r\n"]
+    "data", [PROBE, CLOSING, CLOSING.replace(b"close", b"Close"), b"GET /a HTTP/1.1\r\nhost:b\r\n\r\n"]
 )
 def test_a_usual_get_is_read_as_the_parser_reads_it(data: bytes) -> None:
     assert check_get_alike(data)

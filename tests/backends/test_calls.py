@@ -3,10 +3,12 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import pytest
 
 from gateway.backends.calls import End, LiveCall, LiveCalls
-from gateway.core import FinishReason
+from gateway.core import FinishReason, SamplingParams
 from gateway.errors import BackendError, BackendLost, BackendProtocolError, BackendTimeout, BackendUnavailable
 from tests.fakes.sink import RecordingSink, settled
 
@@ -34,9 +36,9 @@ class BareCall(LiveCall):
         self.hang_ups += 1
 
 
-def begin(calls: LiveCalls, max_tokens: int = 8) -> tuple[BareCall, RecordingSink]:
+def begin(calls: LiveCalls, max_tokens: int = 8, **params: Any) -> tuple[BareCall, RecordingSink]:  # Any: of any field
     sink = RecordingSink()
-    sink.call = call = BareCall(calls, sink, max_tokens, Told())
+    sink.call = call = BareCall(calls, sink, SamplingParams(max_tokens, **params), Told())
     return call, sink
 
 
@@ -53,6 +55,31 @@ async def test_an_empty_read_is_not_passed_on() -> None:
     call, sink = begin(LiveCalls("e", 60))
     call.feed([])
     assert sink.breaches == []
+
+
+@pytest.mark.parametrize(
+    ("params", "delivered", "reason", "is_allowed"),
+    [
+        ({}, 0, FinishReason.STOP, False),
+        ({}, 0, FinishReason.LENGTH, False),
+        ({}, 1, FinishReason.STOP, True),
+        ({}, 1, FinishReason.LENGTH, True),  # the engine's context is narrower than what we know
+        ({"ignore_eos": True}, 7, FinishReason.LENGTH, False),
+        ({"ignore_eos": True}, 7, FinishReason.STOP, False),
+        ({"ignore_eos": True}, 8, FinishReason.LENGTH, True),
+        ({"ignore_eos": True, "stop_token_ids": (5,)}, 7, FinishReason.LENGTH, False),
+        ({"ignore_eos": True, "stop_token_ids": (5,)}, 7, FinishReason.STOP, True),
+    ],
+)
+async def test_an_end_that_comes_too_early_is_no_end(
+    params: dict[str, Any], delivered: int, reason: FinishReason, is_allowed: bool
+) -> None:
+    call, sink = begin(LiveCalls("e", 60), **params)
+    call.feed([9] * delivered, reason)
+    assert sink.breaches == []
+    assert (sink.end is reason) == is_allowed
+    assert (type(sink.end) is BackendProtocolError) == (not is_allowed)
+    assert call.hang_ups == (not is_allowed)
 
 
 async def test_unavailable_becomes_an_error_once_tokens_went_out() -> None:
@@ -76,7 +103,7 @@ async def test_an_engine_that_would_go_on_is_left_at_the_end() -> None:
     calls = LiveCalls("e", 60)
     sink = RecordingSink()
     told = Told()
-    sink.call = call = BareCall(calls, sink, 8, told)
+    sink.call = call = BareCall(calls, sink, SamplingParams(8), told)
     call.feed([1])
     told.is_cut = True
     call.feed([2], FinishReason.STOP)

@@ -42,6 +42,26 @@ def test_a_triton_model_can_do_what_its_configuration_declares(
     assert read_abilities(model_config(inputs, parameters).config, 1000) == Abilities(frozenset(needs), 1000)
 
 
+INFO = {"xgrammar_tokenizer_info_path": "/engines/xgrammar.json"}
+OFF = {"guided_decoding_backend": "", "xgrammar_tokenizer_info_path": "", "tokenizer_dir": ""}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "needs"),
+    [
+        (OFF, set()),
+        (OFF | XGRAMMAR, set()),
+        (OFF | INFO, set()),
+        (OFF | XGRAMMAR | {"xgrammar_tokenizer_info_path": "${xgrammar_tokenizer_info_path}"}, set()),
+        (OFF | XGRAMMAR | INFO, {Need.GUIDE}),
+    ],
+)
+def test_the_cpp_backend_follows_guides_where_both_of_its_parameters_are_filled_in(
+    parameters: Mapping[str, str], needs: set[Need]
+) -> None:
+    assert read_abilities(model_config(GUIDE, parameters, "tensorrtllm").config, 1000).needs == needs
+
+
 @pytest.mark.parametrize(
     ("dims", "known", "abilities"),
     [

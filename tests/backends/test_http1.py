@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.backends.http1 import Take
+from gateway.backends.http1 import MAX_INTERIM, Take
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
@@ -234,6 +234,15 @@ async def test_bytes_on_an_idle_connection_close_it() -> None:
         await settled(lambda: not client._open, "the connection dropped")
         assert (await ask(client)).data == b"abcd\r\nef!"
         assert server.connections == 2
+
+
+async def test_a_few_interim_answers_are_skipped_and_a_flood_of_them_is_a_protocol_error() -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    async with talking_to(saying(MAX_INTERIM * interim + SIZED)) as (client, _):
+        assert (await ask(client)).status == 200
+    async with talking_to(saying(*(1000 * interim for _ in range(50)))) as (client, _):
+        told = await ask(client)
+        assert isinstance(told.error, BackendProtocolError)
 
 
 async def test_aborting_closes_the_connection_and_says_nothing() -> None:

@@ -669,6 +669,14 @@ async def test_an_answer_that_is_no_stream_has_no_events() -> None:
         assert (sink.call.events, sink.call.usage, sink.call.finish_reason) == (0, (5, 2), None)
 
 
+@pytest.mark.parametrize("count", [b"99999999999999999999", b"9" * 5000, b"-5", b"1.5", b"1e9", b"null", b'"7"', b""])
+@pytest.mark.parametrize("spacing", [b":", b" : "])
+async def test_a_count_that_is_none_is_not_counted(count: bytes, spacing: bytes) -> None:
+    body = b'{"usage": {"prompt_tokens"%b%b, "completion_tokens"%b%b, "total_tokens": 1}}'
+    async with bench_of(saying(sized(body % (spacing, count, spacing, count)))) as bench:
+        assert (await bench.answer_to()).call.usage == (0, 0)
+
+
 async def test_a_content_type_is_read_in_any_case() -> None:
     head = STREAM.replace(b"text/event-stream", b"Text/Event-Stream")
     first = b"data: " + ERROR_EVENTS[0][0] + b"\n\n"

@@ -1,8 +1,9 @@
 """Server-sent events: the same events however the bytes are cut."""
 
+import time
+
 import pytest
 
-from gateway.backends import sse
 from gateway.backends.sse import EventStream, EventTooLong
 
 STREAMS = {
@@ -56,9 +57,27 @@ def test_an_event_is_there_with_its_last_byte_and_not_before() -> None:
     assert stream.feed(b"\n") == [b"y"]
 
 
-def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
-    stream = EventStream()
+def test_an_event_without_end_is_refused() -> None:
+    stream = EventStream(max_event_bytes=100)
     stream.feed(b"x" * 90)
     with pytest.raises(EventTooLong):
         stream.feed(b"x" * 20)
+
+
+def test_an_event_that_is_too_long_is_refused_with_its_end_too() -> None:
+    with pytest.raises(EventTooLong):
+        EventStream(max_event_bytes=100).feed(b"data: short\n\ndata: %b\n\n" % (b"x" * 120))
+
+
+def test_what_an_event_costs_grows_with_its_length_and_no_faster() -> None:
+    """Each read was once searched with all that had come before it: eight times the length cost 64 times as much."""
+
+    def cost(megabytes: int) -> float:
+        stream = EventStream(max_event_bytes=1 << 30)
+        began = time.process_time()
+        for _ in range(16 * megabytes):
+            stream.feed(b"x" * 65_536)
+        assert stream.feed(b"\n\n") == []
+        return time.process_time() - began
+
+    assert min(cost(32) for _ in range(3)) < 24 * min(cost(4) for _ in range(3))

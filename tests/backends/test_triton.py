@@ -523,11 +523,21 @@ def test_messages_alike_are_read_by_their_form() -> None:
     answer = Answer("triton", REQUEST)
     assert answer.read([serialized(ids(5))]) == ((5,), None)
     assert answer._size == len(serialized(ids(6)))
-    for token_id in (6, 0, 1, 4, -1, 2**31 - 1):
+    for token_id in (6, 0, 1, 4, 2**31 - 1):
         assert answer.read([serialized(ids(token_id))]) == ((token_id,), None)
     assert answer._moulds_left == MAX_MOULDS - 1
     assert answer.read([serialized(ids(7, 8))]) == ((7, 8), None)
     assert answer.read([serialized(ids(is_final=True))]) == ((END_ID,), FinishReason.STOP)
+
+
+@pytest.mark.parametrize("token_id", [-1, -(2**31), 1000, 2**31 - 1])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_an_id_outside_the_vocabulary_is_a_protocol_error(token_id: int, before: int) -> None:
+    answer = Answer("triton", REQUEST, id_limit=1000)
+    for last_id in (0, 1, 999)[:before]:  # from the second on, a message is read by its form
+        assert answer.read([serialized(ids(last_id))]) == ((last_id,), None)
+    token_ids, end = answer.read([serialized(ids(token_id))])
+    assert (list(token_ids), type(end)) == ([], BackendProtocolError)
 
 
 @pytest.mark.parametrize("first", [0, 1, 4, 65, 0x0A0A0A0A, 0x04320432])

@@ -201,6 +201,20 @@ def test_pytorch_flow_leaves_the_file_that_trtllm_serve_reads(workshop: Workshop
     assert workshop.verify("--quick").exit_code == 0
 
 
+def test_pytorch_flow_needs_model_optimizers_examples_which_no_image_has(workshop: Workshop) -> None:
+    (workshop.release.examples / "llm_ptq/hf_ptq.py").unlink()
+    result = workshop.build(TORCH)
+    assert result.exit_code == 2
+    assert "llm_ptq/hf_ptq.py quantizes for this flow, and is not there: git clone --branch 0.37.0 " in result.output
+    printed = CliRunner().invoke(engine, ["build", TORCH, "--dry-run"]).output
+    assert "python3 /opt/Model-Optimizer/examples/llm_ptq/hf_ptq.py \\\n" in printed
+
+
+def test_container_of_the_pytorch_flow_sees_model_optimizers_examples(workshop: Workshop) -> None:
+    printed = workshop.build(TORCH, "--container", IMAGE, "--dry-run").output
+    assert f"--volume {workshop.release.examples}:{workshop.release.examples}:ro \\\n" in printed
+
+
 def test_failing_step_ends_the_build_and_no_step_follows(workshop: Workshop) -> None:
     (workshop.release.examples / "quantization/quantize.py").unlink()
     (workshop.release.examples / "quantization/quantize.py").write_text("raise SystemExit(3)\n")
@@ -520,6 +534,20 @@ MISMATCHES: dict[str, tuple[Prepare, str, str]] = {
     "a parameter with a slip in its name": (
         lambda w: render_and_edit(w, '"enable_chunked_context"', '"enable_chunked_contxt"'),
         "config.pbtxt enable_chunked_context: is not set, the recipe makes it true",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a parameter without which the model does not load": (
+        lambda w: render_and_edit(w, 'parameters { key: "tokenizer_dir" value { string_value: "" } }\n', ""),
+        "config.pbtxt tokenizer_dir: is not set, the recipe makes it empty",
+        f"crossover engine render {FP8_TP2} --engine",
+    ),
+    "a guide backend that the recipe does not ask for": (
+        lambda w: render_and_edit(
+            w,
+            '"guided_decoding_backend" value { string_value: ""',
+            '"guided_decoding_backend" value { string_value: "xgrammar"',
+        ),
+        "config.pbtxt guided_decoding_backend: is xgrammar, the recipe makes it empty",
         f"crossover engine render {FP8_TP2} --engine",
     ),
     "a parameter that was never filled in": (

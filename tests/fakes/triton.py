@@ -59,9 +59,12 @@ def decode_texts(raw: bytes) -> list[Any]:
     return texts
 
 
-def model_config(inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str]) -> Message:
+def model_config(
+    inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str], backend: str = "python"
+) -> Message:
     """What ModelConfig tells of a model with these inputs, by name with their dims, and these parameters."""
     response = service_pb2.ModelConfigResponse()
+    response.config.backend = backend
     for name, dims in inputs.items():
         response.config.input.add(name=name, dims=dims)
     for name, value in parameters.items():

@@ -33,6 +33,15 @@ def test_what_workers_count_adds_up_in_each_of_them(tallies: list[Tally]) -> Non
         assert tally.total(users + PROMPT) == 50
 
 
+def test_a_counter_never_falls_and_stays_where_it_can_hold_no_more(tallies: list[Tally]) -> None:
+    tally = tallies[0]
+    users = tally.pairs["qwen", "vllm"].users
+    for amount, total in ((5, 5), (-3, 5), (2**63 - 7, 2**63 - 2), (10**30, 2**63 - 1), (1, 2**63 - 1)):
+        tally.count(users, "stop", prompt_tokens=amount, completion_tokens=amount, events=amount)
+        assert tally._own_counts[users + PROMPT] == total
+    assert dict(tally.by_name(users + OUTCOMES)) == {"stop": 5}
+
+
 def test_nothing_is_counted_anywhere_else(tallies: list[Tally]) -> None:
     """Each word of a row has one meaning: counting everything once makes every count one."""
     counted = 0

@@ -28,7 +28,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--no-guided-decoding",
         action="store_true",
-        help="refuse guides, as a model whose configuration names no guided_decoding_backend",
+        help="refuse guides, as a model whose guided_decoding_backend is empty",
     )
     launch.add_options(parser, served_model_name="tensorrt_llm")
     return parser.parse_args(arguments)

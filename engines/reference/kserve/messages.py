@@ -78,8 +78,7 @@ def model_config(name: str, *, follows_guides: bool = True) -> pb.ModelConfigRes
         name=name, backend="python", max_batch_size=MAX_BATCH_SIZE, default_model_filename="model.py"
     )
     config.model_transaction_policy.decoupled = True
-    if follows_guides:
-        config.parameters["guided_decoding_backend"].string_value = GUIDED_DECODING_BACKEND
+    config.parameters["guided_decoding_backend"].string_value = GUIDED_DECODING_BACKEND if follows_guides else ""
     for tensor in INPUTS:
         declared = config.input.add(name=tensor.name, optional=not tensor.is_required, dims=tensor.dims)
         declared.data_type = mc.DataType.Value(f"TYPE_{CONFIG_TYPES.get(tensor.datatype, tensor.datatype)}")

@@ -279,6 +279,16 @@ def test_wrong_field_is_named_with_what_is_wrong(name: str, changes: Document, p
         ),
         (TORCH, {"precision.kv_cache": "int8"}, "precision.kv_cache: the pytorch flow has auto and fp8"),
         (TORCH, {"precision.weights": "int8_sq"}, "precision.weights: int8_sq is of the compiled flow"),
+        (
+            TORCH,
+            {"precision.calibration.dataset": "/data/articles"},
+            "precision.calibration.dataset: the pytorch flow takes c4 or cnn_dailymail or ",
+        ),
+        (
+            TORCH,
+            {"precision.calibration.max_seq_length": 2048},
+            "precision.calibration.max_seq_length: is 512 in the pytorch flow",
+        ),
         (TORCH, {"kv_cache.paged": False}, "kv_cache.paged: the pytorch flow has no other cache"),
         (
             TORCH,

@@ -1,4 +1,4 @@
-"""The commands of both flows, word by word, and every option held against what the release's programs declare."""
+"""The commands of both flows, word by word, and every option held against what its program declares."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from engines.recipes.load import dump_recipe
 from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.steps import Container, Host, show_command
 from engines.trtllm.torch_flow import make_torch_steps, serve_command
+from tests.fakes.trtllm_programs import name_section
 from tests.fakes.trtllm_release import make_parser
 
 PATHS = Paths(Path("/models/llama"), Path("/engines/llama.checkpoint"), Path("/engines/llama"), Path("/app/examples"))
@@ -26,8 +27,8 @@ def compiled(name: str, **changes: Any) -> CompiledRecipe:
     return recipe
 
 
-def torch(name: str) -> TorchRecipe:
-    recipe = load_recipe(find_recipe(name))
+def torch(name: str, **changes: Any) -> TorchRecipe:
+    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
     assert isinstance(recipe, TorchRecipe)
     return recipe
 
@@ -139,28 +140,47 @@ QUANTIZED = [name for name in list_recipes() if "torch" not in name and name != 
 )
 def test_release_declares_every_option_and_value(recipe: CompiledRecipe) -> None:
     convert, build = make_compiled_steps(recipe, PATHS)
-    script = Path(convert.argv[1])
-    program = script.name if script.name == "quantize.py" else script.parent.name
-    make_parser(program).parse_args(convert.argv[2:])  # exits where an option or a value is unknown
-    make_parser("trtllm-build").parse_args(build.argv[1:])
+    section = name_section(Path(convert.argv[1]))
+    make_parser(section).parse_args(convert.argv[2:])  # exits where an option or a value is unknown
+    make_parser("build").parse_args(build.argv[1:])
 
 
 def test_parser_that_holds_the_commands_refuses_an_option_that_is_not_of_the_release() -> None:
     with pytest.raises(SystemExit):
-        make_parser("trtllm-build").parse_args(["--enable_cuda_graph", "enable"])
+        make_parser("build").parse_args(["--enable_cuda_graph", "enable"])
 
 
-def test_pytorch_flow_quantizes_into_hugging_faces_form_and_serves_that() -> None:
+def test_pytorch_flow_quantizes_with_model_optimizers_program_and_serves_what_that_wrote() -> None:
     recipe = torch("llama-3.1-8b-torch-fp8-tp2")
     (step,) = make_torch_steps(recipe, PATHS)
-    assert step.argv[-2:] == ("--export_format", "hf")
-    assert "--tp_size" not in step.argv  # the form has no parts
-    make_parser("quantize.py").parse_args(step.argv[2:])
+    assert " ".join(step.argv) == (
+        "python3 /app/examples/llm_ptq/hf_ptq.py --pyt_ckpt_path /models/llama --export_path /engines/llama.checkpoint "
+        "--qformat fp8 --kv_cache_qformat fp8 --dataset cnn_dailymail --calib_size 512 --batch_size 8"
+    )
     assert " ".join(serve_command(recipe, PATHS)) == (
         "trtllm-serve /engines/llama.checkpoint --tokenizer /models/llama --backend pytorch --host 0.0.0.0 --port 8000 "
         "--tp_size 2 --pp_size 1 --max_batch_size 256 --max_num_tokens 8192 --max_seq_len 8192 --max_beam_width 1 "
         "--config /engines/llama/llm_args.yaml"
     )
+
+
+@pytest.mark.parametrize(
+    ("precision", "words"),
+    [
+        ({"weights": "fp8", "kv_cache": "auto"}, "--qformat fp8 --kv_cache_qformat none --dataset"),
+        ({"weights": "int4_awq"}, "--qformat int4_awq --kv_cache_qformat none --awq_block_size 128 --dataset"),
+        ({"weights": "nvfp4", "kv_cache": "fp8"}, "--qformat nvfp4 --kv_cache_qformat fp8 --dataset"),
+    ],
+)
+def test_precision_of_the_pytorch_flow_goes_by_model_optimizers_words(precision: dict[str, Any], words: str) -> None:
+    recipe = torch(
+        "llama-3.1-8b-torch-fp8-tp2",
+        precision={**precision, "calibration": {}},
+        gpus={"architecture": "blackwell", "count": 2},
+    )
+    (step,) = make_torch_steps(recipe, PATHS)
+    assert words in " ".join(step.argv)
+    make_parser("hf_ptq").parse_args(step.argv[2:])
 
 
 def test_pytorch_flow_has_nothing_to_run_for_a_checkpoint_that_is_served_as_it_is() -> None:

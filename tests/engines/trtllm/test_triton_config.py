@@ -9,86 +9,12 @@ from tritonclient.grpc import model_config_pb2
 
 from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
 from engines.recipes.load import dump_recipe
-from engines.reference.trtllm_contract import INPUTS, OUTPUTS
+from engines.trtllm.contract import load_contract
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 
 ENGINE = Path("/engines/llama")
+Tensors = dict[str, tuple[str, tuple[int, ...]]]  # type and dims by name
 COMPILED = [name for name in list_recipes() if "torch" not in name]
-
-# TensorRT-LLM's triton_backend/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt@0c8de69: (type, dims). An i
-# after the type: optional scalars arrive as [1] and are handed on without that dimension; r: ragged.
-SCALARS = {
-    "INT32": (
-        *("encoder_output_lengths", "input_lengths", "request_output_len", "num_return_sequences"),
-        *("decoder_input_lengths", "end_id", "pad_id", "beam_width", "runtime_top_k", "runtime_top_p_reset_ids"),
-        *("min_tokens", "prompt_vocab_size"),
-    ),
-    "FP32": (
-        *("draft_acceptance_threshold", "temperature", "runtime_top_p", "runtime_top_p_min", "runtime_top_p_decay"),
-        *("len_penalty", "repetition_penalty", "beam_search_diversity_rate", "presence_penalty", "frequency_penalty"),
-    ),
-    "UINT64": ("seed", "lora_task_id"),
-    "BOOL": (
-        *("early_stopping", "return_log_probs", "return_context_logits", "return_generation_logits"),
-        *("return_perf_metrics", "return_num_input_tokens", "return_num_output_tokens", "exclude_input_in_output"),
-        *("stop", "streaming"),
-    ),
-}
-RAGGED: dict[str, tuple[str, tuple[int, ...]]] = {
-    "input_ids": ("INT32", (-1,)),
-    "encoder_input_features": ("FP16", (-1, -1)),
-    "draft_input_ids": ("INT32", (-1,)),
-    "decoder_input_ids": ("INT32", (-1,)),
-    "draft_logits": ("FP32", (-1, -1)),
-    "stop_words_list": ("INT32", (2, -1)),
-    "bad_words_list": ("INT32", (2, -1)),
-    "embedding_bias": ("FP32", (-1,)),
-    "prompt_embedding_table": ("BF16", (-1, -1)),
-    "prompt_table_extra_ids": ("UINT64", (-1,)),
-    "cross_attention_mask": ("BOOL", (-1, -1)),
-    "lora_weights": ("FP16", (-1, -1)),
-    "lora_config": ("INT32", (-1, 3)),
-    "context_phase_params": ("UINT8", (-1,)),
-    "skip_cross_attn_blocks": ("BOOL", (1,)),
-    "retention_token_range_starts": ("INT32", (-1,)),
-    "retention_token_range_ends": ("INT32", (-1,)),
-    "retention_token_range_priorities": ("INT32", (-1,)),
-    "retention_token_range_durations_ms": ("INT32", (-1,)),
-    "retention_decode_priority": ("INT32", (1,)),
-    "retention_decode_duration_ms": ("INT32", (1,)),
-    "guided_decoding_guide_type": ("STRING", (1,)),
-    "guided_decoding_guide": ("STRING", (1,)),
-    "lookahead_window_size": ("INT32", (1,)),
-    "lookahead_ngram_size": ("INT32", (1,)),
-    "lookahead_verification_set_size": ("INT32", (1,)),
-}
-PLAIN: dict[str, tuple[str, tuple[int, ...]]] = {
-    "mrope_rotary_cos_sin": ("FP32", (-1,)),
-    "mrope_position_deltas": ("INT64", (1,)),
-}
-OUTPUT_TENSORS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "output_ids": ("INT32", (-1, -1)),
-    "sequence_length": ("INT32", (-1,)),
-    "cum_log_probs": ("FP32", (-1,)),
-    "output_log_probs": ("FP32", (-1, -1)),
-    "context_logits": ("FP32", (-1, -1)),
-    "generation_logits": ("FP32", (-1, -1, -1)),
-    "batch_index": ("INT32", (1,)),
-    "sequence_index": ("INT32", (1,)),
-    "context_phase_params": ("UINT8", (-1,)),
-    "kv_cache_alloc_new_blocks": ("INT32", (1,)),
-    "kv_cache_reused_blocks": ("INT32", (1,)),
-    "kv_cache_alloc_total_blocks": ("INT32", (1,)),
-    "arrival_time_ns": ("INT64", (1,)),
-    "first_scheduled_time_ns": ("INT64", (1,)),
-    "first_token_time_ns": ("INT64", (1,)),
-    "last_token_time_ns": ("INT64", (1,)),
-    "acceptance_rate": ("FP32", (1,)),
-    "total_accepted_draft_tokens": ("INT32", (1,)),
-    "total_draft_tokens": ("INT32", (1,)),
-    "num_input_tokens": ("INT32", (1,)),
-    "num_output_tokens": ("INT32", (1,)),
-}
 
 
 def compiled(name: str, **changes: Any) -> CompiledRecipe:
@@ -110,31 +36,26 @@ def parameters_of(config: model_config_pb2.ModelConfig) -> dict[str, str]:
 
 def type_name(tensor: Any) -> str:
     name: str = model_config_pb2.DataType.Name(tensor.data_type)
-    return name.removeprefix("TYPE_")
+    return name.removeprefix("TYPE_").replace("STRING", "BYTES")
 
 
 def test_inputs_are_those_of_the_cpp_backend() -> None:
     declared = {tensor.name: tensor for tensor in rendered(compiled("llama-3.1-8b-bf16-tp1")).input}
-    scalars = {name: (kind, (1,)) for kind, names in SCALARS.items() for name in names}
-    expected = {**scalars, **RAGGED, **PLAIN}
+    facts = load_contract().backend_inputs
+    expected: Tensors = {name: (fact.type, fact.dims) for name, fact in facts.items()}
+    expected["prompt_embedding_table"] = ("BF16", (-1, -1))  # of the weights' type
     assert {name: (type_name(tensor), tuple(tensor.dims)) for name, tensor in declared.items()} == expected
-    assert {name for name, tensor in declared.items() if tensor.HasField("reshape")} == set(scalars)
-    assert all(list(declared[name].reshape.shape) == [] for name in scalars)
-    assert {name for name, tensor in declared.items() if tensor.allow_ragged_batch} == set(RAGGED)
-    assert {name for name, tensor in declared.items() if not tensor.optional} == {"input_lengths", "request_output_len"}
+    for name, tensor in declared.items():
+        forms = {"reshaped": tensor.HasField("reshape"), "ragged": tensor.allow_ragged_batch}
+        assert forms == {form: form == facts[name].form for form in forms}
+        assert list(tensor.reshape.shape) == []
+        assert tensor.optional != facts[name].required
 
 
 def test_outputs_are_those_of_the_cpp_backend() -> None:
     declared = rendered(compiled("llama-3.1-8b-bf16-tp1")).output
-    assert {tensor.name: (type_name(tensor), tuple(tensor.dims)) for tensor in declared} == OUTPUT_TENSORS
-
-
-def test_every_tensor_that_the_gateways_contract_has_is_there_with_its_type_and_shape() -> None:
-    config = rendered(compiled("llama-3.1-8b-bf16-tp1"))
-    for contract, declared in ((INPUTS, config.input), (OUTPUTS, config.output)):
-        known = {tensor.name: (type_name(tensor), tuple(tensor.dims)) for tensor in declared}
-        for tensor in contract:
-            assert known[tensor.name] == (tensor.datatype.replace("BYTES", "STRING"), tensor.dims)
+    expected = {name: (fact.type, fact.dims) for name, fact in load_contract().backend_outputs.items()}
+    assert {tensor.name: (type_name(tensor), tuple(tensor.dims)) for tensor in declared} == expected
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -171,6 +92,9 @@ def test_parameters_say_what_the_recipe_says() -> None:
         "cuda_graph_mode": "true",
         "cuda_graph_cache_size": "64",
         "normalize_log_probs": "true",
+        "tokenizer_dir": "",
+        "xgrammar_tokenizer_info_path": "",
+        "guided_decoding_backend": "",
     }
 
 

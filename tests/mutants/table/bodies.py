@@ -799,8 +799,22 @@ TOLD_TO_ENGINES = [
     Mutant(
         ("structured_outputs", "response_format", "tool_choice"),
         TRITON_CONFIG,
-        "if GUIDE in inputs and guide_backend and not guide_backend.startswith(PLACEHOLDER):",
+        "if GUIDE in inputs and follows_guides:",
         "if GUIDE in inputs:",
+        (f"{ABLE}::test_a_triton_model_can_do_what_its_configuration_declares",),
+    ),
+    Mutant(
+        ("structured_outputs", "response_format", "tool_choice"),
+        TRITON_CONFIG,
+        "if config.backend == CPP_BACKEND",
+        "if False",
+        (f"{ABLE}::test_the_cpp_backend_follows_guides_where_both_of_its_parameters_are_filled_in",),
+    ),
+    Mutant(
+        ("structured_outputs", "response_format", "tool_choice"),
+        TRITON_CONFIG,
+        "value and not value.startswith(PLACEHOLDER)",
+        "value",
         (f"{ABLE}::test_a_triton_model_can_do_what_its_configuration_declares",),
     ),
     Mutant(

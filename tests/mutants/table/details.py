@@ -464,8 +464,8 @@ HONOURED = [
     Mutant(
         ("logprobs",),
         VLLM_SCORES,
-        "in by_rank[:count])",
-        "in by_rank)",
+        "item[1])[:count]",
+        "item[1])",
         (f"{IN_VLLM_SCORES}::test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake",),
     ),
     Mutant(
@@ -1259,8 +1259,8 @@ TOKENS = [
     Mutant(
         ("tokenize.return_token_strs", "tokenize.token_strs"),
         TOKENIZE,
-        "for token_id in token_ids] if shows_tokens else None,",
-        "for token_id in token_ids],",
+        "    if shows_tokens:\n",
+        "    if True:\n",
         (f"{IN_TOKENIZE}::test_text_has_its_ids_and_their_count",),
     ),
     Mutant(
@@ -1294,15 +1294,15 @@ TOKENS = [
     Mutant(
         ("tokenize.max_model_len",),
         TOKENIZE,
-        "language.context_length,",
-        "language.context_length - len(token_ids),",
+        "language.context_length})",
+        "language.context_length - len(token_ids)})",
         (f"{IN_TOKENIZE}::test_text_has_its_ids_and_their_count",),
     ),
     Mutant(
         ("tokenize.tokens",),
         TOKENIZE,
-        '"tokens": token_ids,',
-        '"tokens": token_ids if shows_tokens else None,',
+        "for piece in _cut(token_ids))\n    strings",
+        "for piece in _cut(token_ids[1:]))\n    strings",
         (f"{IN_TOKENIZE}::test_text_has_its_ids_and_their_count",),
     ),
     Mutant(
@@ -1473,21 +1473,21 @@ FAILURES = [
     Mutant(
         ("error.request_too_large",),
         DOWNSTREAM,
-        "if turn.request.length > handler.max_body_bytes:",
+        "if error is None and turn.request.length > handler.intake.limits.max_body_bytes:",
         "if False:",
         (f"{IN_OUTLET}::test_a_body_too_long_is_refused_by_its_head_without_100_continue",),
     ),
     Mutant(
         ("error.request_too_large",),
         DOWNSTREAM,
-        " or length > handler.max_body_bytes:",
+        " or length > handler.intake.limits.max_body_bytes:",
         ":",
         BAD_INPUT,
     ),
     Mutant(
         ("error.request_too_large",),
         DOWNSTREAM,
-        "if len(turn.body) > handler.max_body_bytes:",
+        "if len(turn.body) + len(data) > handler.intake.limits.max_body_bytes:",
         "if False:",
         (f"{IN_ERRORS}::test_a_body_that_grows_too_large_without_saying_so_is_refused",),
     ),

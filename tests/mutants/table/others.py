@@ -243,23 +243,18 @@ RULES_OF_BODIES = [
         "content-type",
         INFERENCE,
         (
-            "document = parse_json(raw)",
-            'document = parse_json(raw if request.header(b"content-type") == "application/json" else b"")',
+            "document = parse_json(raw,",
+            'document = parse_json(raw if request.header(b"content-type") == "application/json" else b"",',
             "tests/api/test_errors.py::test_the_content_type_of_a_request_does_not_matter",
         ),
     ),
     *_rows(
         "limits.max_body_bytes",
         DOWNSTREAM,
-        ("length > handler.max_body_bytes:\n            return False", "False:\n            return False", LARGEST),
-        (
-            "if turn.request.length > handler.max_body_bytes:",
-            "if turn.request.length >= handler.max_body_bytes:",
-            LARGEST,
-        ),
-        ("if len(turn.body) > handler.max_body_bytes:", "if len(turn.body) >= handler.max_body_bytes:", LARGEST),
+        ("turn.request.length > handler.intake", "turn.request.length >= handler.intake", LARGEST),
+        ("len(turn.body) + len(data) > handler", "len(turn.body) + len(data) >= handler", LARGEST),
     ),
-    *_rows("limits.max_body_bytes", CLIENT, ("self._check_size(len(body))", "pass", CHUNKED)),
+    *_rows("limits.max_body_bytes", CLIENT, ("self._check_size(len(body) + len(data))", "pass", CHUNKED)),
 ]
 
 SERVER_SIDE = "tests/backends/test_relay.py::test_"

@@ -1,0 +1,100 @@
+"""What upstream's programs take, from contract.yaml: options, parameters, tensors, and where each was read.
+
+In: that file. Out: a Contract. Knows no recipe and no command; a test, a stand-in and the documentation read it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+import orjson
+import yaml
+from pydantic import Field, TypeAdapter
+
+from engines.recipes.load import UniqueKeyLoader
+from engines.recipes.recipe import STRICT
+
+CONTRACT: Final = Path(__file__).parent / "contract.yaml"
+# `flag` takes no value, `texts` takes several; the upper-case ones are Triton's own names of tensors' elements.
+Type: TypeAlias = (
+    Literal["text", "texts", "integer", "number", "boolean", "flag", "mapping"]
+    | Literal["BOOL", "UINT8", "INT32", "INT64", "UINT64", "FP16", "FP32", "BYTES"]
+)
+Value: TypeAlias = str | int | float | bool
+Source: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+ \S+@[0-9a-f]{7}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One name. `values` are all that it takes; none: any value of its type. `seen` names places, by keys of `sources`.
+
+    `guarded` is told of the C++ backend's parameters only: whether the model loads without one. `dims`, without the
+    batch's, and `form` are a tensor's.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+
+    type: Type
+    values: tuple[Value, ...] = ()
+    default: Value | None = None
+    required: bool = False
+    guarded: bool | None = None
+    dims: tuple[int, ...] = ()
+    form: Literal["reshaped", "ragged"] | None = None
+    seen: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+Facts: TypeAlias = Mapping[str, Fact]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """`sources` are `repository path@commit` by a short name. Options are without their dashes."""
+
+    __pydantic_config__: ClassVar = STRICT
+
+    sources: Mapping[str, Source]
+    backend_parameters: Facts
+    backend_inputs: Facts
+    backend_outputs: Facts
+    quantize: Facts
+    convert_checkpoint: Facts
+    convert_checkpoint_eagle: Facts
+    convert_checkpoint_medusa: Facts
+    build: Facts
+    hf_ptq: Facts
+    serve: Facts
+    llm_args: Facts
+    sampling_params: Facts
+
+    def sections(self) -> Iterator[tuple[str, Facts]]:
+        return ((field.name, getattr(self, field.name)) for field in fields(self) if field.name != "sources")
+
+    def commits(self, fact: Fact) -> frozenset[str]:
+        """Of the versions that a fact was seen in."""
+        return frozenset(self.sources[name].rpartition("@")[2] for name in fact.seen)
+
+    def unproven(self) -> tuple[tuple[str, str], ...]:
+        """(section, name) of what was seen in a single stored version."""
+        return tuple(
+            (section, name)
+            for section, facts in self.sections()
+            for name, fact in facts.items()
+            if len(self.commits(fact)) == 1
+        )
+
+
+@cache
+def load_contract() -> Contract:
+    return parse_contract(CONTRACT.read_text())
+
+
+def parse_contract(text: str) -> Contract:
+    """Raises ValueError for a document of another form, and for a place that `sources` does not hold."""
+    contract = TypeAdapter(Contract).validate_json(orjson.dumps(yaml.load(text, Loader=UniqueKeyLoader)))
+    seen = {place for _, facts in contract.sections() for fact in facts.values() for place in fact.seen}
+    if unknown := sorted(seen - contract.sources.keys()):
+        raise ValueError(f"sources: {', '.join(unknown)} missing")
+    return contract
