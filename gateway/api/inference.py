@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.api.allowed import find_way
 from gateway.api.ask import Ask, translate
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.client import Client, ClientLeft
@@ -21,7 +22,7 @@ from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import OUR_FAULT, InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
-from gateway.api.generation import MOST_SEQUENCES, Generation
+from gateway.api.generation import Generation
 from gateway.api.guide_checks import GuideChecks
 from gateway.api.intake import Intake
 from gateway.api.models import ModelList, unknown_model
@@ -215,11 +216,10 @@ class Inference:
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
-        sequences = _count_sequences(document)
-        if isinstance(lane, RelayLane):
-            lines = request.lines
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, sequences)
         path = request.path
+        if isinstance(lane, RelayLane):
+            way, lines = find_way(document, path, lane.rules, pin), request.lines
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, *way)
         body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
             raise unknown_model(read_model(document))
@@ -227,9 +227,9 @@ class Inference:
             return Said(TEXTS[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
+            way, told = find_way(document, path, lane.relay.rules, pin), needs or NO_NEEDS
             lines = (*(line for line in request.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
-            told = needs or NO_NEEDS
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, sequences)
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, *way)
         envelope = Envelope(reply.request_id, int(time.time()), pin, run)
         return translate(body, lane.language, envelope, lane.reasoning_field)
 
@@ -258,12 +258,6 @@ class Inference:
 
 def _context_length(lane: Lane) -> int:
     return lane.language.context_length if isinstance(lane, TokenLane) else 0
-
-
-def _count_sequences(document: dict[str, object]) -> int:
-    """What a body that goes on unread makes its engine generate side by side, as far as it says so plainly."""
-    n = document.get("n", 1)
-    return n if type(n) is int and 1 <= n <= MOST_SEQUENCES else 1
 
 
 def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:
