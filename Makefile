@@ -23,6 +23,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 TRITON := .stacks/triton
 VLLM := .stacks/vllm
+NEWEST := .stacks/vllm-newest
 COMPILED := .compiled
 NODE := tests/clients/node
 FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
@@ -41,7 +42,7 @@ install: $(BIN)/.installed ## the gateway, the load tester and the demo, into .v
 
 compiled: $(COMPILED)/.installed ## the same from a wheel in dist/ whose hot paths are compiled, into .compiled/ (a C compiler)
 
-stacks: $(TRITON)/.installed $(VLLM)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.5 GB)
+stacks: $(TRITON)/.installed $(VLLM)/.installed $(NEWEST)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.7 GB)
 
 clients: $(NODE)/node_modules/.installed ## the clients that are written for Node.js, which tests run
 
@@ -88,6 +89,7 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 		$(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS)) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
 		--no-emit-package torch --no-emit-package torchaudio --no-emit-package torchcodec --no-emit-package torchvision \
 		--no-emit-package triton --no-emit-package opencv-python-headless
+	$(LOCK) --upgrade requirements/vllm-newest.in --no-deps -c requirements/base.txt -o requirements/vllm-newest.txt
 	@$(MAKE) --no-print-directory $(BIN)/.dev
 	$(BIN)/npm update --prefix $(NODE) --package-lock-only
 
@@ -142,4 +144,13 @@ $(VLLM)/.installed: requirements/vllm.txt requirements/torch.txt $(BIN)/.build
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) || \
 		{ echo "no CPU build of PyTorch found: make stacks TORCH_INDEX=<PyTorch's CPU wheel index>" >&2; exit 1; }
 	@deploy/check-libraries.sh $(VLLM)
+	@touch $@
+
+# To go before $(VLLM)'s packages on Python's path. The wheel's kernels are for GPUs, so those of the CPU build take their place. --no-cache: it is
+# unpacked once, and to a tenth of it.
+$(NEWEST)/.installed: requirements/vllm-newest.txt $(VLLM)/.installed
+	rm -rf $(NEWEST)
+	$(INSTALL) --no-cache --python $(VLLM)/bin/python --target $(NEWEST) --require-hashes -r $<
+	find $(NEWEST)/vllm -type f \( -name '*.so' -o -name vllm-rs -o -path '*/include/*' \) -delete
+	ln -sr $(VLLM)/lib/python3.*/site-packages/vllm/*.so $(NEWEST)/vllm/
 	@touch $@

@@ -58,6 +58,8 @@ class Need(StrEnum):
     PROMPT_LOGPROBS = "prompt_logprobs"
     LOGIT_BIAS = "logit_bias"
     MIN_P = "min_p"
+    PENALTIES = "penalties"
+    MIN_TOKENS = "min_tokens"
     GUIDE = "guided_decoding"
     PRIORITY = "priority"
     RELAY = "relay"  # the client's own body goes on to it

@@ -6,6 +6,7 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
     GatewayError                      never raised itself
       InvalidRequest            400   a bad or unsupported field; `param` names it
         ContextLengthExceeded   400   prompt, or prompt and max_tokens, beyond the model's context
+        NeedRefused             400   an engine does not support what only some do; another backend may be tried
         PolicyChanged           409   the policy to replace is no longer the one in force
         CalibrationRunning      409   there is one already
       Unauthorized            401   the operator key is missing or wrong
@@ -46,6 +47,14 @@ class InvalidRequest(GatewayError):
 
 class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
+
+
+class NeedRefused(InvalidRequest):
+    """`need`: which of core.Need."""
+
+    def __init__(self, message: str, *, need: str, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.need = need
 
 
 class PolicyChanged(InvalidRequest):

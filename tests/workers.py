@@ -25,7 +25,15 @@ ON_CPU_STACK = (pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60), pytest.m
 SHARED = {"paced_stack": "paced"}  # fixture -> group
 ALONE = "alone"
 # The longest first, or they would go on long after all others have ended.
-ORDER = ("cpu", "random", "trained", "system/test_failover", "commands/test_workers", "evidence/test_gateway")
+ORDER = (
+    "cpu",
+    "contract/test_vllm_server",
+    "random",
+    "trained",
+    "system/test_failover",
+    "commands/test_workers",
+    "evidence/test_gateway",
+)
 FOLDER = "crossover_folder"  # what a worker is told: where all of one run meet
 GROUPS = "groups.json"
 meeting = pytest.StashKey[Path]()

@@ -5,6 +5,7 @@ In: parameters, decoded requests. Out: tokens to a Receiver. Written to the docu
 """
 
 import asyncio
+import copy
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,12 +16,15 @@ import torch
 from tensorrt_llm import LLM, SamplingParams
 from tensorrt_llm.executor import LoRARequest
 from tensorrt_llm.llmapi import CompletionOutput, GuidedDecodingParams
+from tensorrt_llm.llmapi.llm_args import DecodingBaseConfig
+from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
 
 from engines.adapters.arguments import ArgumentError, read_arguments
 from engines.adapters.deliveries import Deliveries
 from engines.adapters.engine_loop import EngineLoop
 from engines.adapters.lora import lora_directories
 from engines.adapters.outputs import Load, Progress, UnusableAnswer, finish_reason
+from engines.adapters.trtllm_sampling import complete, find_unfollowed
 from engines.reference import sampling
 from engines.reference.guide import Guide
 from engines.reference.runner import Receiver
@@ -42,17 +46,23 @@ class TensorrtLlmAdapter:
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         arguments = engine_arguments(parameters)
+        for_release = translate_arguments(arguments, parameters)
         self._loras = {
             task_id: LoRARequest(str(task_id), task_id, str(path))
             for task_id, path in lora_directories(parameters).items()
         }
         self._stats: Mapping[str, Any] = {}
-        self._loop = EngineLoop(lambda: LLM(model=parameters["model_dir"], **arguments), LLM.shutdown)
+        self._loop = EngineLoop(lambda: LLM(model=parameters["model_dir"], **for_release), LLM.shutdown)
         self._llm = self._loop.engine
         self._deliveries = Deliveries()
         check_guide = _accept if arguments.get("guided_decoding_backend") else None
-        vocab = vocab_size(parameters["model_dir"])
-        self.limits = Limits(vocab, arguments["max_seq_len"], check_guide, tuple(self._loras))
+        self.limits = Limits(
+            vocab_size(parameters["model_dir"]),
+            arguments["max_seq_len"],
+            check_guide,
+            tuple(self._loras),
+            find_unfollowed(arguments, DecodingBaseConfig.model_fields),
+        )
         self._watch = self._loop.begin(self._watch_stats)
 
     @property
@@ -118,7 +128,22 @@ def engine_arguments(parameters: Mapping[str, str]) -> dict[str, Any]:
     if backend := parameters.get("guided_decoding_backend"):
         # Grammars are made of the tokenizer.
         given = {"guided_decoding_backend": backend, "skip_tokenizer_init": False} | given
-    return {**DEFAULTS, **given}
+    return complete({**DEFAULTS, **given}, DecodingBaseConfig.model_fields)
+
+
+def translate_arguments(arguments: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """In the form that the release's LLM takes; ArgumentError for a section that it refuses.
+
+    The LLM of 1.2 refuses the `decoding_type` of a plain `speculative_config`, that of later releases needs it there.
+    TensorRT-LLM's own servers, which read the same file, leave the difference to this function.
+    """
+    given = {name: value for name, value in arguments.items() if name != "speculative_config" or value is not None}
+    try:
+        # It changes what it is given.
+        translated: dict[str, Any] = update_llm_args_with_extra_dict({}, copy.deepcopy(given))
+    except (ValueError, TypeError) as exc:
+        raise ArgumentError(f"{parameters.get('engine_args')}: {exc}") from exc
+    return translated
 
 
 def vocab_size(model_dir: str) -> int:

@@ -4,8 +4,8 @@ In: named arrays with a leading batch dimension. Out: a TokenRequest, or a Contr
 Knows neither gRPC nor Triton. Semantics are those of the C++ backend of TensorRT-LLM 1.2.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,13 +83,15 @@ class Limits:
     """What the served model can take.
 
     `check_guide` raises ValueError for a guide that is none; without it the model follows no guide. `lora_task_ids` are
-    those of the LoRA adapters that it has.
+    those of the LoRA adapters that it has. `unfollowed`: tensors that its engine passes over or refuses, and why; a
+    request that one of them would change is refused here.
     """
 
     vocab_size: int
     context_length: int
     check_guide: Callable[[Guide], object] | None = None
     lora_task_ids: Collection[int] = ()
+    unfollowed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ def decode_request(inputs: Mapping[str, Array], limits: Limits) -> TokenRequest:
         params = _decode_params(inputs, limits, len(prompt))
     except ValueError as exc:
         raise ContractError(str(exc)) from exc
+    for name in _asked(params):
+        if name in limits.unfollowed:
+            raise ContractError(f"{name} is not supported by this engine: {limits.unfollowed[name]}")
     is_streaming = bool(_scalar(inputs, "streaming", default=False))
     return TokenRequest(
         prompt=prompt,
@@ -204,6 +209,20 @@ def _decode_params(inputs: Mapping[str, Array], limits: Limits, prompt_tokens: i
         guide=_decode_guide(inputs, limits.check_guide),
         logprobs=0 if _scalar(inputs, "return_log_probs", default=False) else None,
     )
+
+
+def _asked(params: SamplingParams) -> Iterator[str]:
+    """The tensors that not every engine follows, if they ask for something here."""
+    asked = {
+        "repetition_penalty": params.repetition_penalty != 1.0,
+        "presence_penalty": params.presence_penalty != 0.0,
+        "frequency_penalty": params.frequency_penalty != 0.0,
+        "min_tokens": params.min_tokens > 0,
+        "embedding_bias": bool(params.logit_bias),
+        "return_log_probs": params.logprobs is not None,
+        "temperature": not params.is_greedy,
+    }
+    return (name for name, is_asked in asked.items() if is_asked)
 
 
 def _decode_max_tokens(inputs: Mapping[str, Array], room: int) -> int:

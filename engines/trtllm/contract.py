@@ -17,9 +17,10 @@ from engines.recipes.load import UniqueKeyLoader
 from engines.recipes.recipe import STRICT
 
 CONTRACT: Final = Path(__file__).parent / "contract.yaml"
-# `flag` takes no value, `texts` takes several; the upper-case ones are Triton's own names of tensors' elements.
+# `flag` takes no value, `texts` and `integers` take several, only Python can make an `object`; the upper-case ones are
+# Triton's own names of tensors' elements.
 Type: TypeAlias = (
-    Literal["text", "texts", "integer", "number", "boolean", "flag", "mapping"]
+    Literal["text", "texts", "integer", "integers", "number", "boolean", "flag", "mapping", "object"]
     | Literal["BOOL", "UINT8", "INT32", "INT64", "UINT64", "FP16", "FP32", "BYTES"]
 )
 Value: TypeAlias = str | int | float | bool

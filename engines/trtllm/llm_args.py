@@ -1,6 +1,6 @@
 """The YAML that trtllm-serve reads with --config and the LLM API takes: its schema, and a TorchRecipe rendered into it.
 
-The schema holds the keys that a recipe can set, with the types and defaults of TensorRT-LLM's llmapi/llm_args.py; the
+The schema holds the keys that a recipe can set, with the types and defaults of contract.yaml's section llm_args; the
 release forbids unknown keys too (PR #4600), older ones ignored them and left CUDA graphs off.
 """
 
@@ -59,12 +59,17 @@ class NGramDecodingConfig(Section):
 
 
 class EagleDecodingConfig(Section):
-    """EAGLE-3 by the names that sources before and after 1.2 take; later ones prefer Eagle3 and speculative_model."""
+    """EAGLE-3 by the names that sources before and after 1.2 take; later ones prefer Eagle3 and speculative_model.
+
+    Without `allow_advanced_sampling` 1.2 answers every request greedily, whatever its temperature, where the drafts are
+    made within the model (TensorRT-LLM PR #9885); later releases ignore the key.
+    """
 
     decoding_type: Literal["Eagle"]
     max_draft_len: Count
     speculative_model_dir: str
     eagle3_one_model: bool = True
+    allow_advanced_sampling: bool = False
 
 
 class LoraConfig(Section):
@@ -180,7 +185,12 @@ def _make_speculation(speculative: NGram | Eagle3 | None) -> NGramDecodingConfig
         case NGram(max_draft_len=length, max_matching_ngram_size=size):
             return NGramDecodingConfig(decoding_type="NGram", max_draft_len=length, max_matching_ngram_size=size)
         case Eagle3(max_draft_len=length, draft_model=model):
-            return EagleDecodingConfig(decoding_type="Eagle", max_draft_len=length, speculative_model_dir=model)
+            return EagleDecodingConfig(
+                decoding_type="Eagle",
+                max_draft_len=length,
+                speculative_model_dir=model,
+                allow_advanced_sampling=True,
+            )
     return None
 
 

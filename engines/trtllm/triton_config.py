@@ -4,7 +4,7 @@ In: the template in model_repo/cpp and a CompiledRecipe. Out: the text, parsed o
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Final, TypeAlias
@@ -18,6 +18,15 @@ TEMPLATE: Final = Path(__file__).resolve().parents[2] / "model_repo/cpp/tensorrt
 Values: TypeAlias = Mapping[str, str | None]  # None leaves a parameter out, with its line
 TENSOR_TYPES: Final[Mapping[DType, str]] = {"bfloat16": "TYPE_BF16", "float16": "TYPE_FP16"}
 SHOWN = 60  # characters of a setting that is a message of its own
+# What the executor drops without a word in its modes for drafts: the model declares no input for it, so the gateway
+# sends no such request. Their flags in tensorrt_llm/executor/types.h, DecodingMode (TensorRT-LLM@a98a906, @0396172).
+PENALTIES: Final = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
+UNFOLLOWED: Final[Mapping[type, frozenset[str]]] = {
+    Eagle: PENALTIES | {"min_tokens"},
+    Medusa: PENALTIES,
+    Lookahead: PENALTIES,
+}
+_INPUT = re.compile(r'^  \{ name: "(\w+)" data_type: .* optional: true .*\},$')
 _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "\$\{(\w+)\}" \} \}$')
 
 
@@ -31,6 +40,7 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
     Raises RenderError for a placeholder without a value, a value without a placeholder, a text that is no ModelConfig.
     """
     text = _strip_comments(TEMPLATE.read_text() if template is None else template)
+    text = _without_inputs(text, UNFOLLOWED.get(type(recipe.speculative), frozenset()))
     rendered = fill(
         text, {**_executor(recipe, engine), **_speculation(recipe), **_lora(recipe.lora), **_guide(recipe, tokenizer)}
     )
@@ -84,6 +94,14 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
 def _strip_comments(template: str) -> str:
     """They explain the template."""
     return "".join(line for line in template.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def _without_inputs(template: str, names: Collection[str]) -> str:
+    def is_kept(line: str) -> bool:
+        tensor = _INPUT.match(line)
+        return tensor is None or tensor.group(1) not in names
+
+    return "".join(line for line in template.splitlines(keepends=True) if is_kept(line))
 
 
 def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:

@@ -23,6 +23,7 @@ from gateway.header import make_line
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
+LINGER_S = 2.0  # how long what is still sent of a refused request is read and thrown away
 SURPLUS_S = 1.0  # how long a connection may take to say what it wants when there are too many
 FIELD_BYTES = 4  # the colon, the space and the line end of a header field
 UNREADABLE = Request("-", b"-", ())  # stands in the access log for what has no request line
@@ -62,6 +63,7 @@ class Downstream(HttpToolsProtocol):
     _idle_since = 0.0  # on the loop's clock
     _due = 0.0  # when, on the loop's clock, the message has to have arrived; 0: none is awaited
     _patience: asyncio.TimerHandle | None = None
+    _is_ending = False  # what is read from here on is thrown away
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
@@ -80,6 +82,8 @@ class Downstream(HttpToolsProtocol):
     # A usual request, without the parser.
 
     def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            return
         self._is_heard = True
         if self._missing:
             self._read_body(data)
@@ -185,6 +189,7 @@ class Downstream(HttpToolsProtocol):
         error = self._find_fault(handler, path)
         if error is None and not is_ours:
             self._leave_to_uvicorn()
+            self.cycle.keep_alive = self.cycle.keep_alive and not self._is_surplus
             return
         is_http11 = self.parser.get_http_version() == "1.1"
         target = path + mark + query if is_ours else b"-"
@@ -275,6 +280,9 @@ class Downstream(HttpToolsProtocol):
     def _await(self, seconds: float) -> None:
         """From now on a message has to arrive within so long."""
         self._due = self.loop.time() + seconds
+        if self._patience is not None and self._patience.when() > self._due:
+            self._patience.cancel()
+            self._patience = None
         if self._patience is None:
             self._patience = self.loop.call_at(self._due, self._look)
 
@@ -283,6 +291,9 @@ class Downstream(HttpToolsProtocol):
         self._patience = None
         handler = self._handler
         if not self._due or handler is None or self.transport.is_closing():
+            return
+        if self._is_ending:
+            self.transport.abort()
             return
         if self.flow.read_paused:  # we do not let it arrive
             self._due = self.loop.time() + handler.intake.limits.body_timeout_s
@@ -316,7 +327,6 @@ class Downstream(HttpToolsProtocol):
 
     def _refuse_turn(self, turn: Turn, error: GatewayError) -> None:
         """Its handler answers with the error; what is left of the body is not read."""
-        self._missing = 0
         self._release(turn)
         turn.error, turn.body = error, b""
         turn.keep_alive = turn.more_body = False
@@ -403,6 +413,20 @@ class Downstream(HttpToolsProtocol):
     @property
     def default_headers(self) -> Sequence[tuple[bytes, bytes]]:
         return self.server_state.default_headers
+
+    def hang_up(self) -> None:
+        """Close the connection once its last answer has been sent.
+
+        Closed with something unread it would be reset, and a client that is still sending would lose the answer that
+        says why it should not.
+        """
+        is_read = not (self._is_parsing or self._missing)
+        if is_read or self.transport.is_closing() or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._is_ending = True
+        self.transport.write_eof()
+        self._await(LINGER_S)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)

@@ -5,7 +5,7 @@ Every field is honoured, has no effect by nature, or is refused by name (docs/ap
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
@@ -47,6 +47,7 @@ Stop: TypeAlias = Annotated[
 
 MOST_BIASES = 1024
 BIASED = re.compile(r"0|[1-9][0-9]{0,9}")
+PENALTIES: Mapping[str, float] = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # off
 
 
 def _check_biased(biases: object) -> object:
@@ -221,15 +222,25 @@ class Generation(WireModel):
             asked[Need.LOGPROBS] = "logprobs"
         if self.prompt_logprob_count is not None:
             asked[Need.PROMPT_LOGPROBS] = "echo"
-        if self.bias:
-            asked[Need.LOGIT_BIAS] = "logit_bias"
-        if self.min_p:
-            asked[Need.MIN_P] = "min_p"
+        asked.update(self._sampling_needs())
         if self.guide is not None:
             asked[Need.GUIDE] = self.guide_field
         if self.priority:
             asked[Need.PRIORITY] = "priority"
         return asked or NO_NEEDS
+
+    def _sampling_needs(self) -> Iterator[tuple[Need, str]]:
+        if self.bias:
+            yield Need.LOGIT_BIAS, "logit_bias"
+        if self.min_p:
+            yield Need.MIN_P, "min_p"
+        for name, neutral in PENALTIES.items():
+            if getattr(self, name) != neutral:
+                yield Need.PENALTIES, name
+                break
+        # Where no token can end the answer early, the engine is told nothing of it.
+        if self.min_tokens and (self.stop_token_ids or not self.ignore_eos):
+            yield Need.MIN_TOKENS, "min_tokens"
 
     @abstractmethod
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:

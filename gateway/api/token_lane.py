@@ -17,7 +17,7 @@ from gateway.api.pulse import Pulse
 from gateway.api.relay_lane import RelayLane
 from gateway.api.reply import UNBUFFERED, OnEnd, Reply
 from gateway.core import Call, FinishReason, Route, TokenBackend
-from gateway.errors import BackendUnavailable, GatewayError
+from gateway.errors import BackendUnavailable, GatewayError, NeedRefused
 from gateway.language import ModelLanguage
 from gateway.metrics import CANCELLED, Metrics, Observation
 from gateway.routing import Lease
@@ -105,7 +105,7 @@ class Generating:
         if isinstance(error, GatewayError) and error.is_down:
             self._desk.router.mark_unavailable(lease.route.backend, request.model)
         may_retry = not (self._reply.has_begun or self._avoid or request.pin)
-        if may_retry and isinstance(error, BackendUnavailable):
+        if may_retry and isinstance(error, BackendUnavailable | NeedRefused):
             self._avoid = frozenset({lease.route.backend})
             start_again(self, self._reply, self._on_end)
         else:

@@ -39,6 +39,10 @@ class Line(Protocol):
 
     def on_response_complete(self) -> None: ...
 
+    def hang_up(self) -> None:
+        """Close it once the answer has been sent."""
+        ...
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
@@ -163,7 +167,7 @@ class Turn:
         self._listener = None
         self.response_complete = True
         if not self.keep_alive:
-            self._transport.close()
+            self._line.hang_up()
         self._line.on_response_complete()
         if not self.keep_alive:
             self.paused()  # the connection is being closed, but what is buffered still has to be taken in time

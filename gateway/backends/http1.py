@@ -16,6 +16,9 @@ from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayErro
 SHORT: Final = 64  # of fewer bytes are [DONE] and the last chunk, which must not push the usage out of what is kept
 END_OF_EVENT: Final = b"\n\n"
 
+# Of what came in one read, the rest waits for the next turn of the loop: 256 kB in the smallest chunks take 60 ms, and
+# libuv reads a socket that always has more 32 times before it looks at another.
+PORTION: Final = 64 * 1024
 MAX_INTERIM = 16  # answers of status 1xx before the one that was asked for
 
 Take: TypeAlias = Callable[[bytes], None]
@@ -148,6 +151,8 @@ class Connection:
         self._take: Take | None = None
         self._splice: Splice | None = None
         self._may_stay_open = False
+        self._backlog = b""  # read, and not yet taken apart; nothing more is read meanwhile
+        self._is_held = False
 
     # What the pool and the exchange do with it.
 
@@ -169,6 +174,7 @@ class Connection:
         """Close without another word to the receiver."""
         self._exchange = self._take = self._splice = None
         self._deliver = _nobody
+        self._backlog = b""
         self._transport.abort()
 
     def close(self) -> None:
@@ -178,12 +184,14 @@ class Connection:
     def pause(self) -> None:
         if not self._is_paused and self.is_open:
             self._is_paused = True
-            self._transport.pause_reading()
+            if not self._is_held:
+                self._transport.pause_reading()
 
     def resume(self) -> None:
         if self._is_paused and self.is_open:
             self._is_paused = False
-            self._transport.resume_reading()
+            if not self._is_held:
+                self._transport.resume_reading()
 
     # What the event loop tells it.
 
@@ -213,6 +221,9 @@ class Connection:
         self._read(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        while self._backlog and self._exchange is not None:  # it came before the end
+            data, self._backlog = self._backlog[:PORTION], self._backlog[PORTION:]
+            self._read(data)
         self._pool.closed(self)
         exchange, self._exchange, self._take, self._splice = self._exchange, None, None, None
         self._deliver = _nobody
@@ -248,6 +259,8 @@ class Connection:
             self._transport.write(rest)
 
     def _read(self, data: bytes) -> None:
+        if len(data) > PORTION:
+            data = self._hold_back(data)
         exchange, self._take, self._splice = self._exchange, None, None
         if exchange is None:
             self.abort()  # nobody asked for these bytes, and the next answer must not begin with them
@@ -261,6 +274,25 @@ class Connection:
             if self._exchange is exchange:
                 self.abort()
                 self._lose(exchange, BackendProtocolError(f"{self._pool.peer} sent something that is not HTTP"))
+
+    def _hold_back(self, data: bytes) -> bytes:
+        """A portion of it; the rest is kept, and the connection not read, until the loop comes round."""
+        self._backlog = data[PORTION:]
+        if not self._is_held:
+            self._is_held = True
+            if not self._is_paused:
+                self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._go_on)
+        return data[:PORTION]
+
+    def _go_on(self) -> None:
+        data, self._backlog = self._backlog, b""
+        if data:
+            self._read(data)
+        if not self._backlog and self._is_held:
+            self._is_held = False
+            if not self._is_paused and self.is_open:
+                self._transport.resume_reading()
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
         if self._start:
@@ -337,7 +369,7 @@ class Connection:
 
     def _let_go(self, exchange: Exchange, stays_open: bool) -> None:
         self._exchange = exchange.connection = None
-        if stays_open:
+        if stays_open and not self._backlog:  # more than was asked for: the next answer must not begin with it
             self._is_reused = True
             if self._is_paused:
                 self.resume()

@@ -4,6 +4,7 @@ Rendered requests in, answers to their receivers. Knows no JSON but its content 
 """
 
 import asyncio
+import errno
 from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
@@ -12,9 +13,10 @@ from gateway.address import find_door
 from gateway.backends.dial import Dial, Server
 from gateway.backends.http1 import Connection, Exchange, Receiver, Take
 from gateway.backends.http1_framing import Head
-from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
+from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError, Overloaded
 
 MAX_FETCHED_BYTES = 16 * 1024 * 1024
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Client:
@@ -52,7 +54,8 @@ class Client:
     def send(self, request: bytes, receiver: Receiver) -> Exchange:
         """Send a rendered request; `receiver` hears the answer, though never from inside this call.
 
-        What it hears as `lost`: BackendUnavailable (refused, timed out, closed) or BackendProtocolError (not HTTP).
+        What it hears as `lost`: BackendUnavailable (refused, timed out, closed), BackendProtocolError (not HTTP), or
+        Overloaded (no descriptor left).
         """
         exchange = Exchange(request, receiver)
         connection = self._take_idle()
@@ -123,7 +126,7 @@ class Client:
     async def _connect(self, exchange: Exchange, dial: Dial) -> None:
         try:
             connection = await self._open_connection(exchange, dial)
-        except BackendUnavailable as exc:
+        except GatewayError as exc:
             exchange.connecting = None
             exchange.receiver.lost(exc)
         else:
@@ -145,6 +148,8 @@ class Client:
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
         except OSError as exc:
+            if exc.errno in OUT_OF_DESCRIPTORS:  # which is no fault of the engine's
+                raise Overloaded("The gateway has too many connections open; try again in a moment.") from exc
             raise BackendUnavailable(f"{self.peer} cannot be reached") from exc
         return connection
 

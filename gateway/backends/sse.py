@@ -41,7 +41,7 @@ class EventStream:
             self._rest = bytearray(blocks.pop())
         if max(map(len, (self._rest, *blocks))) > self._max_event_bytes:
             raise EventTooLong
-        return [event for block in blocks if (event := _data(block)) is not None]
+        return [event for block in blocks if b"data" in block and (event := _data(block)) is not None]
 
     def _with_line_feeds(self, data: bytes) -> bytes:
         """CR and CRLF end lines too. A CR that ends one chunk counts at once, so the LF that may follow must not."""

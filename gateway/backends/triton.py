@@ -13,16 +13,23 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls
+from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
 from gateway.backends.needs import corrected
 from gateway.backends.rpc.aio import AioClient
 from gateway.backends.rpc.channel import Channel, RpcError, Stream, unary
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
-from gateway.backends.triton_config import Abilities, read_abilities
+from gateway.backends.triton_config import PLAIN, Abilities, read_abilities
 from gateway.backends.triton_tensors import Answer, encode
-from gateway.core import Call, GenerateRequest, Sink
-from gateway.errors import BackendError, BackendProtocolError, BackendTimeout, BackendUnavailable, GatewayError
+from gateway.core import Call, GenerateRequest, Need, Sink
+from gateway.errors import (
+    BackendError,
+    BackendProtocolError,
+    BackendTimeout,
+    BackendUnavailable,
+    GatewayError,
+    NeedRefused,
+)
 from gateway.settings import TritonSettings
 
 logger = logging.getLogger(__name__)
@@ -45,6 +52,7 @@ class TritonCall(LiveCall):
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
         super().__init__(backend.calls, sink, request.params, Answer(backend.name, request, backend.id_limit))
         self._peer = backend.name
+        self._backend = backend
         call_id = f"{request.request_id}-{token_hex(4)}"
         message = encode(request, backend.model, call_id, backend.vocab_size)
         self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
@@ -66,12 +74,18 @@ class TritonCall(LiveCall):
             self.fail(status_error(self._peer, outcome))
         self.release()
 
+    def _end(self, end: End) -> None:
+        if isinstance(end, NeedRefused):
+            self._backend.lose(Need(end.need))
+        super()._end(end)
+
 
 class TritonBackend:
     """One Triton server, and the model on it that speaks token ids.
 
     What the model can do is read from its configuration each time it has become ready; until then it is taken for able
-    to do nothing special, and while it is away for what it was. `vocab_size`: the model's logits, 0 if unknown.
+    to do nothing special, and while it is away for what it was. What its engine refuses all the same it cannot do until
+    the configuration is read again. `vocab_size`: the model's logits, 0 if unknown.
     """
 
     def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
@@ -80,7 +94,7 @@ class TritonBackend:
         self._settings = settings
         self._known_vocab_size = vocab_size
         self.id_limit = vocab_size or LARGEST_VOCABULARY  # ids of answers are below
-        self._learn(Abilities(frozenset(), vocab_size))
+        self._learn(Abilities(PLAIN, vocab_size))
         self._is_learnt = False
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.channel = channel or open_channel(settings)
@@ -90,6 +104,11 @@ class TritonBackend:
 
     def start(self, request: GenerateRequest, sink: Sink) -> Call:
         return TritonCall(self, request, sink)
+
+    def lose(self, need: Need) -> None:
+        """Its engine has refused it, whatever the configuration or the operator says."""
+        logger.warning("%s does not support %s after all: such requests go elsewhere", self.name, need)
+        self.capabilities -= {need}
 
     async def is_ready(self) -> bool:
         is_ready = await self._ask_ready()

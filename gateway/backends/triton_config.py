@@ -3,18 +3,22 @@
 In: a ModelConfig message. Out: needs and the length of a bias. Knows no connection.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from gateway.core import Need
 
 BIAS, GUIDE = "embedding_bias", "guided_decoding_guide"
+PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
+MIN_TOKENS = "min_tokens"
 GUIDE_BACKEND = "guided_decoding_backend"
 # The C++ Triton backend follows guides where both are filled in. It needs both to be there, so an empty one is "off"
 # (getGuidedDecodingConfigFromParams of its model_instance_state.cc; tensorrtllm_backend@c1e1963, TensorRT-LLM@0c8de69).
 CPP_BACKEND = "tensorrtllm"
 CPP_GUIDE_PARAMETERS = (GUIDE_BACKEND, "xgrammar_tokenizer_info_path")
 PLACEHOLDER = "${"  # left as it is by a template that was not filled in; TensorRT-LLM takes the parameter for unset
+# What TensorRT-LLM's own template declares, and every model can do unless its configuration leaves it out.
+PLAIN = frozenset({Need.PENALTIES, Need.MIN_TOKENS})
 
 
 class Abilities(NamedTuple):
@@ -46,8 +50,12 @@ def _follows_guides(config: Any) -> bool:  # Any: as above
     return all(value and not value.startswith(PLACEHOLDER) for value in values)
 
 
-def _needs(inputs: Container[str], bias_length: int, follows_guides: bool) -> Iterator[Need]:
+def _needs(inputs: Collection[str], bias_length: int, follows_guides: bool) -> Iterator[Need]:
     if BIAS in inputs and bias_length:
         yield Need.LOGIT_BIAS
+    if PENALTIES.issubset(inputs):
+        yield Need.PENALTIES
+    if MIN_TOKENS in inputs:
+        yield Need.MIN_TOKENS
     if GUIDE in inputs and follows_guides:
         yield Need.GUIDE

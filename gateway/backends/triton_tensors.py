@@ -5,6 +5,7 @@ dimension of 1.
 """
 
 import logging
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from secrets import randbits
@@ -15,7 +16,7 @@ from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import LARGEST_VOCABULARY, End
 from gateway.backends.needs import unusable_guide
-from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, Need, Needs, SamplingParams
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -23,6 +24,8 @@ from gateway.errors import (
     BackendUnavailable,
     ContextLengthExceeded,
     GatewayError,
+    InvalidRequest,
+    NeedRefused,
 )
 
 logger = logging.getLogger(__name__)
@@ -167,6 +170,7 @@ class Answer:
         """Ids of its answers are below `id_limit`."""
         self._peer = peer
         self._id_limit = id_limit
+        self._needs = request.needs
         self._if_refused = None if request.params.guide is None else unusable_guide(request)
         self._max_tokens = request.params.max_tokens
         self._min_tokens = request.params.binding_min_tokens
@@ -225,7 +229,8 @@ class Answer:
     def feed(self, response: StreamResponse) -> tuple[Sequence[int], End | None]:
         """The response's new ids, and how generation ended if it did."""
         if response.error_message:
-            return (), inband_error(self._peer, response.error_message, self._if_refused)
+            refused = need_refused(self._peer, response.error_message, self._needs)
+            return (), refused or inband_error(self._peer, response.error_message, self._if_refused)
         try:
             token_ids = _new_ids(response.infer_response)
         except (ValueError, LookupError, struct.error):
@@ -319,7 +324,38 @@ INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
         ContextLengthExceeded,
         "the prompt is too long for {peer}",
     ),
+    (
+        ("temperature is not supported by this engine",),
+        InvalidRequest,
+        "{peer} only answers greedily: 'temperature' must be 0",
+    ),
 )
+
+
+# How Triton begins to refuse a tensor that its model does not declare, and how TensorRT-LLM and our Python model begin
+# to refuse one that the engine does not follow. Only the beginning counts: what comes after it may quote the request.
+UNDECLARED = r"(?:\[request id: [^\]]*\] )?unexpected inference input '(\w+)'"
+UNFOLLOWED = r"(\w+) (?:is not supported|/ )"
+REFUSED_TENSOR = re.compile(f"{UNDECLARED}|{UNFOLLOWED}")
+NEED_OF_TENSOR = {
+    "repetition_penalty": Need.PENALTIES,
+    "presence_penalty": Need.PENALTIES,
+    "frequency_penalty": Need.PENALTIES,
+    "min_tokens": Need.MIN_TOKENS,
+    "min_length": Need.MIN_TOKENS,  # the executor's name
+    "embedding_bias": Need.LOGIT_BIAS,
+}
+
+
+def need_refused(peer: str, text: str, needs: Needs) -> NeedRefused | None:
+    """What an error_message means that refuses one of the request's needs; None for any other."""
+    refused = REFUSED_TENSOR.match(text)
+    if refused is None:
+        return None
+    need = NEED_OF_TENSOR.get(refused[1] or refused[2])
+    if need is None or need not in needs:
+        return None
+    return NeedRefused(f"{needs[need]!r} is not supported by the engine of {peer}.", need=need, param=needs[need])
 
 
 # Of a request with a guide: how TensorRT-LLM, its grammar libraries and the reference engine say that it is to blame.

@@ -28,7 +28,8 @@ ROUTE_IS_ON = REFUSED  # what an empty request gets from it
 
 # What every release can do as it is started by default, on either lane; `priority` needs --scheduling-policy.
 CAPABILITIES = frozenset({
-    Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.RELAY,
+    Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.PENALTIES, Need.MIN_TOKENS,
+    Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.RELAY,
 })  # fmt: skip
 
 

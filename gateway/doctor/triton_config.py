@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from tritonclient.grpc import model_config_pb2
 
+from gateway.backends.triton_config import MIN_TOKENS, PENALTIES
 from gateway.doctor.statements import Statement, Topic
 
 Tensors: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]  # by name: datatype and dims, without the batch's
@@ -32,6 +33,7 @@ INPUTS: Tensors = {
     "presence_penalty": ("FP32", SCALAR),
     "frequency_penalty": ("FP32", SCALAR),
 }
+OF_A_NEED = PENALTIES | {MIN_TOKENS}  # a model without them gets no request that brings them
 OUTPUTS: Tensors = {"output_ids": ("INT32", (-1, -1)), "sequence_length": ("INT32", (-1,))}
 
 TRTLLM = "tensorrtllm"  # the C++ Triton backend
@@ -82,10 +84,10 @@ def find_differences(config: TritonConfig) -> Iterator[str]:
         yield "max_batch_size is 0, so its tensors have no batch dimension"
     for kind, wanted, declared in (("input", INPUTS, config.inputs), ("output", OUTPUTS, config.outputs)):
         for name, form in wanted.items():
-            if name not in declared:
-                yield f"{kind} {name} is missing"
-            elif declared[name] != form:
+            if name in declared and declared[name] != form:
                 yield f"{kind} {name} is {_describe(declared[name])}, not {_describe(form)}"
+            elif name not in declared and name not in OF_A_NEED:
+                yield f"{kind} {name} is missing"
 
 
 def find_placeholders(config: TritonConfig) -> list[str]:

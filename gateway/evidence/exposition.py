@@ -10,6 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 MAX_COUNT = 1_000_000_000  # requests in one engine; more is a mistake
+# Of one name. A page that has more, or longer ones, is no engine's, and would hold up the loop while it is parsed.
+MAX_SAMPLES = 256
+MAX_LINE_BYTES = 8 * 1024
 
 
 def find_labels(page: bytes, name: str) -> Iterator[Mapping[str, str]]:
@@ -27,9 +30,23 @@ def sum_count(page: bytes, name: str, **labels: str) -> int | None:
 
 def _find_samples(page: bytes, name: str) -> list[Sample]:
     """None of them if one cannot be read: a sum with a part missing would be a wrong count."""
-    lines = [line for line in page.splitlines() if line.startswith(name.encode())]
+    lines = _find_lines(page, name.encode())
+    if len(lines) > MAX_SAMPLES or any(len(line) > MAX_LINE_BYTES for line in lines):
+        return []
     try:
         families = list(text_string_to_metric_families(b"\n".join(lines).decode()))
     except ValueError:
         return []
     return [sample for family in families for sample in family.samples if sample.name == name]
+
+
+def _find_lines(page: bytes, start: bytes) -> list[bytes]:
+    """Those that begin so; no more of them than one beyond MAX_SAMPLES."""
+    page, start = b"\n" + page, b"\n" + start
+    lines: list[bytes] = []
+    at = page.find(start)
+    while at >= 0 and len(lines) <= MAX_SAMPLES:
+        end = page.find(b"\n", at + 1)
+        lines.append(page[at + 1 : end if end >= 0 else None].rstrip(b"\r"))
+        at = page.find(start, at + 1)
+    return lines

@@ -7,10 +7,12 @@ import httpx
 import orjson
 
 from gateway.address import find_door
+from gateway.bulk import is_bulky
 from gateway.evidence.sockets import Transport, through
 
 TIMEOUT_S = 2.0
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # vLLM's metrics are some 100 kB
+MAX_PARTS = 50_000  # of JSON: a server lists each of its adapters, with some twenty
 
 
 class Silent(Exception):
@@ -40,8 +42,11 @@ class Pages:
 
     async def fetch_json(self, url: str, key: str | None = None) -> dict[str, Any]:  # Any: another server's JSON
         """An object; empty if there is no such page or it holds something else. Raises Silent."""
+        page = await self.fetch(url, key) or b"{}"
+        if is_bulky(page, MAX_PARTS, MAX_PARTS):
+            return {}
         try:
-            document = orjson.loads(await self.fetch(url, key) or b"{}")
+            document = orjson.loads(page)
         except orjson.JSONDecodeError:
             return {}
         return document if isinstance(document, dict) else {}

@@ -74,6 +74,8 @@ class TritonCapabilities(Section):
     """Of the needs those whose tensors the adapter writes."""
 
     logit_bias: bool | None = None
+    penalties: bool | None = None
+    min_tokens: bool | None = None
     guided_decoding: bool | None = None
 
     def slice(self) -> Capabilities:

@@ -10,9 +10,11 @@ from gateway.api.chat import ChatCompletionRequest
 from gateway.api.completions import CompletionRequest
 from gateway.api.errors import (
     BodyTooLarge,
+    HeadTooLarge,
     InternalError,
     MethodNotAllowed,
     PathNotFound,
+    RequestTimeout,
     ShuttingDown,
     error_headers,
 )
@@ -90,8 +92,10 @@ ERRORS: tuple[GatewayError, ...] = (
     ModelNotFound("x"),
     PathNotFound("x"),
     MethodNotAllowed("GET", "x"),
+    RequestTimeout("x"),
     BodyTooLarge("x"),
     Overloaded("x"),
+    HeadTooLarge("x"),
     InternalError("x"),
     BackendError("x"),
     BackendLost("x"),

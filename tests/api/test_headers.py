@@ -60,16 +60,25 @@ async def test_load_moves_requests_to_the_other_backend(client: AsyncOpenAI, sta
     await stack.settle()
 
 
-@pytest.mark.parametrize(("field", "value"), [("logit_bias", {"5": 1}), ("min_p", 0.1), ("priority", -1)])
+@pytest.mark.parametrize(
+    ("field", "value", "need"),
+    [
+        ("logit_bias", {"5": 1}, Need.LOGIT_BIAS),
+        ("min_p", 0.1, Need.MIN_P),
+        ("frequency_penalty", 0.1, Need.PENALTIES),
+        ("min_tokens", 1, Need.MIN_TOKENS),
+        ("priority", -1, Need.PRIORITY),
+    ],
+)
 async def test_what_one_engine_cannot_do_goes_to_the_other_and_is_refused_where_none_can(
-    client: AsyncOpenAI, stack: Stack, writer: Writer, field: str, value: object
+    client: AsyncOpenAI, stack: Stack, writer: Writer, *, field: str, value: object, need: Need
 ) -> None:
     stack.low.script = stack.high.script = writer.says("Paris")
-    stack.low.capabilities -= {Need(field)}
+    stack.low.capabilities -= {need}
     create = client.chat.completions.with_raw_response.create
     raw = await create(model=MODEL, messages=HELLO, extra_body={field: value})
     assert raw.headers["x-crossover-backend"] == "high"
-    stack.high.capabilities -= {Need(field)}
+    stack.high.capabilities -= {need}
     with pytest.raises(BadRequestError) as caught:
         await create(model=MODEL, messages=HELLO, extra_body={field: value})
     assert caught.value.param == field

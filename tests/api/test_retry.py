@@ -1,10 +1,10 @@
 """The one retry: BackendUnavailable before anything of the answer exists, once, on another backend."""
 
 import pytest
-from openai import APIError, APIStatusError, AsyncOpenAI, InternalServerError
+from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, InternalServerError
 
-from gateway.core import GenerateRequest
-from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable
+from gateway.core import GenerateRequest, Need
+from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, NeedRefused
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, eventually, fault, raw_client
 from tests.fakes.backend import Pause, Script
 
@@ -124,3 +124,44 @@ async def test_a_fault_of_the_gateway_in_the_second_try_is_a_500_and_not_the_fir
     assert (caught.value.status_code, caught.value.code) == (500, "internal_error")
     assert caught.value.response.headers["x-request-id"] in caplog.text
     await stack.settle()
+
+
+def refuse_penalties(stack: Stack) -> None:
+    """As an engine whose model declares them does, and its adapter then."""
+
+    def refuse(request: GenerateRequest) -> Script:
+        stack.low.capabilities -= {Need.PENALTIES}
+        field = request.needs[Need.PENALTIES]
+        return [NeedRefused(f"{field!r} is not supported by the engine of low.", need=Need.PENALTIES, param=field)]
+
+    stack.low.script = refuse
+
+
+async def test_what_an_engine_turns_out_not_to_support_is_answered_by_one_that_does(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
+    refuse_penalties(stack)
+    stack.high.script = writer.says("Paris")
+    for reason in ("threshold", "needs=penalties"):
+        raw = await client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=HELLO, extra_body={"repetition_penalty": 1.2}
+        )
+        assert raw.headers["x-crossover-backend"] == "high"
+        assert raw.headers["x-crossover-reason"].startswith(reason)
+    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 2)  # it is not asked again
+
+
+@pytest.mark.parametrize("pin", [None, "low"])
+async def test_where_no_other_can_it_is_a_bad_request_that_names_the_field(
+    client: AsyncOpenAI, stack: Stack, pin: str | None
+) -> None:
+    refuse_penalties(stack)
+    stack.high.capabilities -= {Need.PENALTIES}
+    headers = {} if pin is None else {"x-crossover-pin": pin}
+    for _ in range(2):
+        with pytest.raises(BadRequestError) as caught:
+            await client.chat.completions.create(
+                model=MODEL, messages=HELLO, frequency_penalty=0.5, extra_headers=headers
+            )
+        assert (caught.value.param, caught.value.code) == ("frequency_penalty", "invalid_value")
+    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 0)

@@ -1,11 +1,13 @@
 """`crossover serve` as a process, before scripted engines that speak the real wires."""
 
 import asyncio
+import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,16 +63,17 @@ def write_config(folder: Path, triton: int = 1, vllm: int = 1, **changes: object
     return path
 
 
-async def start(config: Path, *options: str) -> asyncio.subprocess.Process:
+async def start(config: Path, *options: str, before: Callable[[], None] | None = None) -> asyncio.subprocess.Process:
+    """`before`: runs in the process before the gateway does."""
     command = (sys.executable, "-c", "from gateway.cli import main; main()", "serve", "-c", str(config), *options)
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, preexec_fn=before)
 
 
 @asynccontextmanager
-async def served(folder: Path, *options: str) -> AsyncIterator[Served]:
+async def served(folder: Path, *options: str, before: Callable[[], None] | None = None) -> AsyncIterator[Served]:
     async with FakeTriton().serving() as triton, FakeVLLM().serving() as vllm:
-        process = await start(write_config(folder, triton.port, vllm.port), *options)
+        process = await start(write_config(folder, triton.port, vllm.port), *options, before=before)
         assert process.stdout is not None
         try:
             async with asyncio.timeout(STARTS_WITHIN_S):
@@ -149,6 +152,68 @@ async def test_what_does_not_end_in_the_drain_time_ends_with_an_error_event(tmp_
         assert code == 0
         assert "Traceback" not in log
         await eventually(lambda: gateway.triton.running == 0)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"{", b"POST", b"GET /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"]
+)
+async def test_what_has_not_arrived_does_not_hold_up_the_end(tmp_path: Path, sent: bytes) -> None:
+    async with served(tmp_path) as gateway:
+        port = httpx.URL(gateway.url).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+        writer.write(sent if sent[:1].isalpha() else head + sent)
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        gateway.process.send_signal(signal.SIGTERM)
+        code, log = await gateway.end()
+        assert (code, "Traceback" in log) == (0, False)
+        assert time.monotonic() - began < 5  # of the 32 s that answers under way have
+        answer = await reader.read()
+        assert answer == b"" or b"shutting_down" in answer or sent.startswith(b"GET")
+        writer.close()
+
+
+async def test_no_query_stands_in_the_access_log(tmp_path: Path, writer: Writer) -> None:
+    async with served(tmp_path, "--access-log") as gateway:
+        gateway.triton.play(*(Say((token_id,)) for token_id in writer.ids("Paris")), EndToken())
+        async with httpx.AsyncClient(base_url=gateway.url.removesuffix("/v1")) as client:
+            body = {"model": "tiny", "messages": HELLO}
+            assert (await client.post("/v1/chat/completions?api_key=secret", json=body)).status_code == 200
+            assert (await client.get("/v1/models?api_key=secret")).status_code == 200
+            assert (await client.get("/health?api_key=secret")).status_code == 200
+        gateway.process.send_signal(signal.SIGTERM)
+        _, log = await gateway.end()
+    lines = [line.partition("- ")[2] for line in log.splitlines() if "uvicorn.access" in line]
+    assert lines == [
+        '"POST /v1/chat/completions HTTP/1.1" 200',
+        '"GET /v1/models HTTP/1.1" 200',
+        '"GET /health HTTP/1.1" 200',
+    ]
+    assert "secret" not in log
+
+
+async def test_with_all_descriptors_used_up_a_probe_is_answered_and_the_log_says_so(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+    async with served(tmp_path, before=limit) as gateway, AsyncExitStack() as clients:
+        port = httpx.URL(gateway.url).port
+        for _ in range(300):
+            _, idle = await asyncio.open_connection("127.0.0.1", port)
+            clients.callback(idle.close)
+        async with asyncio.timeout(20), httpx.AsyncClient(base_url=gateway.url.removesuffix("/v1")) as probe:
+            while True:  # until those beyond are gone
+                with suppress(httpx.TransportError):
+                    assert (await probe.get("/health", timeout=5)).status_code == 200
+                    break
+                await asyncio.sleep(0.1)
+            answer = await probe.post("/v1/chat/completions", json={"model": "tiny", "messages": HELLO})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")
+        gateway.process.send_signal(signal.SIGTERM)
+        code, log = await gateway.end()
+    assert code == 0
+    assert log.count("connections are open") == 1
 
 
 async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:

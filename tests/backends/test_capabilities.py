@@ -11,15 +11,20 @@ from gateway.backends.triton import TritonBackend
 from gateway.backends.triton_config import Abilities, read_abilities
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import Need
+from gateway.errors import NeedRefused
 from gateway.settings import RelaySettings, TritonSettings, VLLMSettings
 from tests.backends.conftest import REQUEST
+from tests.fakes.script import Fault
 from tests.fakes.sink import RecordingSink
 from tests.fakes.triton import FakeTriton, model_config
 
 BIAS = {"embedding_bias": [-1]}
+PENALTIES = {"repetition_penalty": [1], "presence_penalty": [1], "frequency_penalty": [1]}
+MIN_TOKENS = {"min_tokens": [1]}
 GUIDE = {"guided_decoding_guide_type": [1], "guided_decoding_guide": [1]}
 XGRAMMAR = {"guided_decoding_backend": "xgrammar"}
 NOTHING: frozenset[Need] = frozenset()
+PLAIN = frozenset({Need.PENALTIES, Need.MIN_TOKENS})  # before a server has told its model's configuration
 
 
 @pytest.mark.parametrize(
@@ -33,6 +38,9 @@ NOTHING: frozenset[Need] = frozenset()
         (GUIDE, XGRAMMAR, {Need.GUIDE}),
         ({}, XGRAMMAR, set()),
         (BIAS | GUIDE, XGRAMMAR, {Need.LOGIT_BIAS, Need.GUIDE}),
+        (PENALTIES, {}, {Need.PENALTIES}),
+        ({"repetition_penalty": [1], "presence_penalty": [1]}, {}, set()),  # all three are sent
+        (MIN_TOKENS, {}, {Need.MIN_TOKENS}),
         ({"return_log_probs": [1], "runtime_min_p": [1]}, XGRAMMAR, set()),
     ],
 )
@@ -121,7 +129,7 @@ async def test_triton_is_asked_once_it_is_ready_and_again_when_it_was_away(engin
     backend = open_backend(engine)
     engine.is_model_ready = False
     assert not await backend.is_ready()
-    assert (backend.capabilities, engine.configs_told) == (NOTHING, 0)
+    assert (backend.capabilities, engine.configs_told) == (PLAIN, 0)
     engine.is_model_ready = True
     assert await backend.is_ready()
     assert await backend.is_ready()
@@ -140,7 +148,7 @@ async def test_a_server_that_does_not_tell_is_ready_all_the_same_and_asked_again
     backend = open_backend(engine)
     config, engine.config = engine.config, None
     assert await backend.is_ready()
-    assert backend.capabilities == NOTHING
+    assert backend.capabilities == PLAIN
     engine.config = config
     assert await backend.is_ready()
     assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}
@@ -151,8 +159,8 @@ async def test_the_operators_word_goes_before_tritons(engine: FakeTriton) -> Non
     backend = open_backend(engine, {Need.GUIDE: False})
     assert await backend.is_ready()
     assert backend.capabilities == {Need.LOGIT_BIAS}
-    granted = open_backend(engine, {Need.GUIDE: True})
-    assert granted.capabilities == {Need.GUIDE}
+    granted = open_backend(engine, {Need.GUIDE: True, Need.PENALTIES: False})
+    assert granted.capabilities == {Need.GUIDE, Need.MIN_TOKENS}
     await backend.aclose()
     await granted.aclose()
 
@@ -166,4 +174,36 @@ async def test_a_bias_has_the_length_that_the_server_declared(engine: FakeTriton
     sink.call = backend.start(biased, sink)
     await sink.ended()
     assert engine.asked[0].raw["embedding_bias"] == ((1, 5), [0.0, 2.0, 0.0, 0.0, 0.0])
+    await backend.aclose()
+
+
+PENALISED = replace(
+    REQUEST,
+    params=replace(REQUEST.params, frequency_penalty=0.5),
+    needs={Need.PENALTIES: "frequency_penalty"},
+)
+
+
+async def test_what_the_engine_refuses_is_lost_until_the_server_has_been_away(
+    engine: FakeTriton, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a model does that declares penalties, before an engine that does not follow them."""
+    engine.config = model_config(PENALTIES | MIN_TOKENS, {})
+    engine.script = lambda _: [Fault("unfollowed")]
+    backend = open_backend(engine, {Need.PENALTIES: True})
+    assert await backend.is_ready()
+    sink = RecordingSink()
+    sink.call = backend.start(PENALISED, sink)
+    error = await sink.ended()
+    assert isinstance(error, NeedRefused)
+    assert (error.status, error.param) == (400, "frequency_penalty")
+    assert error.message == "'frequency_penalty' is not supported by the engine of triton."
+    assert await backend.is_ready()
+    assert backend.capabilities == {Need.MIN_TOKENS}
+    assert "triton does not support penalties after all" in caplog.text
+    engine.is_model_ready = False
+    assert not await backend.is_ready()
+    engine.is_model_ready = True
+    assert await backend.is_ready()
+    assert backend.capabilities == {Need.PENALTIES, Need.MIN_TOKENS}
     await backend.aclose()

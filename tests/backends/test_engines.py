@@ -198,7 +198,8 @@ async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, questio
 
 async def test_what_each_engine_says_it_can_do(engine: Engine) -> None:
     is_triton = isinstance(engine.backend, TritonBackend)
-    expected = {Need.LOGIT_BIAS, Need.GUIDE} if is_triton else set(Need) - {Need.PRIORITY}
+    by_tensors = {Need.LOGIT_BIAS, Need.PENALTIES, Need.MIN_TOKENS, Need.GUIDE}
+    expected = by_tensors if is_triton else set(Need) - {Need.PRIORITY}
     assert engine.backend.capabilities == expected
 
 

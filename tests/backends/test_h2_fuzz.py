@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +12,7 @@ from gateway.backends.triton import STREAM_INFER
 from gateway.backends.triton_tensors import Answer, encode
 from gateway.errors import BackendProtocolError
 from tests.backends.conftest import REQUEST
+from tests.fakes.damage import DAMAGES, as_it_was, cut_out, flip, put_in
 from tests.fakes.receiver import RecordingReceiver
 from tests.fakes.script import EndToken, Fault, Pause, Say, Step
 from tests.fakes.triton import FakeTriton, tokens_response
@@ -61,40 +61,6 @@ async def recorded() -> bytes:
         await writer.wait_closed()
     assert [len(receiver.heard) for receiver in receivers] == [21, 3, 2, 1]
     return wire
-
-
-def flip(draw: random.Random, wire: bytes) -> bytes:
-    damaged = bytearray(wire)
-    for _ in range(draw.choice((1, 1, 1, 5, 100))):
-        damaged[draw.randrange(len(damaged))] = draw.randrange(256)
-    return bytes(damaged)
-
-
-def cut_out(draw: random.Random, wire: bytes) -> bytes:
-    begin_at = draw.randrange(len(wire))
-    return wire[:begin_at] + wire[begin_at + draw.randrange(1, 300) :]
-
-
-def put_in(draw: random.Random, wire: bytes) -> bytes:
-    at = draw.randrange(len(wire))
-    return wire[:at] + draw.randbytes(draw.randrange(1, 300)) + wire[at:]
-
-
-def repeat(draw: random.Random, wire: bytes) -> bytes:
-    at = draw.randrange(len(wire))
-    end = at + draw.randrange(1, 300)
-    return wire[:end] + wire[at:]
-
-
-def stop(draw: random.Random, wire: bytes) -> bytes:
-    return wire[: draw.randrange(len(wire))]
-
-
-def as_it_was(draw: random.Random, wire: bytes) -> bytes:
-    return wire
-
-
-DAMAGES: tuple[Callable[[random.Random, bytes], bytes], ...] = (flip, flip, cut_out, put_in, repeat, stop, as_it_was)
 
 
 def feed(draw: random.Random, connection: Connection, wire: bytes) -> None:

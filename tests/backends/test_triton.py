@@ -18,8 +18,8 @@ from gateway.backends.rpc.aio import AioClient
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
-from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, word_list
-from gateway.core import FinishReason, Guide, GuideKind, Prompt
+from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, need_refused, word_list
+from gateway.core import FinishReason, Guide, GuideKind, Need, Prompt
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -295,6 +295,7 @@ def test_a_length_beyond_what_was_sent_is_a_protocol_error() -> None:
         ("[request id: tf4] Exceeds maximum queue size", BackendFull),
         ("Maximum queue size of 128 has been reached, please try again later", BackendFull),
         ("Request timeout expired", BackendFull),
+        ("temperature is not supported by this engine: allow_advanced_sampling is off", InvalidRequest),
         ("Prompt length (9000) exceeds maximum input length (8192). Set log level", ContextLengthExceeded),
         ("Executor failed process requestId 7 due to the following error: Encountered an error", BackendError),
         ("unexpected inference input 'bogus' for model 'tensorrt_llm'", BackendError),
@@ -327,6 +328,40 @@ def test_an_error_may_be_what_only_an_engine_can_judge(text: str, error: type[Ga
     guided = {"guide": Guide(GuideKind.REGEX, "[")}
     assert type(read(error_response("1", text), **guided)[1]) is error
     assert not isinstance(inband_error("triton", "Grammar error"), InvalidRequest)
+
+
+NEEDS = {Need.PENALTIES: "presence_penalty", Need.MIN_TOKENS: "min_tokens", Need.LOGIT_BIAS: "logit_bias"}
+
+
+@pytest.mark.parametrize(
+    ("text", "need"),
+    [
+        # Our Python model's own words.
+        ("repetition_penalty is not supported by this engine: drafts are made within the model", Need.PENALTIES),
+        ("min_tokens is not supported by this engine: drafts are made within the model", Need.MIN_TOKENS),
+        # TensorRT-LLM's (_torch/speculative, later releases).
+        ("repetition_penalty / presence_penalty / frequency_penalty require 'enable_penalty: true'", Need.PENALTIES),
+        ("repetition_penalty / presence_penalty / frequency_penalty are not supported with tree", Need.PENALTIES),
+        ("min_length is not supported with one-model speculative decoding. Drop", Need.MIN_TOKENS),
+        ("embedding_bias is not supported with one-model speculative decoding. Drop", Need.LOGIT_BIAS),
+        # Triton's, of a tensor that its model does not declare.
+        ("unexpected inference input 'frequency_penalty' for model 'tensorrt_llm'", Need.PENALTIES),
+        ("[request id: r1-2] unexpected inference input 'min_tokens' for model 'tensorrt_llm'", Need.MIN_TOKENS),
+        ("unexpected inference input 'bogus' for model 'tensorrt_llm'", None),
+        ("temperature is not supported by this engine: allow_advanced_sampling is off", None),
+        # What only quotes the request says nothing of the engine.
+        ("Grammar error: at 'min_tokens is not supported with'", None),
+        ("Grammar error: [request id: 1] unexpected inference input 'min_tokens'", None),
+    ],
+)
+def test_refused_need_is_recognised_by_the_beginning_of_the_engines_words(text: str, need: Need | None) -> None:
+    refused = need_refused("triton", text, NEEDS)
+    assert (refused and refused.need) == need
+    if refused is not None and need is not None:
+        assert (refused.status, refused.param) == (400, NEEDS[need])
+        assert repr(NEEDS[need]) in refused.message
+        others = {other: field for other, field in NEEDS.items() if other is not need}
+        assert need_refused("triton", text, others) is None  # not of this request
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ def list_containers(template: Document) -> dict[str, Document]:
     return {container["name"]: container for container in (*spec.get("initContainers", ()), *spec["containers"])}
 
 
+def read_env(container: Document) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
 def find_option(command: Sequence[str], name: str) -> str:
     [value] = [word.partition("=")[2] for word in command if word.startswith(f"{name}=")]
     return value

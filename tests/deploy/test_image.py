@@ -32,7 +32,10 @@ def test_the_image_runs_without_rights_and_pins_its_base() -> None:
     assert "gcc" not in last
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
+SCRIPTS = [path for path in sorted(DEPLOY.rglob("*.sh")) if not path.is_symlink()]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_shellcheck_has_nothing_against_a_script(path: str) -> None:
     done = run_tool(find_tool("shellcheck"), "-x", path)
     assert done.stdout == ""

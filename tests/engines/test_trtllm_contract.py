@@ -264,3 +264,37 @@ def test_lora_task_id_is_that_of_an_adapter_which_the_model_has() -> None:
         decode(limits, lora_task_id=np.uint64(7))
     with pytest.raises(ContractError, match="which has none"):
         decode(lora_task_id=np.uint64(1))
+
+
+UNFOLLOWED = (
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens", "embedding_bias"),
+    *("return_log_probs", "temperature"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "asking", "neutral"),
+    [
+        ("repetition_penalty", np.float32(1.1), np.float32(1)),
+        ("presence_penalty", np.float32(-0.5), np.float32(0)),
+        ("frequency_penalty", np.float32(0.5), np.float32(0)),
+        ("min_tokens", np.int32(2), np.int32(0)),
+        ("embedding_bias", np.eye(1, 128, dtype=np.float32)[0], np.zeros(128, np.float32)),
+        ("return_log_probs", np.bool_(True), np.bool_(False)),
+    ],
+)
+def test_tensor_that_the_engine_does_not_follow_is_refused_where_it_asks_for_something(
+    name: str, asking: Any, neutral: Any
+) -> None:
+    limits = Limits(128, 64, unfollowed=dict.fromkeys(UNFOLLOWED, "it drafts"))
+    assert decode(limits, **{name: neutral}) == decode(**{name: neutral})
+    assert decode(**{name: asking}) != decode(**{name: neutral})
+    with pytest.raises(ContractError, match=f"^{name} is not supported by this engine: it drafts$"):
+        decode(limits, **{name: asking})
+
+
+def test_where_sampling_is_not_followed_only_greedy_requests_are_taken() -> None:
+    limits = Limits(128, 64, unfollowed={"temperature": "it drafts"})
+    assert decode(limits, runtime_top_k=np.int32(1)).params.is_greedy
+    with pytest.raises(ContractError, match=r"^temperature is not supported by this engine"):
+        decode(limits, runtime_top_p=np.float32(1))

@@ -28,6 +28,9 @@ NAME = "vllm:num_requests_running"
         (b'vllm:num_requests_running{engine="\xff"} 3\n', None),
         (b"vllm:num_requests_running 3\nvllm:num_requests_running{\n", None),  # half a sum is no count
         (b"vllm:num_requests_running", None),
+        (b'vllm:num_requests_running{engine="0"} 1\n' * 256, 256),
+        (b'vllm:num_requests_running{engine="0"} 1\n' * 257, None),  # more than there are engines
+        (b'vllm:num_requests_running{engine="%b"} 1\n' % (b"x" * 10_000), None),
     ],
 )
 def test_a_count_is_the_sum_or_unknown(page: bytes, count: int | None) -> None:

@@ -46,7 +46,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Fault:
-    """An engine's own error; `kind` is one of "busy", "too long", "bad guide", "broken"."""
+    """An engine's own error; `kind` is one of "busy", "too long", "bad guide", "broken", and of Triton "unfollowed"."""
 
     kind: str
 

@@ -28,6 +28,7 @@ FAULTS = {
     "busy": "[request id: 1] Exceeds maximum queue size",
     "too long": "Prompt length (3000) exceeds maximum input length (2048). Set log level to info and check",
     "bad guide": "Grammar error: unterminated character class",
+    "unfollowed": "frequency_penalty is not supported by this engine: drafts are made within the model",
     "broken": "Encountered an error in forwardAsync function: [TensorRT-LLM][ERROR] CUDA runtime error",
 }
 

@@ -24,7 +24,7 @@ def declared() -> dict[str, dict[str, Json]]:
     return {
         section: {name: asdict(fact) for name, fact in facts.items()}
         for section, facts in load_contract().sections()
-        if section in {*SCRIPTS, "build"}
+        if section in {*SCRIPTS, "build", "serve"}
     }
 
 

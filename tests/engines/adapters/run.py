@@ -1,7 +1,7 @@
 """python tests/engines/adapters/run.py ENGINE: an adapter in an environment of its own, without Triton.
 
 In, as JSON on stdin: `parameters`, and `cases` by name, each with `prompt` and the fields of `params`. Out, as a last
-line: by name the ids, their log probabilities, the finish reason, the error.
+line: by name the ids, their log probabilities, the finish reason, the error; the limits, and the tensors not followed.
 """
 
 import json
@@ -93,9 +93,10 @@ def main() -> None:
     try:
         told = run_all(engine, asked["cases"])
         limits = [engine.limits.vocab_size, engine.limits.context_length]
+        unfollowed = sorted(engine.limits.unfollowed)
     finally:
         engine.close()
-    sys.stdout.write("\n" + json.dumps({"answers": told, "limits": limits}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"answers": told, "limits": limits, "unfollowed": unfollowed}) + "\n")
 
 
 if __name__ == "__main__":  # vLLM starts its engine in a child that imports this file again

@@ -1,7 +1,9 @@
 """The TensorRT-LLM adapter on a stand-in for tensorrt_llm: its documented signatures, before the reference engine."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 from engines.adapters.outputs import UNTOLD
+from engines.recipes import TorchRecipe, find_recipe, load_recipe
 from engines.reference.engine import Engine
+from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from tests.engines.adapters.cases import OTHERS, SAME, ask, check_refused_guide, check_same, check_seeds, complete
 from tests.engines.wires.servers import ROOT, WEIGHTS
 
@@ -25,10 +29,14 @@ EXECUTORS: Mapping[str, dict[str, str]] = {
 def tell(
     folder: Path, arguments: Mapping[str, Any], named: Mapping[str, Any] = NOTHING, **variables: str
 ) -> dict[str, Any]:
-    (folder / "engine.json").write_text(json.dumps(arguments))
+    return tell_of_file(folder, json.dumps(arguments), named, **variables)
+
+
+def tell_of_file(folder: Path, text: str, named: Mapping[str, Any] = NOTHING, **variables: str) -> dict[str, Any]:
+    (folder / "engine.yaml").write_text(text)
     parameters = {
         "model_dir": str(WEIGHTS),
-        "engine_args": str(folder / "engine.json"),
+        "engine_args": str(folder / "engine.yaml"),
         "guided_decoding_backend": "llguidance",
         "lora_prefetch_dir": str(folder / "loras"),
     }
@@ -76,3 +84,62 @@ def test_context_length_is_the_checkpoints_unless_the_file_says_less(told: dict[
 def test_argument_that_the_engine_does_not_know_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="max_batch_sizes\n  Extra inputs are not permitted"):
         tell(tmp_path, {"max_batch_sizes": 8})
+
+
+# ---- speculation, in the schema of release 1.2 and in the later one --------------------------------------------------
+
+EAGLE3 = {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model_dir": "/models/eagle3"}
+PENALTIES = ["frequency_penalty", "presence_penalty", "repetition_penalty"]
+
+
+@pytest.mark.parametrize("schema", ["classvar", "literal"])
+def test_file_that_a_recipe_with_drafts_renders_into_is_taken_in_both_schemas(tmp_path: Path, schema: str) -> None:
+    recipe = load_recipe(find_recipe("llama-3.1-8b-torch-eagle3-tp1"))
+    assert isinstance(recipe, TorchRecipe)
+    told = tell_of_file(
+        tmp_path, dump_llm_args(make_llm_args(recipe)), {"greedy": SAME["greedy"]}, STANDIN_SCHEMA=schema
+    )
+    assert len(told["answers"]["greedy"]["ids"]) == SAME["greedy"]["max_tokens"]
+
+
+def test_stand_in_refuses_the_file_as_it_stands_as_release_1_2_does() -> None:
+    script = f"import tensorrt_llm; tensorrt_llm.LLM({str(WEIGHTS)!r}, speculative_config={EAGLE3!r})"
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}:{STANDINS}"}  # noqa: TID251 - starts a process
+    ended = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=False)
+    assert "decoding_type\n  Extra inputs are not permitted" in ended.stderr
+
+
+def test_speculation_of_null_is_none(tmp_path: Path) -> None:
+    assert tell_of_file(tmp_path, "speculative_config: null\n")["limits"] == [1024, 1024]
+
+
+@pytest.mark.parametrize(
+    ("speculation", "problem"),
+    [
+        ({**EAGLE3, "decoding_type": "Eagle9"}, "Invalid decoding type: Eagle9"),
+        ({**EAGLE3, "max_draft_length": 3}, "max_draft_length\n  Extra inputs are not permitted"),
+    ],
+)
+def test_speculation_that_the_release_refuses_is_reported_with_the_file(
+    tmp_path: Path, speculation: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(AssertionError) as raised:
+        tell(tmp_path, {"speculative_config": speculation})
+    assert f"ArgumentError: {tmp_path}/engine.yaml: " in str(raised.value)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "unfollowed"),
+    [
+        ("classvar", {}, PENALTIES),
+        ("classvar", {"sampler_type": "TRTLLMSampler"}, []),
+        ("classvar", {"speculative_config": EAGLE3}, [*PENALTIES, "embedding_bias", "min_tokens", "return_log_probs"]),
+        ("literal", {}, []),
+        ("literal", {"speculative_config": EAGLE3}, ["embedding_bias", "min_tokens", "return_log_probs"]),
+    ],
+)
+def test_what_the_release_does_not_follow_is_known_at_the_start(
+    tmp_path: Path, schema: str, arguments: dict[str, object], unfollowed: list[str]
+) -> None:
+    assert tell(tmp_path, arguments, STANDIN_SCHEMA=schema)["unfollowed"] == sorted(unfollowed)

@@ -183,6 +183,11 @@ def test_precision_of_the_pytorch_flow_goes_by_model_optimizers_words(precision:
     make_parser("hf_ptq").parse_args(step.argv[2:])
 
 
+@pytest.mark.parametrize("name", [name for name in list_recipes() if "torch" in name])
+def test_serve_command_has_no_option_and_no_value_that_the_release_does_not_take(name: str) -> None:
+    make_parser("serve").parse_args(serve_command(torch(name), PATHS)[2:])
+
+
 def test_pytorch_flow_has_nothing_to_run_for_a_checkpoint_that_is_served_as_it_is() -> None:
     recipe = torch("llama-3.1-8b-torch-eagle3-tp1")
     assert make_torch_steps(recipe, PATHS) == ()

@@ -1,13 +1,17 @@
-"""The LLM API's YAML: what recipes render into, and what the schema refuses."""
+"""The LLM API's YAML: what recipes render into, what the schema refuses, and the schema against the release's facts."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from engines.recipes import TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
 from engines.recipes.load import dump_recipe
-from engines.trtllm.llm_args import LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
+from engines.trtllm.contract import Fact, Type, load_contract
+from engines.trtllm.llm_args import LlmArgs, LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
 
 TORCH = [name for name in list_recipes() if "torch" in name]
 
@@ -69,7 +73,12 @@ def test_graph_sizes_that_are_listed_are_those() -> None:
         ),
         (
             {"kind": "eagle3", "max_draft_len": 3, "draft_model": "/models/eagle3"},
-            {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model_dir": "/models/eagle3"},
+            {
+                "decoding_type": "Eagle",
+                "max_draft_len": 3,
+                "speculative_model_dir": "/models/eagle3",
+                "allow_advanced_sampling": True,  # else 1.2 is greedy whatever the temperature
+            },
         ),
     ],
 )
@@ -108,3 +117,67 @@ def test_file_that_the_release_would_refuse_is_refused(text: str, problem: str) 
     with pytest.raises(LlmArgsError) as caught:
         parse_llm_args(text)
     assert str(caught.value).startswith(problem)
+
+
+# ---- the schema against contract.yaml --------------------------------------------------------------------------------
+
+FACTS = load_contract().llm_args
+TYPES: Mapping[object, Type] = {str: "text", int: "integer", float: "number", bool: "boolean"}
+SEVERAL: Mapping[object, Type] = {str: "texts", int: "integers"}
+# All that the schema says otherwise than the facts, and why.
+DIFFERENCES = {
+    # Any text there; here only what a recipe can ask for.
+    "dtype.values": {"auto", "float16", "bfloat16"},
+    "attn_backend.values": {"TRTLLM", "FLASHINFER", "VANILLA"},
+    "kv_cache_config.dtype.values": {"auto", "fp8"},
+    # 0 at first, which was refused, and 2 later: a recipe always writes it.
+    "speculative_config.max_matching_ngram_size.default": 2,
+}
+
+
+def variants(annotation: Any) -> Iterator[Any]:
+    """What an annotation may be, but None; the bounds that Annotated adds are left out."""
+    if hasattr(annotation, "__metadata__"):
+        yield from variants(annotation.__origin__)
+    elif get_origin(annotation) in {Union, UnionType}:
+        for variant in get_args(annotation):
+            yield from variants(variant)
+    elif annotation is not type(None):
+        yield annotation
+
+
+def type_of(annotation: Any) -> Type:
+    """As contract.yaml names it."""
+    if get_origin(annotation) is Literal:
+        return TYPES[type(get_args(annotation)[0])]
+    if get_origin(annotation) is list:
+        (item,) = variants(get_args(annotation)[0])
+        return SEVERAL[item]
+    return "mapping" if issubclass(annotation, BaseModel) else TYPES[annotation]
+
+
+def statements(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, object]]:
+    """(dotted name, what is said, how) of every key, those of sections too."""
+    for name, field in schema.model_fields.items():
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        for annotation in variants(field.annotation):
+            yield prefix + name, "type", type_of(annotation)
+            if get_origin(annotation) is Literal:
+                yield prefix + name, "values", set(get_args(annotation))
+            if type_of(annotation) == "mapping":
+                yield from statements(annotation, f"{prefix}{name}.")
+            else:
+                yield prefix + name, "default", default or (None if default == [] else default)
+
+
+def agrees(fact: Fact, what: str, said: object) -> bool:
+    if isinstance(said, set):
+        return said <= set(fact.values)
+    return bool(getattr(fact, what) == said)
+
+
+def test_schema_is_the_releases_but_for_what_is_explained() -> None:
+    differing = {
+        f"{name}.{what}": said for name, what, said in statements(LlmArgs) if not agrees(FACTS[name], what, said)
+    }
+    assert differing == DIFFERENCES

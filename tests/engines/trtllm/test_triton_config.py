@@ -11,8 +11,12 @@ from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_reci
 from engines.recipes.load import dump_recipe
 from engines.trtllm.contract import load_contract
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
+from gateway.backends.triton_config import read_abilities
+from gateway.core import Need
+from gateway.doctor.triton_config import find_differences, read_config
 
 ENGINE = Path("/engines/llama")
+PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 Tensors = dict[str, tuple[str, tuple[int, ...]]]  # type and dims by name
 COMPILED = [name for name in list_recipes() if "torch" not in name]
 
@@ -145,6 +149,27 @@ def test_parameters_say_what_the_recipe_says() -> None:
 def test_setting_reaches_its_parameter(changes: dict[str, Any], parameters: dict[str, str]) -> None:
     config = rendered(compiled("llama-3.1-8b-bf16-tp1", **changes))
     assert parameters.items() <= parameters_of(config).items()
+
+
+@pytest.mark.parametrize(
+    ("speculative", "left_out"),
+    [
+        ({"kind": "eagle", "draft_model": "/m"}, PENALTIES | {"min_tokens"}),
+        ({"kind": "medusa", "draft_model": "/m"}, PENALTIES),
+        ({"kind": "lookahead"}, PENALTIES),
+        ({"kind": "draft_tokens_external", "max_draft_len": 4}, set()),
+    ],
+)
+def test_no_input_is_declared_that_the_executor_drops_with_these_drafts(
+    speculative: dict[str, Any], left_out: set[str]
+) -> None:
+    """So the gateway knows, and sends no such request there."""
+    plain = rendered(compiled("llama-3.1-8b-bf16-tp1"))
+    config = rendered(compiled("llama-3.1-8b-bf16-tp1", speculative=speculative))
+    assert {tensor.name for tensor in plain.input} - {tensor.name for tensor in config.input} == left_out
+    kept = {Need.PENALTIES: PENALTIES.isdisjoint(left_out), Need.MIN_TOKENS: "min_tokens" not in left_out}
+    assert read_abilities(config, 0).needs == {need for need, is_kept in kept.items() if is_kept}
+    assert list(find_differences(read_config(config))) == []  # nor is it a fault to the doctor
 
 
 def test_queue_is_bounded_where_the_executor_reads_its_bound() -> None:

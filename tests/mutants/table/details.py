@@ -1678,7 +1678,7 @@ FAILURES = [
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "if may_retry and isinstance(error, BackendUnavailable):",
+        "if may_retry and isinstance(error, BackendUnavailable | NeedRefused):",
         "if False:",
         (f"{IN_RETRY}::test_a_request_that_has_not_begun_is_answered_by_the_other_backend",),
     ),
@@ -1699,7 +1699,7 @@ FAILURES = [
     Mutant(
         ("errors.retry",),
         TOKEN_LANE,
-        "may_retry and isinstance(error, BackendUnavailable):",
+        "may_retry and isinstance(error, BackendUnavailable | NeedRefused):",
         "may_retry:",
         (f"{IN_RETRY}::test_other_errors_are_not_tried_elsewhere",),
     ),

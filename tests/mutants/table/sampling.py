@@ -25,6 +25,7 @@ TRITON_CONFIG = "gateway/backends/triton_config.py"
 VLLM = "gateway/backends/vllm_json.py"
 VOCABULARY = "gateway/language/vocabulary.py"
 
+PENALTIES = "repetition_penalty presence_penalty frequency_penalty"
 FIELDS = "tests/api/test_fields.py"
 RANGE = f"{FIELDS}::test_a_range_ends_where_it_is_said_to"
 BAD_CHAT = f"{FIELDS}::test_a_bad_chat_field_is_named_as_the_client_wrote_it"
@@ -45,6 +46,7 @@ CHOICES = "tests/api/test_choices.py"
 SEEDS = f"{CHOICES}::test_a_seed_is_followed_by_its_successors_and_none_by_none"
 STOP_IN_A_CHAT = "tests/api/test_chat.py::test_a_stop_string_over_token_borders_ends_the_answer_and_the_engine_call"
 ABLE = "tests/api/test_headers.py::test_what_one_engine_cannot_do_goes_to_the_other_and_is_refused_where_none_can"
+TRIED_ELSEWHERE = "tests/api/test_retry.py::test_what_an_engine_turns_out_not_to_support_is_answered_by_one_that_does"
 REFUSED_BY_NAME = "tests/routing/test_needs.py::test_what_no_backend_can_do_is_a_bad_request_that_names_the_field"
 
 TO_TRITON = "tests/backends/test_triton.py"
@@ -57,6 +59,7 @@ NOT_TO_TRITON = f"{TO_TRITON}::test_what_the_engine_reads_from_no_tensor_is_not_
 BIAS_TO_TRITON = f"{TO_TRITON}::test_a_bias_is_a_number_for_every_logit"
 MIN_TOKENS_TO_TRITON = f"{TO_TRITON}::test_with_min_tokens_no_stop_word_is_sent_for_the_engine_would_obey_it_too_early"
 STOP_IDS_TO_TRITON = f"{TO_TRITON}::test_stop_ids_are_one_token_words_each_once_and_never_the_end_id"
+REFUSED_BY_TRITON = f"{TO_TRITON}::test_refused_need_is_recognised_by_the_beginning_of_the_engines_words"
 NO_END_TO_TRITON = f"{TO_TRITON}::test_ignoring_the_end_sends_no_end_id_and_no_end_as_stop_word"
 NO_EARLY_END_TO_TRITON = f"{TO_TRITON}::test_where_nothing_can_end_the_answer_early_no_min_tokens_are_sent"
 TRITON_WATCHED = f"{TO_TRITON}::test_with_min_tokens_a_stop_token_ends_the_answer_once_they_are_out"
@@ -73,6 +76,7 @@ NO_EARLY_END_TO_VLLM = f"{TO_VLLM}::test_where_nothing_can_end_the_answer_early_
 CAPABILITIES = "tests/backends/test_capabilities.py"
 TRITON_IS_ABLE = f"{CAPABILITIES}::test_a_triton_model_can_do_what_its_configuration_declares"
 VLLM_IS_ABLE = f"{CAPABILITIES}::test_vllm_can_do_all_but_what_needs_a_flag"
+LOST = f"{CAPABILITIES}::test_what_the_engine_refuses_is_lost_until_the_server_has_been_away"
 
 DECODED = "tests/language/test_decoder.py"
 END_IS_HIDDEN = f"{DECODED}::test_eos_counts_and_shows_nothing"
@@ -544,6 +548,22 @@ MUTANTS = [
     ),
     dropped("repetition_penalty", VLLM, '"repetition_penalty": params.repetition_penalty,', PLAIN_TO_VLLM),
     changed("repetition_penalty", VLLM, "params.repetition_penalty", "1.0", GIVEN_TO_VLLM),
+    changed(PENALTIES, GENERATION, "if getattr(self, name) != neutral:", "if False:", NEEDS),
+    changed(PENALTIES, GENERATION, "if getattr(self, name) != neutral:", "if True:", NO_NEEDS),
+    changed(PENALTIES, TRITON_CONFIG, "if PENALTIES.issubset(inputs):", "if True:", TRITON_IS_ABLE),
+    changed(PENALTIES, TRITON_CONFIG, "if PENALTIES.issubset(inputs):", "if PENALTIES & set(inputs):", TRITON_IS_ABLE),
+    changed(PENALTIES, CALL_TO_VLLM, "Need.PENALTIES, ", "", VLLM_IS_ABLE),
+    changed(f"{PENALTIES} min_tokens", TRITON, "REFUSED_TENSOR.match(text)", "None", REFUSED_BY_TRITON),
+    changed(f"{PENALTIES} min_tokens", TRITON, "REFUSED_TENSOR.match(", "REFUSED_TENSOR.search(", REFUSED_BY_TRITON),
+    changed(
+        f"{PENALTIES} min_tokens",
+        TRITON,
+        "if need is None or need not in needs:",
+        "if need is None:",
+        REFUSED_BY_TRITON,
+    ),
+    changed(f"{PENALTIES} min_tokens", CALL_TO_TRITON, "self._backend.lose(Need(end.need))", "pass", LOST),
+    changed(f"{PENALTIES} min_tokens", LANE, "BackendUnavailable | NeedRefused", "BackendUnavailable", TRIED_ELSEWHERE),
     # min_tokens
     *moved("min_tokens", "int", "ge=0", "", "ge=1"),
     changed("min_tokens", ASK, "if body.min_tokens > max_tokens:", "if False:", CONTRADICTION),
@@ -589,6 +609,12 @@ MUTANTS = [
     dropped("min_tokens", VLLM, '"min_tokens": params.binding_min_tokens,', PLAIN_TO_VLLM),
     changed("min_tokens", VLLM, "params.binding_min_tokens", "0", GIVEN_TO_VLLM),
     changed("min_tokens", VLLM, "params.binding_min_tokens", "params.min_tokens", NO_EARLY_END_TO_VLLM),
+    changed(
+        "min_tokens", GENERATION, "self.min_tokens and (self.stop_token_ids or not self.ignore_eos)", "False", NEEDS
+    ),
+    changed("min_tokens", GENERATION, " and (self.stop_token_ids or not self.ignore_eos)", "", NEEDS),
+    changed("min_tokens", TRITON_CONFIG, "if MIN_TOKENS in inputs:", "if True:", TRITON_IS_ABLE),
+    changed("min_tokens", CALL_TO_VLLM, "Need.MIN_TOKENS,", "", VLLM_IS_ABLE),
     changed("min_tokens", DECODER, " and self.completion_tokens >= self._min_tokens", "", STOP_TOKEN_WAITS),
     changed(
         "min_tokens",

@@ -7,6 +7,7 @@ from tests.parity.case import Case, OnlyVLLM, chat, drawn_greedily, text, turn
 FRANCE = "What is the capital of France?"
 SCORED = OnlyVLLM("logprobs", "logprobs")
 GUIDED = OnlyVLLM("logprobs", "logprobs,guided_decoding")
+PENALISED = OnlyVLLM("logprobs", "logprobs,penalties")
 ECHOED = OnlyVLLM("logprobs", "logprobs,prompt_logprobs")
 
 CASES: tuple[Case, ...] = (
@@ -21,7 +22,7 @@ CASES: tuple[Case, ...] = (
     chat("logprobs at a stop string", FRANCE, SCORED, logprobs=True, top_logprobs=1, stop="of F"),
     chat("logprobs at a limit", FRANCE, SCORED, logprobs=True, top_logprobs=1, max_tokens=3),
     drawn_greedily(chat("logprobs of every choice", FRANCE, SCORED, logprobs=True, top_logprobs=1, n=2)),
-    chat("logprobs before penalties", FRANCE, SCORED, logprobs=True, presence_penalty=1.0),
+    chat("logprobs before penalties", FRANCE, PENALISED, logprobs=True, presence_penalty=1.0),
     chat("logprobs of a guide", FRANCE, GUIDED, logprobs=True, structured_outputs={"choice": ["Paris", "Rome"]}),
     text("logprobs 0 of a completion", turn(FRANCE), SCORED, logprobs=0),
     text("logprobs 1 of a completion", turn(FRANCE), SCORED, logprobs=1),

@@ -53,8 +53,10 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         self._door = open_door(pb_utils)
-        parameters = read_parameters(json.loads(args["model_config"]))
+        config = json.loads(args["model_config"])
+        parameters = read_parameters(config)
         self._engine = ADAPTERS[parameters["engine"]](parameters)
+        warn_of_unfollowed(config, self._engine.limits.unfollowed)
         prefer_latency()
         self._calls = Calls()
         self._metrics = Metrics(args["model_name"], args["model_version"])
@@ -295,6 +297,15 @@ def prefer_latency() -> None:
 
 def fail(sender: Sender, message: str) -> None:
     sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError(message)), flags=FINAL)
+
+
+def warn_of_unfollowed(config: Mapping[str, Any], unfollowed: Mapping[str, str]) -> None:  # JSON: any values
+    for tensor in config["input"]:
+        if reason := unfollowed.get(tensor["name"]):
+            pb_utils.Logger.log_warn(
+                f"config.pbtxt declares {tensor['name']}, which is refused where it asks for something: {reason}. "
+                "Without that line a gateway sends such requests elsewhere from the first one on."
+            )
 
 
 def log_error(what: str) -> None:

@@ -13,23 +13,12 @@ from engines.reference.engine import Engine, TokenOutput
 from engines.reference.guide import Grammars, Guide, GuideKind
 from engines.reference.runner import Runner, post_inline
 from tensorrt_llm.executor import LoRARequest
+from tensorrt_llm.llmapi.llm_args import check_arguments
 from tensorrt_llm.result import Logprob, RequestOutput
 from tensorrt_llm.sampling_params import GuidedDecodingParams, SamplingParams
 
 RETURNS_END = os.environ.get("STANDIN_RETURNS_END") == "1"  # noqa: TID251 - read by a test's subprocess
 TOKENS_A_RESPONSE = int(os.environ.get("STANDIN_TOKENS", "1"))  # noqa: TID251 - read by a test's subprocess
-KNOWN = {
-    "max_batch_size",
-    "max_num_tokens",
-    "max_seq_len",
-    "enable_chunked_prefill",
-    "enable_iter_perf_stats",
-    "guided_decoding_backend",
-    "kv_cache_config",
-    "cuda_graph_config",
-    "stream_interval",
-    "backend",
-}
 
 
 class LLM:
@@ -46,8 +35,7 @@ class LLM:
         tokenizer_revision: str | None = None,
         **kwargs: Any,
     ) -> None:
-        for name in kwargs.keys() - KNOWN:
-            raise ValueError(f"1 validation error for TorchLlmArgs\n{name}\n  Extra inputs are not permitted")
+        check_arguments(kwargs)
         checkpoint = load_checkpoint(Path(model))
         if kwargs.get("guided_decoding_backend") and skip_tokenizer_init:
             raise ValueError("guided decoding needs the tokenizer")
