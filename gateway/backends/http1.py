@@ -18,7 +18,7 @@ END_OF_EVENT: Final = b"\n\n"
 
 # Of what came in one read, the rest waits for the next turn of the loop: 256 kB in the smallest chunks take 60 ms, and
 # libuv reads a socket that always has more 32 times before it looks at another.
-PORTION: Final = 64 * 1024
+PORTION: Final = 16 * 1024
 MAX_INTERIM = 16  # answers of status 1xx before the one that was asked for
 
 Take: TypeAlias = Callable[[bytes], None]

@@ -36,8 +36,9 @@ TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a
 
 MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
 MOST_DIGITS: Final = 10  # an id has 32 bits
-# Of one event: each id that it brings or echoes, with its digits; and its other fields. JSON beyond that is not parsed.
-ID_BYTES, FORM_BYTES, FORM_PARTS = 16, 64 * 1024, 1024
+# Of one event: each token that it brings or echoes, with its digits and its text; and its other fields. JSON beyond that
+# is not parsed.
+ID_BYTES, FORM_BYTES, FORM_PARTS = 64, 64 * 1024, 1024
 
 GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKind.GRAMMAR: "grammar"}
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
@@ -175,9 +176,9 @@ class Answer:
     def _bytes_per_id(request: GenerateRequest) -> int:
         return ID_BYTES
 
-    def _count_parts(self) -> int:
-        """The strings, arrays and objects that an event may hold."""
-        return FORM_PARTS
+    def _count_most(self) -> tuple[int, int]:
+        """The strings, arrays and objects that an event may hold, and its commas."""
+        return FORM_PARTS, FORM_PARTS + 2 * self._most_ids
 
     def _parse(self, data: bytes) -> tuple[Sequence[int], End | None]:
         token_ids: list[int] = []
@@ -206,7 +207,7 @@ class Answer:
         if event == b"[DONE]":
             # Recent vLLM ends an aborted answer like this when the abort came with no ids: no finish_reason at all.
             return BackendUnavailable(f"{self._peer} stopped before the answer was complete")
-        if is_bulky(event, self._count_parts(), FORM_PARTS + 2 * self._most_ids):
+        if is_bulky(event, *self._count_most()):
             raise ValueError("more than an event holds")
         chunk = orjson.loads(event)
         if "error" in chunk:

@@ -54,9 +54,11 @@ class ScoredAnswer(Answer):
     def _bytes_per_id(request: GenerateRequest) -> int:
         return ID_BYTES + SCORE_BYTES * (2 + _count_top(request))
 
-    def _count_parts(self) -> int:
-        # Of each token: its name, an object, and in that itself and the most probable ones.
-        return FORM_PARTS + self._most_ids * (3 + max(self._top or 0, self._prompt_top or 0))
+    def _count_most(self) -> tuple[int, int]:
+        # Of each token: its name and an object, in which are itself and the most probable ones; in rows of their own its
+        # id, log-probability and offset.
+        each = 3 + max(self._top or 0, self._prompt_top or 0)
+        return FORM_PARTS + self._most_ids * each, FORM_PARTS + self._most_ids * (each + 5)
 
     def _read_chunk(self, chunk: dict[str, Any], token_ids: list[int]) -> End | None:  # Any: a decoded JSON object
         end = super()._read_chunk(chunk, token_ids)

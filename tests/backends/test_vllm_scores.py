@@ -12,7 +12,7 @@ from gateway.backends.calls import End
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.backends.vllm_scores import ScoredAnswer
-from gateway.core import FinishReason, GenerateRequest, TokenLogprob
+from gateway.core import FinishReason, GenerateRequest, Prompt, TokenLogprob
 from gateway.errors import BackendProtocolError, BackendUnavailable
 from gateway.settings import VLLMSettings
 from tests.backends.conftest import END_ID, REQUEST
@@ -60,6 +60,24 @@ def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], l
         (3, ((8, -0.5), (9, -1.0), (5, -3.0))),  # asked for one more, it is there for being the one taken
     ],
 )
+def test_a_long_prompts_scores_are_read() -> None:
+    """An event of megabytes, whose size the request allows."""
+    ids = [number % 1000 for number in range(20_000)]
+    asked = replace(asking(logprobs=5, prompt_logprobs=5), prompt=Prompt(tuple(ids)))
+    choice = {
+        "index": 0,
+        "text": "word " * 20_001,
+        "logprobs": scored([*ids, 5], 5, unscored=1),
+        "finish_reason": "length",
+        "token_ids": [5],
+        "prompt_token_ids": ids,
+    }
+    answer = ScoredAnswer("vllm", asked)
+    told = answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
+    assert [len(entries) for entries in told] == [20_000, 1]
+    assert answer.read(b"") == ([5], FinishReason.LENGTH)
+
+
 def test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake(
     count: int, top: tuple[tuple[int, float], ...]
 ) -> None:

@@ -1,7 +1,8 @@
 """A process with three engines: a sound vLLM, and a vLLM and a Triton whose every answer is damaged.
 
 `python -m tests.fuzz.mutated_engines SEED` prints their ports as JSON and serves until its input ends. The damaged ones
-answer probes as they should. `GET /count` of the damaged vLLM says how many answers each has damaged.
+answer probes as they should, and all close what is idle. `GET /count` of the damaged vLLM returns how many answers each
+has damaged.
 """
 
 import asyncio
@@ -74,6 +75,9 @@ MALICE = (
 )
 
 
+IDLE_S = 1.0
+
+
 class Counts:
     http = grpc = 0
 
@@ -89,6 +93,10 @@ class DamagedHTTP(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -97,6 +105,8 @@ class DamagedHTTP(asyncio.Protocol):
         self._path = url
 
     def on_message_complete(self) -> None:
+        self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._transport.close)
         if self._path in {GENERATE.encode(), COMPLETIONS.encode(), b"/v1/chat/completions"}:
             self._counts.http += 1
             self._transport.write(self._choose())
@@ -138,6 +148,15 @@ def answer_damaged(draw: random.Random, counts: Counts, conversation: h2.Convers
                 conversation.close()
 
 
+async def close_idle(engine: FakeVLLM) -> None:
+    """A connection is idle that has carried no answer since the last look."""
+    while True:
+        await asyncio.sleep(IDLE_S)
+        if not engine.running:
+            for connection in tuple(engine.connections):
+                connection.abort()
+
+
 async def main(seed: int) -> None:
     draw, counts = random.Random(seed), Counts()
     loop = asyncio.get_running_loop()
@@ -149,7 +168,9 @@ async def main(seed: int) -> None:
         sound.play(*(Say((token_id,)) for token_id in range(300, 320)), EndToken())
         ports = {"sound": sound.port, "vllm": http.sockets[0].getsockname()[1], "triton": triton.port}
         print(json.dumps(ports), flush=True)  # noqa: T201 - the test reads it
+        closing = loop.create_task(close_idle(sound))
         await asyncio.to_thread(sys.stdin.read)
+        closing.cancel()
 
 
 if __name__ == "__main__":

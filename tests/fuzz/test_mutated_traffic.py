@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import yaml
 from tests.api.conftest import TOKENIZER
 from tests.api.test_serve import start
 from tests.fakes.damage import DAMAGES, as_it_was
+from tests.fuzz.heavy_bodies import BODIES, FLOODS
 
 REQUESTS = int(os.environ.get("CROSSOVER_MUTATED_REQUESTS", "10000"))  # noqa: TID251 - a test's own settings
 ANSWERS = int(os.environ.get("CROSSOVER_MUTATED_ANSWERS", "1000"))  # noqa: TID251 - as above
@@ -132,7 +133,7 @@ async def site_in(folder: Path) -> AsyncIterator[Site]:
         assert gateway.stdout is not None
         line = (await gateway.stdout.readline()).decode()
         assert line.startswith("ready "), line
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session:
             yield Site(gateway, line.split()[1].removesuffix("/v1"), ports, session)
         assert gateway.returncode is None
     finally:
@@ -181,6 +182,8 @@ async def ask_damaged_engines(site: Site, draw: random.Random) -> None:
         if (pin := draw.choice(pins)) != "relay" and draw.random() < 0.2:
             fields["logprobs"] = True
         status, body = await site.chat(model="damaged", pin=pin, **fields)
+        if status == 503:
+            await asyncio.sleep(0.02)  # until it has been found ready again
         site.statuses["engine", pin, status, b'{"error"' in body] += 1
 
 
@@ -249,6 +252,56 @@ def find_excess(
     return excess
 
 
+async def post(site: Site, path: str, body: bytes) -> int:
+    """The status of an answer that is read to its end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    )
+    writer.write(body)
+    async with asyncio.timeout(30):
+        line = await reader.readline()
+        while await reader.read(1 << 20):
+            pass
+    writer.close()
+    return int(line.split()[1])
+
+
+async def send_flood(site: Site, flood: bytes) -> None:
+    """Reads what comes, for a while; the client of a flood does not wait for all of its answers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(flood)
+    with suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(1.0):
+            while await reader.read(1 << 20):
+                pass
+    writer.transport.abort()
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+async def test_nothing_that_a_client_sends_holds_up_the_others(tmp_path: Path) -> None:
+    """Work in a thread that holds the interpreter's lock would hold them up, too."""
+    async with site_in(tmp_path) as site:
+        await site.chat(model="sound")
+        probing, sleeping = await run(0, "tests.fuzz.lateness", str(site.port)), await run(0, "tests.fuzz.lateness")
+        began: list[tuple[float, str]] = []
+        for name, (path, body) in BODIES.items():
+            began.append((time.monotonic(), name))
+            assert await post(site, path, body) < 500, name
+        for name, flood in FLOODS.items():
+            began.append((time.monotonic(), f"a flood {name}"))
+            await send_flood(site, flood)
+        probes, bare = json.loads(await probing.end()), json.loads(await sleeping.end())
+    worst = {name: 0.0 for _, name in began}
+    for late, when in find_excess(probes, bare):
+        name = next((name for start, name in reversed(began) if start <= when + max(late, 0)), began[0][1])
+        worst[name] = max(worst[name], late)
+    print({name: f"{1000 * late:.0f} ms" for name, late in worst.items()})  # noqa: T201 - as above
+    assert {name: late for name, late in worst.items() if late >= MORE_S} == {}
+
+
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(900)
@@ -280,7 +333,7 @@ async def test_damage_is_borne(tmp_path: Path) -> None:
         grown = site.megabytes - megabytes
         excess = max(find_excess(probes, bare))
         print(  # noqa: T201 - pytest shows it when the test fails, and with -rP
-            f"{REQUESTS} requests and {ANSWERS} answers in {seconds:.1f} s; {asking.result()} sound ones; {site.statuses}\n"
+            f"{REQUESTS} requests, {ANSWERS} answers, {seconds:.1f} s; {asking.result()} sound ones; {site.statuses}\n"
             f"probes {len(probes)}, latest {1000 * max(late for _, late in probes):.1f} ms, "
             f"bare {1000 * max(late for _, late in bare):.1f} ms, excess {1000 * excess[0]:.1f} ms; "
             f"descriptors and tasks {before} -> {after[1:]}, {megabytes:.1f} MB + {grown:.1f}"
