@@ -19,14 +19,14 @@ from gateway.api import TEXTS, Desk, Inference, Lane, ModelList, RelayLane, Toke
 from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
-from gateway.core import Backend, TokenBackend
+from gateway.core import Backend, Need, TokenBackend
 from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
-from gateway.settings import ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
+from gateway.settings import AllowSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,12 @@ def _tell_evidence(router: Router) -> Routing:
 
 async def _open_lane(model: ModelSettings) -> Lane:
     """Raises UnusableTokenizer."""
-    relay = RelayLane({
+    servers = {
         name: RelayServer(backend)
         for name, backend in model.backends.items()
         if not isinstance(backend, TritonSettings)  # which speaks no OpenAI
-    })
+    }
+    relay = RelayLane(servers, _find_rules(model))
     if model.is_relayed or model.tokenizer is None:
         return relay
     load = partial(
@@ -121,6 +122,16 @@ async def _open_lane(model: ModelSettings) -> Lane:
         if not isinstance(backend, RelaySettings)
     }
     return TokenLane(language, backends, relay, model.relay_paths, model.reasoning_field)
+
+
+def _find_rules(model: ModelSettings) -> Mapping[str, AllowSettings | None]:
+    """What goes on of a client's own body, to each backend that gets such bodies."""
+    return {
+        name: settings.allow
+        for name, settings in model.backends.items()
+        if isinstance(settings, RelaySettings)
+        or (isinstance(settings, VLLMSettings) and (model.is_relayed or settings.capabilities.get(Need.RELAY, True)))
+    }
 
 
 def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLanguage) -> TokenBackend:

@@ -225,7 +225,8 @@ class TokenBackend(Backend, Protocol):
 class RelayRequest:
     """A client's request as it came, for a server that speaks OpenAI's API itself; `path` has the query string.
 
-    `lines`: the header fields that go on with it. `pin`, `run` and `needs` as in GenerateRequest.
+    `lines`: the header fields that go on with it. `pin`, `run` and `needs` as in GenerateRequest. `barred`: the
+    backends that it may not go to.
     """
 
     request_id: str
@@ -237,6 +238,7 @@ class RelayRequest:
     run: str | None = None
     needs: Needs = NO_NEEDS
     sequences: int = 1
+    barred: frozenset[str] = frozenset()
 
 
 class RelaySink(Protocol):

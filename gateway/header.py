@@ -8,7 +8,7 @@ Lines: TypeAlias = tuple[bytes, ...]  # the same as they go on the wire, without
 # These speak of one connection, or of a body's framing there, and not of the message.
 HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-    b"content-length",
+    b"http2-settings", b"content-length", b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info",
 })  # fmt: skip
 USUAL_OPTIONS = frozenset({b"keep-alive", b"close"})
 

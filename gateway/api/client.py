@@ -33,6 +33,7 @@ class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, intake: Intake) -> None:
         path, query = scope["raw_path"], scope["query_string"]
         self.method: str = scope["method"]
+        self._address: str = (scope.get("client") or ("", 0))[0]
         self.request = Request(scope["path"], path + b"?" + query if query else path, tuple(scope["headers"]))
         self._receive = receive
         self._send = send
@@ -56,7 +57,7 @@ class Client:
     @asynccontextmanager
     async def attached(self, user: OutletUser) -> AsyncIterator[None]:
         """Gives `user` a way out for as long as it works; on leaving, what it wrote has been handed over."""
-        outlet = AsgiOutlet(self._send, user, self._limits.client_write_timeout_s)
+        outlet = AsgiOutlet(self._send, user, self._limits.client_write_timeout_s, self._address)
         user.outlet = outlet
         async with asyncio.TaskGroup() as tasks:
             watcher = tasks.create_task(self._watch(outlet))

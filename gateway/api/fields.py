@@ -51,9 +51,12 @@ class Only:
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._check)
 
-    def _check(self, value: object) -> object:
+    def lets_through(self, value: object) -> bool:
         # By type too: True equals 1, yet `n: true` is a mistake that deserves its answer.
-        if any(type(value) is type(neutral) and value == neutral for neutral in self._neutral):
+        return any(type(value) is type(neutral) and value == neutral for neutral in self._neutral)
+
+    def _check(self, value: object) -> object:
+        if self.lets_through(value):
             return value
         raise refusal("is not supported")
 

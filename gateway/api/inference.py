@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.api.allowed import find_way
 from gateway.api.ask import Ask, translate
 from gateway.api.chat import ChatCompletionRequest
 from gateway.api.client import Client, ClientLeft
@@ -21,11 +22,11 @@ from gateway.api.completions import CompletionRequest
 from gateway.api.desk import Desk
 from gateway.api.envelope import Envelope, RequestIds, read_pin, read_run
 from gateway.api.errors import OUR_FAULT, InternalError, MethodNotAllowed, PathNotFound, ShuttingDown
-from gateway.api.generation import MOST_SEQUENCES, Generation
+from gateway.api.generation import Generation
 from gateway.api.guide_checks import GuideChecks
 from gateway.api.intake import Intake
 from gateway.api.models import ModelList, unknown_model
-from gateway.api.offload import Offload
+from gateway.api.offload import Offload, Share, count_units
 from gateway.api.parse import MOST_COMMAS, parse_body, parse_json, read_model
 from gateway.api.relay_lane import Relaying, RelayLane
 from gateway.api.reply import Reply
@@ -51,6 +52,7 @@ TEXTS: Mapping[str, Callable[[dict[str, object], ModelLanguage], bytes]] = {
     "/detokenize": detokenize,
 }
 MODELS = "/v1/models"
+MOST_WAITING = 32  # of the longest bodies
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 CONTENT_TYPE = b"content-type:"
@@ -92,7 +94,7 @@ class Inference:
         self._clock = desk.metrics.clock
         self._operator_key = settings.operator_key
         self._ids = RequestIds()
-        self._offload = Offload()
+        self._offload = Offload(most_waiting=MOST_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._replies: set[Reply] = set()
         self._most_commas = max(MOST_COMMAS, *map(_context_length, lanes.values()))
@@ -188,7 +190,7 @@ class Inference:
             await self._relay_lane(work).answer(work, reply, self._desk)
         elif isinstance(work, Ask):
             if work.request.params.guide is not None:
-                await self._guides.check(work.request, lambda: reply.outlet.has_left)
+                await self._guides.check(work.request, reply.outlet.client, lambda: reply.outlet.has_left)
             await self._token_lane(work).answer(work, reply, self._desk)
         else:
             reply.send_json(work.body)
@@ -196,7 +198,14 @@ class Inference:
     async def _understand_somewhere(self, request: Request, raw: bytes, reply: Reply) -> Work:
         if len(raw) <= INLINE_BODY_BYTES:
             return self._understand(request, raw, reply)
-        return await self._offload.run(self._understand, request, raw, reply)
+        share = Share(reply.outlet.client, count_units(len(raw)))
+        return await self._offload.run(share, self._understand_in_turn, request, raw, reply)
+
+    def _understand_in_turn(self, request: Request, raw: bytes, reply: Reply) -> Work:
+        """On a thread. Raises ClientLeft, and what `_understand` does."""
+        if reply.outlet.has_left:
+            raise ClientLeft
+        return self._understand(request, raw, reply)
 
     def _understand(self, request: Request, raw: bytes, reply: Reply) -> Work:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
@@ -207,11 +216,10 @@ class Inference:
         pin = run = None
         if request.has_own:
             pin, run = read_pin(request, self._operator_key), read_run(request)
-        sequences = _count_sequences(document)
-        if isinstance(lane, RelayLane):
-            lines = request.lines
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, sequences)
         path = request.path
+        if isinstance(lane, RelayLane):
+            way, lines = find_way(document, path, lane.rules, pin), request.lines
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, *way)
         body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
             raise unknown_model(read_model(document))
@@ -219,9 +227,9 @@ class Inference:
             return Said(TEXTS[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
+            way, told = find_way(document, path, lane.relay.rules, pin), needs or NO_NEEDS
             lines = (*(line for line in request.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
-            told = needs or NO_NEEDS
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, sequences)
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, *way)
         envelope = Envelope(reply.request_id, int(time.time()), pin, run)
         return translate(body, lane.language, envelope, lane.reasoning_field)
 
@@ -250,12 +258,6 @@ class Inference:
 
 def _context_length(lane: Lane) -> int:
     return lane.language.context_length if isinstance(lane, TokenLane) else 0
-
-
-def _count_sequences(document: dict[str, object]) -> int:
-    """What a body that goes on unread makes its engine generate side by side, as far as it says so plainly."""
-    n = document.get("n", 1)
-    return n if type(n) is int and 1 <= n <= MOST_SEQUENCES else 1
 
 
 def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:

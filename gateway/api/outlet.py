@@ -40,6 +40,11 @@ class Outlet(Protocol):
     takes_chunks: bool
 
     @property
+    def client(self) -> str:
+        """The address that it goes to, without the port; "" where there is none."""
+        ...
+
+    @property
     def has_left(self) -> bool: ...
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
@@ -71,7 +76,8 @@ class AsgiOutlet:
 
     takes_chunks = False
 
-    def __init__(self, send: Send, listener: Listener, stall_s: float) -> None:
+    def __init__(self, send: Send, listener: Listener, stall_s: float, client: str = "") -> None:
+        self.client = client
         self._send = send
         self._listener = listener
         self._stall_s = stall_s

@@ -5,7 +5,7 @@ own would cost as much as all that is done for it here.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from gateway.api.client import ClientLeft
@@ -15,6 +15,7 @@ from gateway.api.reply import OnEnd, Reply
 from gateway.core import RelayBackend, RelayCall, RelayRequest
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.routing import Lease
+from gateway.settings import AllowSettings
 
 CANCELLED = "cancelled"
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -23,9 +24,13 @@ FINISHED = frozenset({"stop", "length"})
 
 @dataclass(frozen=True, slots=True)
 class RelayLane:
-    """A model with a backend that only speaks OpenAI's API."""
+    """A model with a backend that only speaks OpenAI's API.
+
+    `rules`: what of a body may go on to those that take one; without an entry, or with None, whatever is in it.
+    """
 
     backends: Mapping[str, RelayBackend]
+    rules: Mapping[str, AllowSettings | None] = field(default_factory=dict)
 
     async def answer(self, request: RelayRequest, reply: Reply, desk: Desk) -> None:
         """For a caller with a task. Returns when the answer is complete; raises what `Relaying` ends with."""
@@ -64,7 +69,7 @@ class Relaying:
             self._on_end(ClientLeft())
             return
         try:
-            self._lease = lease = self._desk.router.lease(request, self._avoid)
+            self._lease = lease = self._desk.router.lease(request, self._avoid | request.barred)
         except GatewayError as error:
             self._on_end(error)
             return

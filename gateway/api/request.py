@@ -9,7 +9,10 @@ from functools import lru_cache
 from gateway.header import KEPT_HEADS, LONGEST_KEPT, Fields, end_to_end, find_length
 
 # The gateway's own affair: it names its engines itself, has a key for them, and reads their answers.
-NOT_SENT_ON = frozenset({b"host", b"expect", b"authorization", b"x-request-id", b"accept-encoding"})
+NOT_SENT_ON = frozenset({
+    b"host", b"expect", b"x-request-id", b"accept-encoding",
+    b"authorization", b"cookie", b"x-api-key", b"api-key",  # and what clients call a key for the gateway
+})  # fmt: skip
 
 OWN = frozenset({b"x-crossover-pin", b"x-crossover-run"})  # what this gateway alone understands
 END = b"\r\n\r\n"

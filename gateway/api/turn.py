@@ -27,6 +27,7 @@ class Line(Protocol):
     """A client's connection, for the turns on it; Downstream. `turn`: the one that hears what becomes of the client."""
 
     transport: asyncio.Transport
+    client: tuple[str, int] | None
     access_log: bool
     stall_s: float
     turn: "Turn | None"
@@ -113,6 +114,10 @@ class Turn:
         return held_up
 
     # Outlet
+
+    @property
+    def client(self) -> str:
+        return "" if self._line.client is None else self._line.client[0]
 
     @property
     def has_left(self) -> bool:

@@ -35,6 +35,9 @@ LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
 NOT_SENT_BACK = frozenset({b"date", b"server", b"x-request-id"})  # the gateway says these for itself
 
 MOST_DIGITS = 10  # of a count of tokens; what has more, or a sign, is none
+# Its priority, rank and session: entrypoints/generate/base/serving.py of vLLM 0.32.
+VLLMS_OWN = (b"x-vllm-", b"x-data-parallel-rank:", b"x-session-id:")
+
 COUNT = re.compile(rb"\s*:\s*(\d{1,10})(?![\d.eE])")
 FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
 FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
@@ -322,6 +325,8 @@ class RelayServer:
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
         self._own_head = b" HTTP/1.1\r\nhost: " + self.client.host
+        # Where not all of a body goes on, neither does what vLLM takes from a head in a field's place.
+        self._kept_back = () if settings.allow is None else VLLMS_OWN
         self._health = self.client.render("GET", "/health")
         if isinstance(settings, RelaySettings):
             self._health = self.client.render("GET", settings.health_path)
@@ -352,7 +357,10 @@ class RelayServer:
         """The client's request with a head of ours."""
         own = f"x-request-id: {request.request_id}\r\ncontent-length: {len(request.body)}\r\n\r\n"
         start = b"POST " + request.path + self._own_head
-        return b"\r\n".join((start, *request.lines, own.encode())) + request.body
+        lines = request.lines
+        if self._kept_back:
+            lines = tuple([line for line in lines if not line.startswith(self._kept_back)])
+        return b"\r\n".join((start, *lines, own.encode())) + request.body
 
     def refusal(self, status: int) -> GatewayError:
         """What a status says of the engine rather than of the request."""

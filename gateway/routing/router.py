@@ -32,9 +32,9 @@ class Router:
     def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
         """Place the request and count it until the lease is closed.
 
-        `avoid` names backends that this very request has already failed on. Raises ModelNotFound, InvalidRequest for an
-        unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or the pinned one is
-        down.
+        `avoid` names backends that this very request may not go to, or has already failed on. Raises ModelNotFound,
+        InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or
+        the pinned one is down.
         """
         return self._find(request.model).place(request, avoid)
 

@@ -8,6 +8,7 @@ from gateway.settings.forms import Name
 from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
 from gateway.settings.slices import (
     MAX_WORKERS,
+    AllowSettings,
     BackendSettings,
     Capabilities,
     EvidenceSettings,
@@ -28,6 +29,7 @@ from gateway.settings.slices import (
 
 __all__ = [
     "MAX_WORKERS",
+    "AllowSettings",
     "BackendSettings",
     "Capabilities",
     "EvidenceSettings",

@@ -3,6 +3,7 @@
 Knows types and ranges; the forms of single values are forms.py's, whole-file contradictions load.py's.
 """
 
+from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
@@ -19,10 +20,12 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core import Need
 from gateway.settings.forms import (
+    FieldName,
     GrpcUrl,
     HttpUrl,
     Key,
     Listen,
+    MediaSource,
     MetricsUrl,
     ModelId,
     Name,
@@ -32,6 +35,7 @@ from gateway.settings.forms import (
 )
 from gateway.settings.slices import (
     MAX_WORKERS,
+    AllowSettings,
     Capabilities,
     EvidenceSettings,
     LimitSettings,
@@ -86,6 +90,25 @@ class VLLMCapabilities(TritonCapabilities):
     relay: bool | None = None
 
 
+class AllowSection(Section):
+    media: list[MediaSource] = Field(default_factory=lambda: [*AllowSettings().media])
+    fields: list[FieldName] = Field(default_factory=list)
+
+    def slice(self) -> AllowSettings:
+        return AllowSettings(frozenset(self.media), frozenset(self.fields))
+
+
+def _read_allow(allow: object) -> object:
+    if allow == "all":
+        return None
+    if not isinstance(allow, dict):
+        raise make_problem("must be all, or a mapping of media and fields")
+    return allow
+
+
+Allow: TypeAlias = Annotated[AllowSection | None, BeforeValidator(_read_allow)]
+
+
 class TritonSection(Section):
     kind: Literal["triton"]
     url: GrpcUrl
@@ -106,10 +129,14 @@ class VLLMSection(Section):
     connect_timeout_s: Seconds = 2.0
     idle_timeout_s: Seconds = 120.0
     capabilities: VLLMCapabilities = VLLMCapabilities()
+    allow: Allow = AllowSection()
 
     def slice(self, name: str) -> VLLMSettings:
-        plain = self.model_dump(exclude={"kind", "capabilities"})
-        return VLLMSettings(name=name, capabilities=self.capabilities.slice(), **plain)
+        plain = self.model_dump(exclude={"kind", "capabilities", "allow"})
+        allow = None if self.allow is None else self.allow.slice()
+        if allow is not None and self.capabilities.priority:
+            allow = replace(allow, fields=allow.fields | {"priority"})
+        return VLLMSettings(name=name, capabilities=self.capabilities.slice(), allow=allow, **plain)
 
 
 class RelaySection(Section):
@@ -120,9 +147,11 @@ class RelaySection(Section):
     api_key: Key | None = None
     connect_timeout_s: Seconds = 2.0
     idle_timeout_s: Seconds = 120.0
+    allow: Allow = None
 
     def slice(self, name: str) -> RelaySettings:
-        return RelaySettings(name=name, **self.model_dump(exclude={"kind"}))
+        allow = None if self.allow is None else self.allow.slice()
+        return RelaySettings(name=name, allow=allow, **self.model_dump(exclude={"kind", "allow"}))
 
 
 # pydantic puts them into error locations; they are no keys

@@ -14,6 +14,9 @@ from gateway.address import UNIX
 
 # What the gateway answers itself; it does not go on.
 OWN_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
+SCHEME = re.compile(r"[a-z][a-z0-9+-]{0,30}")
+ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.ASCII)
+OWN_PORTS = {"http": ":80", "https": ":443"}
 SOCKET_PATH = re.compile(r"/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]")  # what a URL need not escape
 MOST_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
 
@@ -81,6 +84,15 @@ def _check_metrics_url(url: str) -> str:
     return url
 
 
+def _check_media(source: str) -> str:
+    """A scheme, or an origin in its one form: in lower case, without the port that its scheme has anyway."""
+    if SCHEME.fullmatch(source):
+        return source
+    if (found := ORIGIN.fullmatch(source.lower())) is None:
+        raise make_problem("must be a scheme such as data, or an origin: https://host:port")
+    return f"{found[1]}://{found[2]}{(found[3] or '').removesuffix(OWN_PORTS[found[1]])}"
+
+
 def _check_relay_path(path: str) -> str:
     if path in OWN_PATHS or path.startswith("/v1/models/"):
         raise make_problem("is answered by the gateway itself")
@@ -95,6 +107,8 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400)]
 RelayPath: TypeAlias = Annotated[
     str, Field(pattern=r"^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=256), AfterValidator(_check_relay_path)
 ]
+MediaSource: TypeAlias = Annotated[str, AfterValidator(_check_media)]
+FieldName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 Key: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{8,256}$")]  # travels as a bearer token
 Listen: TypeAlias = Annotated[str, AfterValidator(_check_listen)]
 GrpcUrl: TypeAlias = Annotated[str, AfterValidator(_check_grpc)]

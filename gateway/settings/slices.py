@@ -20,6 +20,17 @@ ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 
 
 @dataclass(frozen=True, slots=True)
+class AllowSettings:
+    """What of a client's own body goes on to an engine.
+
+    `media`: schemes and origins of the URLs that it may be told to fetch. `fields`: beside those that always may.
+    """
+
+    media: frozenset[str] = frozenset({"data"})
+    fields: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class TritonSettings:
     """A Triton Inference Server reached over gRPC; `model` is the Triton model that speaks token ids."""
 
@@ -36,7 +47,7 @@ class TritonSettings:
 
 @dataclass(frozen=True, slots=True)
 class VLLMSettings:
-    """A vLLM server reached over HTTP."""
+    """A vLLM server reached over HTTP. `allow` None: bodies go on to it whatever is in them."""
 
     kind: ClassVar[str] = "vllm"
 
@@ -45,11 +56,15 @@ class VLLMSettings:
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
     capabilities: Capabilities = field(default_factory=dict, hash=False)  # a mapping has none
+    allow: AllowSettings | None = AllowSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """A server that speaks OpenAI's API; requests and answers pass unchanged. Ready while `health_path` is 200."""
+    """A server that speaks OpenAI's API; requests and answers pass unchanged. Ready while `health_path` is 200.
+
+    `allow` as in VLLMSettings.
+    """
 
     kind: ClassVar[str] = "relay"
 
@@ -58,6 +73,7 @@ class RelaySettings:
     metrics_url: str | None = None
     health_path: str = "/health"
     api_key: str | None = field(default=None, repr=False)
+    allow: AllowSettings | None = None
     connect_timeout_s: float = 2.0
     idle_timeout_s: float = 120.0
 

@@ -274,9 +274,15 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(stack: Stack, buffer_bytes: int | None = None) -> AsyncIterator[RawClient]:
-    """`buffer_bytes`: what its socket takes that nobody has read; by default as much as the kernel likes, megabytes."""
+async def raw_client(
+    stack: Stack, buffer_bytes: int | None = None, address: str = "127.0.0.1"
+) -> AsyncIterator[RawClient]:
+    """`buffer_bytes`: what its socket takes that nobody has read; by default as much as the kernel likes, megabytes.
+
+    `address`: its own, on this machine.
+    """
     connection = socket.socket()
+    connection.bind((address, 0))
     if buffer_bytes is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     connection.setblocking(False)

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from gateway.core import Need
 from gateway.settings import parse_settings
 from gateway.settings.file import (
+    AllowSection,
     ConfigurationFile,
     EvidenceSection,
     LimitSection,
@@ -33,6 +34,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": ModelSection,
     "triton": TritonSection,
     "vllm": VLLMSection,
+    "allow.": AllowSection,
     "capabilities": VLLMCapabilities,
     "policy": PolicySection,
 }

@@ -9,8 +9,10 @@ import pytest
 from gateway.address import Door, find_door
 from gateway.core import Need
 from gateway.settings import (
+    AllowSettings,
     LimitSettings,
     ProbeSettings,
+    RelaySettings,
     SettingsError,
     ShareSettings,
     StreamSettings,
@@ -126,6 +128,45 @@ def test_the_operator_corrects_capabilities(folder: Path, document: Document) ->
     assert backends["vllm"].capabilities == {need: True for need in Need if need is not Need.MIN_P}
 
 
+def allowed(folder: Path, document: Document, kind: str, **fields: object) -> AllowSettings | None:
+    model(document)["backends"]["third"] = {"kind": kind, "url": "http://127.0.0.1:9", **fields}
+    third = parse_settings(document, folder, environ={}).models[0].backends["third"]
+    assert isinstance(third, VLLMSettings | RelaySettings)
+    return third.allow
+
+
+@pytest.mark.parametrize(
+    ("allow", "expected"),
+    [
+        ("all", None),
+        ({}, AllowSettings()),
+        ({"media": []}, AllowSettings(media=frozenset())),
+        ({"fields": ["documents"]}, AllowSettings(fields=frozenset({"documents"}))),
+        (
+            {"media": ["data", "https://Images.Example.com:443/", "http://[FD00::1]:8080", "http://10.0.0.7:80"]},
+            AllowSettings(
+                frozenset({"data", "https://images.example.com", "http://[fd00::1]:8080", "http://10.0.0.7"})
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vllm", "relay"])
+def test_the_operator_says_what_of_a_body_goes_on(
+    folder: Path, document: Document, kind: str, allow: object, expected: AllowSettings | None
+) -> None:
+    assert allowed(folder, document, kind, allow=allow) == expected
+
+
+def test_without_a_word_only_a_vllm_is_kept_from_anything(folder: Path, document: Document) -> None:
+    assert allowed(folder, document, "vllm") == AllowSettings(media=frozenset({"data"}), fields=frozenset())
+    assert allowed(folder, document, "relay") is None
+
+
+def test_a_priority_that_counts_goes_on_too(folder: Path, document: Document) -> None:
+    fields: Document = {"capabilities": {"priority": True}, "allow": {"fields": ["documents"]}}
+    assert allowed(folder, document, "vllm", **fields) == AllowSettings(fields=frozenset({"documents", "priority"}))
+
+
 def test_a_models_parsers_and_paths_and_the_streams_are_read(folder: Path, document: Document) -> None:
     plain = parse_settings(document, folder, environ={})
     assert (plain.models[0].tool_parser, plain.models[0].reasoning_parser) == ("auto", "auto")
@@ -202,6 +243,26 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "misspelt top key": (lambda d: d.update(model=[]), "model: unknown key"),
     "misspelt policy key": (lambda d: policy(d).update(upp=3), "models.0.policy.upp: unknown key"),
+    "nothing allowed": (
+        lambda d: model(d)["backends"]["vllm"].update(allow=None),
+        "models.0.backends.vllm.allow: must be all, or a mapping of media and fields",
+    ),
+    "allowed by another word": (
+        lambda d: model(d)["backends"]["vllm"].update(allow="any"),
+        "models.0.backends.vllm.allow: must be all, or a mapping of media and fields",
+    ),
+    "a host without a scheme": (
+        lambda d: model(d)["backends"]["vllm"].update(allow={"media": ["images.example.com"]}),
+        "models.0.backends.vllm.allow.media.0: must be a scheme such as data, or an origin: https://host:port",
+    ),
+    "an origin with a path": (
+        lambda d: model(d)["backends"]["vllm"].update(allow={"media": ["data", "https://h/a"]}),
+        "models.0.backends.vllm.allow.media.1: must be a scheme such as data, or an origin: https://host:port",
+    ),
+    "an unknown key of allow": (
+        lambda d: model(d)["backends"]["vllm"].update(allow={"hosts": []}),
+        "models.0.backends.vllm.allow.hosts: unknown key",
+    ),
     "vllm given a Triton key": (
         lambda d: model(d)["backends"]["vllm"].update(model="m"),
         "models.0.backends.vllm.model: unknown key",

@@ -701,7 +701,7 @@ HELD_TO_A_FORM = [
     Mutant(
         ("response_format", "structured_outputs", "tool_choice"),
         CHECKS,
-        "        if fault:\n            field",
+        "        if verdict.fault:\n            field",
         "        if False:\n            field",
         (TRIED,),
     ),

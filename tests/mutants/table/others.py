@@ -185,7 +185,7 @@ PICTURE = f"{MIXED}a_picture_goes_on_as_it_came_and_the_reason_says_why"
 BLIND = f"{MIXED}a_picture_that_no_engine_can_see_is_refused_by_its_place"
 AS_IT_CAME = f"{MIXED}what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_choices"
 UNTAKEN = f"{MIXED}a_path_that_no_engine_of_the_model_or_not_the_model_takes_is_refused"
-WENT_ON = "request.target, lines, raw, pin, run, told, sequences)"
+WENT_ON = "request.target, lines, raw, pin, run, told, *way)"
 
 RELAYED_BODIES = [
     *_rows("modalities", CHAT, ('if isinstance(modalities, list) and "audio" in modalities:', "if False:", RELAYED)),
@@ -210,7 +210,7 @@ RELAYED_BODIES = [
         ("if body is None or needs is not None:", "if body is None:", PICTURE),
         ("return {Need.RELAY: body.relay_field}", 'return {Need.RELAY: "messages"}', BLIND),
         ("return {Need.RELAY: body.relay_field}", "return NO_NEEDS", BLIND),
-        (WENT_ON, "request.target, lines, orjson.dumps(document), pin, run, told, sequences)", AS_IT_CAME),
+        (WENT_ON, "request.target, lines, orjson.dumps(document), pin, run, told, *way)", AS_IT_CAME),
         (WENT_ON, "request.target, lines, raw, pin, run, told)", AS_IT_CAME),
         ("JSON_TYPE)\n", "*request.lines)\n", AS_IT_CAME),
     ),
@@ -257,10 +257,15 @@ RULES_OF_BODIES = [
     *_rows("limits.max_body_bytes", CLIENT, ("self._check_size(len(body) + len(data))", "pass", CHUNKED)),
 ]
 
+ALLOWED = "gateway/api/allowed.py"
+IN_BODY = "tests/api/test_allowed.py::test_"
+MAY_NOT_SAY = f"{IN_BODY}what_a_chat_may_not_say_by_default_is_named"
+MAY_NOT_FETCH = f"{IN_BODY}an_engine_may_fetch_nothing_else"
+TO_ENGINES = "tests/api/test_allowed_bodies.py::test_"
 SERVER_SIDE = "tests/backends/test_relay.py::test_"
 LANE = "tests/api/test_relay_lane.py::test_"
 OURS = f"{LANE}our_headers_are_there_and_the_engines_are_kept"
-SENT_ON = "request.target, lines, raw, pin, run, NO_NEEDS, sequences)"
+SENT_ON = "request.target, lines, raw, pin, run, NO_NEEDS, *way)"
 NOT_SENT = "tests/api/test_request.py::test_what_speaks_of_the_connection_or_is_ours_does_not_go_on"
 OWN_STATUS = f"{SERVER_SIDE}a_status_fields_and_body_pass_unchanged"
 NOT_BACK = f"{SERVER_SIDE}fields_of_the_connection_do_not_come_back"
@@ -294,38 +299,68 @@ RELAYED_MODELS = [
         "relayed models",
         INFERENCE,
         (
-            "lines = request.lines\n",
-            "lines = request.lines\n            parse_body(BODIES[request.path], document)\n",
+            "pin), request.lines\n",
+            "pin), request.lines\n            parse_body(BODIES[request.path], document)\n",
             OURS,
         ),
         (SENT_ON, SENT_ON.replace("raw", "orjson.dumps(document)"), OURS),
         (SENT_ON, SENT_ON.replace("request.target", "request.path.encode()"), OURS),
         (SENT_ON, SENT_ON.replace("lines", "(JSON_TYPE,)"), OURS),
-        (SENT_ON, SENT_ON.replace("sequences", "1"), f"{LANE}the_choices_of_a_request_count_as_so_many"),
+        (SENT_ON, SENT_ON.replace("*way", "1"), f"{LANE}the_choices_of_a_request_count_as_so_many"),
         (SENT_ON, SENT_ON.replace("pin", "None"), f"{LANE}a_pinned_request_is_tried_nowhere_else"),
         (SENT_ON, SENT_ON.replace("run", "None"), f"{LANE}a_run_is_counted_apart_from_users_here_too"),
     ),
     *_rows(
         "relayed models",
         REQUEST,
-        ('{b"host", ', "{", NOT_SENT),
-        ('b"expect", b"auth', 'b"auth', NOT_SENT),
+        ('    b"host", b"expect"', '    b"expect"', NOT_SENT),
+        ('b"host", b"expect"', 'b"host"', NOT_SENT),
         ('b"authorization", ', "", NOT_SENT),
         ('b"x-request-id", ', "", NOT_SENT),
-        (', b"accept-encoding"}', "}", NOT_SENT),
+        (', b"accept-encoding"', "", NOT_SENT),
+        *((f'b"{name}",', "", NOT_SENT) for name in ("cookie", "x-api-key")),
     ),
     *_rows(
         "relayed models",
         HEADER,
         *((f'b"{name}",', "", NOT_SENT) for name in HOPS),
         ('b"keep-alive", b"proxy', 'b"proxy', NOT_SENT),
-        ('    b"content-length",\n', "", NOT_SENT),
+        ('b"content-length", ', "", NOT_SENT),
         ('if name == b"connection" and value.lower() not in USUAL_OPTIONS:', "if False:", NOT_SENT),
         ("for field in fields if field[0]", "for field in dict(fields).items() if field[0]", NOT_SENT),
     ),
     *_rows(
         "relayed models",
+        ALLOWED,
+        ("    if type(count) is not int or not", "    if not", f"{IN_BODY}choices_that_cannot_be_counted_are_refused"),
+        ("        return choices * len(prompts)\n", "        return choices\n", f"{IN_BODY}choices_are_counted"),
+        ('_count(document, "best_of")', "1", f"{IN_BODY}choices_are_counted"),
+        ("if barred and (", "if len(barred) > 9 and (", f"{IN_BODY}a_body_that_nobody_may_get_is_refused"),
+        ("if pin is None else pin in barred)", "if True else pin)", f"{IN_BODY}a_body_that_nobody_may_get_is_refused"),
+        (
+            "    return frozenset(barred)\n",
+            "    return NOBODY\n",
+            f"{TO_ENGINES}a_server_that_is_relayed_to_gets_what_a_vllm_beside_it_may_not",
+        ),
+        ("        if value is None:\n", "        if False:\n", f"{IN_BODY}what_a_chat_may_say_by_default"),
+        ("    if name not in form.fields:\n", "    if False:\n", MAY_NOT_SAY),
+        ("(taken := TAKEN.intersection(value))", "(taken := set(value) - TAKEN)", MAY_NOT_SAY),
+        ("    if name in IN_PARTS and name not", "    if False and name not", MAY_NOT_SAY),
+        ('if key == "type" and', "if False and", MAY_NOT_SAY),
+        ("        places.extend(place.children())\n", "", MAY_NOT_SAY),
+        ("if colon and scheme in media:", "if scheme in media:", MAY_NOT_FETCH),
+        ("if found[3] != DEFAULT_PORTS[scheme] else None", "", f"{IN_BODY}an_engine_may_fetch_what_is_named"),
+        ("{found[2].lower()}{port or ''}", "{found[2].lower()}", MAY_NOT_FETCH),
+        ("re.IGNORECASE | re.ASCII", "re.IGNORECASE", MAY_NOT_FETCH),
+    ),
+    *_rows(
+        "relayed models",
         RELAY,
+        (
+            "if self._kept_back:",
+            "if False:",
+            f"{TO_ENGINES}no_engine_gets_a_clients_keys_and_no_vllm_what_stands_for_a_field",
+        ),
         ("sink.begin(status, _lines_back(", "sink.begin(200, _lines_back(", OWN_STATUS),
         (
             "sink.begin(self.status, _lines_back(",
