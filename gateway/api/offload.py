@@ -113,6 +113,8 @@ class Offload:
         finally:
             if key in self._flows and job in self._flows[key].jobs:
                 self._take_out(job)
+            # An error knows this frame, and would be kept by what it knows, with all that it was made of.
+            del job, done
 
     def _join(self, job: _Job) -> None:
         flow = self._flows.setdefault(job.flow, _Flow())

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.api import Downstream
 from gateway.api.intake import MOST_ADDRESSES, SPARE_CONNECTIONS, Intake, Seldom
+from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
 from tests.api.conftest import (
@@ -156,15 +157,15 @@ async def test_bodies_that_are_not_whole_have_a_size_together(hasty: Stack) -> N
     await eventually(lambda: hasty.app.inference.intake.body_bytes == 0)
 
 
-def count_connections() -> int:
-    return sum(isinstance(found, Downstream) for found in gc.get_objects())
+def count(kind: type) -> int:
+    return sum(isinstance(found, kind) for found in gc.get_objects())
 
 
 @pytest.mark.parametrize("field", [b"a: b", b"expect: nothing"], ids=["usual", "by the parser"])
 async def test_the_body_of_a_client_that_left_is_freed_at_once(hasty: Stack, field: bytes) -> None:
     """A connection and what it carries know each other: the collector would come too late."""
     gc.collect()
-    before = count_connections()
+    before = count(Downstream)
     gc.disable()
     try:
         for _ in range(3):
@@ -174,7 +175,24 @@ async def test_the_body_of_a_client_that_left_is_freed_at_once(hasty: Stack, fie
                 client.leave()
             await eventually(lambda: hasty.app.inference.intake.body_bytes == 0)
         await asyncio.sleep(0.05)
-        assert count_connections() == before
+        assert count(Downstream) == before
+    finally:
+        gc.enable()
+
+
+async def test_a_body_that_was_read_in_a_thread_and_refused_is_freed_at_once(hasty: Stack) -> None:
+    """Its error knows every frame that it came through, and all of the body in them."""
+    body = b'{"model":"tiny","messages":[%b{}]}' % (b"{}," * 8000)
+    gc.collect()
+    before = count(InvalidRequest)
+    gc.disable()
+    try:
+        for _ in range(3):
+            async with raw_client(hasty) as client:
+                client.writer.write(head_of(len(body)) + body)
+                assert (await client.answer()).status == 400
+        await asyncio.sleep(0.05)
+        assert count(InvalidRequest) == before
     finally:
         gc.enable()
 
