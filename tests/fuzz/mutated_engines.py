@@ -1,7 +1,7 @@
 """A process with three engines: a sound vLLM, and a vLLM and a Triton whose every answer is damaged.
 
 `python -m tests.fuzz.mutated_engines SEED` prints their ports as JSON and serves until its input ends. The damaged ones
-answer probes as they should, and all close what is idle. `GET /count` of the damaged vLLM returns how many answers each
+answer probes as they should, and close what is idle. `GET /count` of the damaged vLLM returns how many answers each
 has damaged.
 """
 
@@ -148,15 +148,6 @@ def answer_damaged(draw: random.Random, counts: Counts, conversation: h2.Convers
                 conversation.close()
 
 
-async def close_idle(engine: FakeVLLM) -> None:
-    """A connection is idle that has carried no answer since the last look."""
-    while True:
-        await asyncio.sleep(IDLE_S)
-        if not engine.running:
-            for connection in tuple(engine.connections):
-                connection.abort()
-
-
 async def main(seed: int) -> None:
     draw, counts = random.Random(seed), Counts()
     loop = asyncio.get_running_loop()
@@ -168,9 +159,7 @@ async def main(seed: int) -> None:
         sound.play(*(Say((token_id,)) for token_id in range(300, 320)), EndToken())
         ports = {"sound": sound.port, "vllm": http.sockets[0].getsockname()[1], "triton": triton.port}
         print(json.dumps(ports), flush=True)  # noqa: T201 - the test reads it
-        closing = loop.create_task(close_idle(sound))
         await asyncio.to_thread(sys.stdin.read)
-        closing.cancel()
 
 
 if __name__ == "__main__":

@@ -313,6 +313,7 @@ async def test_damage_is_borne(tmp_path: Path) -> None:
         for _ in range(200):  # until caches and pools have the size they will keep
             await site.chat(model="sound")
             await send_damaged(site, draw, [1])
+        await asyncio.gather(*(site.chat(model="sound") for _ in range(3 * SIDE_BY_SIDE)))  # its connections are kept
         await asyncio.sleep(1.5)
         before = site.descriptors, await site.tasks()
         megabytes = site.megabytes
