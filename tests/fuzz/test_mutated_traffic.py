@@ -228,6 +228,16 @@ async def send_damaged(site: Site, draw: random.Random, left: list[int]) -> None
             writer.transport.abort()
 
 
+async def warm_up(site: Site, draw: random.Random) -> None:
+    """Until caches and pools have the size they will keep."""
+    for _ in range(200):
+        await site.chat(model="sound")
+        await send_damaged(site, draw, [1])
+    await asyncio.gather(*(site.chat(model="sound") for _ in range(3 * SIDE_BY_SIDE)))
+    await asyncio.sleep(1.5)
+    site.statuses.clear()
+
+
 async def settle(site: Site, before: tuple[int, int]) -> tuple[int, int, int]:
     """In flight, descriptors and tasks, once they are what they were or do not become it."""
     found = 0, 0, 0
@@ -310,14 +320,9 @@ async def test_damage_is_borne(tmp_path: Path) -> None:
     async with site_in(tmp_path) as site:
         _, sound = await site.chat(model="sound")
         expected = text_of(sound, streams=False)
-        for _ in range(200):  # until caches and pools have the size they will keep
-            await site.chat(model="sound")
-            await send_damaged(site, draw, [1])
-        await asyncio.gather(*(site.chat(model="sound") for _ in range(3 * SIDE_BY_SIDE)))  # its connections are kept
-        await asyncio.sleep(1.5)
+        await warm_up(site, draw)
         before = site.descriptors, await site.tasks()
         megabytes = site.megabytes
-        site.statuses.clear()
         probing, sleeping = await run(0, "tests.fuzz.lateness", str(site.port)), await run(0, "tests.fuzz.lateness")
         stop, began = asyncio.Event(), time.monotonic()
         left = [REQUESTS]
