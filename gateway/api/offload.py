@@ -105,16 +105,15 @@ class Offload:
         it; later, the work is finished for nobody, because a thread cannot be stopped, and counts until it is.
         """
         key = _find_site(share.client), share.units.bit_length()
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = _Job(key, share.units, partial(work, *args, **kwargs), done)
+        job = _Job(key, share.units, partial(work, *args, **kwargs), asyncio.get_running_loop().create_future())
         self._join(job)
         try:
-            return await done
+            result: T = await job.done
+            return result
         finally:
             if key in self._flows and job in self._flows[key].jobs:
                 self._take_out(job)
-            # An error knows this frame, and would be kept by what it knows, with all that it was made of.
-            del job, done
+            del job  # an error's traceback knows this frame, and the job the error: only the collector would free them
 
     def _join(self, job: _Job) -> None:
         flow = self._flows.setdefault(job.flow, _Flow())

@@ -1,8 +1,10 @@
 """Work off the event loop: bounded, shared among clients, and without cost once its caller has left."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -45,7 +47,11 @@ async def gate() -> AsyncIterator[Gate]:
         gate.let_go()
 
 
-def fail() -> None:
+class Body:
+    pass
+
+
+def fail(_: Body | None = None) -> None:
     raise ValueError("of its own")
 
 
@@ -57,6 +63,22 @@ async def test_result_and_error_are_those_of_the_work() -> None:
         await offload.run(ONE, fail)
     assert await offload.run(ONE, threading.get_ident) != threading.get_ident()
     await eventually(lambda: repr(offload) == "<Offload 0 working, 0 waiting>")
+
+
+async def test_a_body_is_freed_with_the_error_that_it_ended_in() -> None:
+    offload = Offload()
+    body = Body()
+    there = weakref.ref(body)
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            await offload.run(ONE, fail, body)
+        except ValueError:
+            del body
+        await eventually(lambda: there() is None)
+    finally:
+        gc.enable()
 
 
 async def test_no_more_is_worked_on_than_there_are_threads_and_a_clients_first_to_come_is_its_first() -> None:
