@@ -27,6 +27,7 @@ class Serving:
         """On stderr; `who`: which of several processes that write there."""
         form = f"%(asctime)s %(levelname)s {who and who + ' '}%(name)s: %(message)s"
         logging.basicConfig(level=self.log_level.upper(), stream=sys.stderr, format=form)
+        logging.getLogger("grpc._common").setLevel(logging.CRITICAL)  # a traceback for each answer that cannot be read
         if self.log_level != "debug":
             for name in ("uvicorn.error", "httpx"):  # one line per start and stop, one per probe
                 logging.getLogger(name).setLevel(logging.WARNING)

@@ -79,11 +79,14 @@ class TritonReader:
 async def _ask(call: Awaitable[Message]) -> Message:
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await call
+            answer = await call
     except grpc.aio.AioRpcError as exc:
         raise Silent(f"{exc.code().name}: {exc.details()}") from exc
     except (grpc.aio.BaseError, TimeoutError) as exc:
         raise Silent(str(exc) or type(exc).__name__) from exc
+    if answer is None:  # grpc's word for one that cannot be read
+        raise Silent("an answer that cannot be read")
+    return answer
 
 
 def _open_channel(url: str) -> grpc.aio.Channel:
