@@ -56,13 +56,13 @@ BODIES: Mapping[str, tuple[str, bytes]] = {
     "a text with its tokens": (TOKENS, repeated(MODEL + b'"return_token_strs":true,"prompt":"', b"a", b'"}')),
     "no end": (TEXT, filled(MODEL + b'"prompt":[', b"[]", b"")),
     # As much as is let through.
-    "lists, as many as may be": (TEXT, filled(MODEL + b'"prompt":[', b"[]", b"]}", 297_000)),
+    "lists, as many as may be": (TEXT, filled(MODEL + b'"prompt":[', b"[]", b"]}", 597_000)),
     "ids, as many as may be": (IDS, filled(MODEL + b'"tokens":[', b"999", b"]}", 1_048_000)),
     "messages, as many as may be": (
         CHAT,
         filled(MODEL + b'"messages":[', b'{"role":"user","content":""}', b"]}", 950_000),
     ),
-    "keys, as many as may be": (CHAT, filled(ASKED + b'"x":[', b'{"a":"b"}', b"]}", 330_000)),
+    "keys, as many as may be": (CHAT, filled(ASKED + b'"x":[', b'{"a":"b"}', b"]}", 660_000)),
 }
 FLOODS = {
     name: request * (2_000_000 // len(request))
