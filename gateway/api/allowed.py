@@ -20,6 +20,7 @@ from gateway.errors import InvalidRequest
 from gateway.settings import AllowSettings
 
 NOBODY: frozenset[str] = frozenset()
+COUNTED = frozenset({"n", "best_of", "prompt"})
 
 # On every other path: those of vLLM's /v1/embeddings, /v1/rerank and /v1/score that say what is asked for.
 POOLING = frozenset({
@@ -77,6 +78,8 @@ def find_way(
     document: dict[str, object], path: str, rules: Mapping[str, AllowSettings | None], pin: str | None
 ) -> tuple[int, frozenset[str]]:
     """How many sequences a body counts for, and the backends that it may not go to. Raises InvalidRequest."""
+    if document.keys().isdisjoint(COUNTED) and not any(rules.values()):  # a usual body for those that take any
+        return 1, NOBODY
     return count_sequences(document), find_barred(document, path, rules, pin)
 
 

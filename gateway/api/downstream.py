@@ -55,6 +55,7 @@ class Downstream(HttpToolsProtocol):
 
     turn: Turn | None = None  # hears what becomes of the client
     stall_s = 0.0
+    _max_body_bytes = 0
     _handler: Handler | None = None
     _is_surplus = False  # one more than there is room for: a probe is answered, all else refused
     _is_parsing = False  # uvicorn's parser is inside a message
@@ -82,6 +83,7 @@ class Downstream(HttpToolsProtocol):
             return
         self._is_surplus = intake.is_full(count)
         self.stall_s = intake.limits.client_write_timeout_s
+        self._max_body_bytes = intake.limits.max_body_bytes
         self._await(SURPLUS_S if self._is_surplus else intake.limits.head_timeout_s)
 
     # A usual request, without the parser.
@@ -110,11 +112,11 @@ class Downstream(HttpToolsProtocol):
         missing = start + length - len(data)
         # More than one message in a read is the pipeline's affair.
         is_ours = missing >= 0 and request.target in handler.takes and not self._is_surplus
-        if not is_ours or length > handler.intake.limits.max_body_bytes:
+        if not is_ours or length > self._max_body_bytes:
             return False
         turn = Turn(self, request, is_http11=True, keep_alive=True)
         self.cycle = turn  # type: ignore[assignment]  # it has all that uvicorn asks of one
-        self._due = 0.0
+        self._due = 0.0  # its head has arrived
         if missing:
             self._missing = missing
             self._await(handler.intake.limits.body_timeout_s)

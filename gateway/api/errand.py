@@ -5,13 +5,11 @@ Knows neither lane.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.api.errors import OUR_FAULT, InternalError
 from gateway.api.reply import OnEnd, Reply
-from gateway.routing import Lease
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +36,6 @@ async def await_end(make: Callable[[OnEnd], Errand]) -> None:
         raise
     if error is not None:
         raise error
-
-
-@contextmanager
-def giving_back(lease: Lease, reply: Reply) -> Iterator[None]:
-    """Count an attempt inside. However that goes, its place is given back and whoever waits for its end goes on."""
-    try:
-        yield
-    # Edge: the caller is an engine's connection, which goes on whatever becomes of a counter.
-    except Exception:
-        logger.exception("request %s could not be counted", reply.request_id)
-    finally:
-        lease.close()
 
 
 def start_again(errand: Errand, reply: Reply, on_end: OnEnd) -> None:

@@ -218,8 +218,9 @@ class Inference:
             pin, run = read_pin(request, self._operator_key), read_run(request)
         path = request.path
         if isinstance(lane, RelayLane):
-            way, lines = find_way(document, path, lane.rules, pin), request.lines
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, NO_NEEDS, *way)
+            sequences, barred = find_way(document, path, lane.rules, pin)
+            lines, target = request.lines, request.target
+            return RelayRequest(reply.request_id, model, target, lines, raw, pin, run, NO_NEEDS, sequences, barred)
         body = parse_body(BODIES[path], document) if path in BODIES else None
         if lane is None:
             raise unknown_model(read_model(document))
@@ -227,9 +228,10 @@ class Inference:
             return Said(TEXTS[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
-            way, told = find_way(document, path, lane.relay.rules, pin), needs or NO_NEEDS
+            sequences, barred = find_way(document, path, lane.relay.rules, pin)
+            told = needs or NO_NEEDS
             lines = (*(line for line in request.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
-            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, *way)
+            return RelayRequest(reply.request_id, model, request.target, lines, raw, pin, run, told, sequences, barred)
         envelope = Envelope(reply.request_id, int(time.time()), pin, run)
         return translate(body, lane.language, envelope, lane.reasoning_field)
 

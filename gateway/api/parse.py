@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.api.fields import TAG_MARK, WireModel
 from gateway.api.generation import Generation
-from gateway.bulk import is_bulky
+from gateway.bulk import UNCHECKED_BYTES, is_bulky
 from gateway.errors import InvalidRequest
 
 MAX_NAME_LENGTH = 100
@@ -47,7 +47,7 @@ def parse_json(raw: bytes, most_commas: int = MOST_COMMAS) -> dict[str, object]:
 
     `most_commas`: more where a model's context takes more tokens.
     """
-    if is_bulky(raw, MOST_PARTS, most_commas):
+    if len(raw) > UNCHECKED_BYTES and is_bulky(raw, MOST_PARTS, most_commas):
         raise InvalidRequest(
             f"The body holds more than {MOST_PARTS} strings, arrays and objects, or {most_commas} numbers."
         )

@@ -4,18 +4,21 @@ Knows the `model` of a body and nothing else of it. From its place to its end a 
 own would cost as much as all that is done for it here.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, giving_back, say_nothing, start_again
+from gateway.api.errand import await_end, say_nothing, start_again
 from gateway.api.reply import OnEnd, Reply
 from gateway.core import RelayBackend, RelayCall, RelayRequest
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.routing import Lease
 from gateway.settings import AllowSettings
+
+logger = logging.getLogger(__name__)
 
 CANCELLED = "cancelled"
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -114,8 +117,13 @@ class Relaying:
         route, reply.source = lease.route, None
         call.cancel()
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
-        with giving_back(lease, reply):
+        try:
             desk.metrics.relayed(self._request, route, reply.arrived, call, _outcome(call, error))
+        # Edge: the caller is an engine's connection. It goes on whatever becomes of a counter, and so does the client.
+        except Exception:
+            logger.exception("request %s could not be counted", reply.request_id)
+        finally:
+            lease.close()
         if error is None:
             self._on_end(None)
             return

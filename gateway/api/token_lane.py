@@ -4,6 +4,7 @@ In: an Ask. Out: an answer, written into the reply by the engine's own calls. Kn
 a request is plain calls: in a task of its own it would go on only when everything that has come with it is read.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from gateway.api.answer import Answer, Put
 from gateway.api.ask import Ask
 from gateway.api.client import ClientLeft
 from gateway.api.desk import Desk
-from gateway.api.errand import await_end, giving_back, say_nothing, start_again
+from gateway.api.errand import await_end, say_nothing, start_again
 from gateway.api.pulse import Pulse
 from gateway.api.relay_lane import RelayLane
 from gateway.api.reply import UNBUFFERED, OnEnd, Reply
@@ -21,6 +22,8 @@ from gateway.errors import BackendUnavailable, GatewayError, NeedRefused
 from gateway.language import ModelLanguage
 from gateway.metrics import CANCELLED, Metrics, Observation
 from gateway.routing import Lease
+
+logger = logging.getLogger(__name__)
 
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
@@ -97,8 +100,13 @@ class Generating:
         """Give everything up; once, on another backend, try again while nothing of an answer exists."""
         lease, request = self._lease, self._ask.request
         # Counted before the place is given back: whoever sees that nothing is in flight finds every answer counted.
-        with giving_back(lease, self._reply):
+        try:
             self._attempt.end(_outcome(error))
+        # Edge: as on the relay lane.
+        except Exception:
+            logger.exception("request %s could not be counted", self._reply.request_id)
+        finally:
+            lease.close()
         if error is None:
             self._on_end(None)
             return

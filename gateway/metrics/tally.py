@@ -143,4 +143,7 @@ class Tally:
 def _add(row: Ints, word: int, amount: int) -> None:
     """A counter never falls, and stays where it can hold no more: engines report some of what is counted."""
     if amount > 0:
-        row[word] = min(row[word] + amount, MOST)
+        try:
+            row[word] += amount
+        except ValueError:
+            row[word] = MOST

@@ -1480,7 +1480,7 @@ FAILURES = [
     Mutant(
         ("error.request_too_large",),
         DOWNSTREAM,
-        " or length > handler.intake.limits.max_body_bytes:",
+        " or length > self._max_body_bytes:",
         ":",
         BAD_INPUT,
     ),

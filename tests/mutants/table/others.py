@@ -185,7 +185,7 @@ PICTURE = f"{MIXED}a_picture_goes_on_as_it_came_and_the_reason_says_why"
 BLIND = f"{MIXED}a_picture_that_no_engine_can_see_is_refused_by_its_place"
 AS_IT_CAME = f"{MIXED}what_goes_on_is_json_whatever_its_client_calls_it_and_counts_its_choices"
 UNTAKEN = f"{MIXED}a_path_that_no_engine_of_the_model_or_not_the_model_takes_is_refused"
-WENT_ON = "request.target, lines, raw, pin, run, told, *way)"
+WENT_ON = "request.target, lines, raw, pin, run, told, sequences, barred)"
 
 RELAYED_BODIES = [
     *_rows("modalities", CHAT, ('if isinstance(modalities, list) and "audio" in modalities:', "if False:", RELAYED)),
@@ -210,7 +210,7 @@ RELAYED_BODIES = [
         ("if body is None or needs is not None:", "if body is None:", PICTURE),
         ("return {Need.RELAY: body.relay_field}", 'return {Need.RELAY: "messages"}', BLIND),
         ("return {Need.RELAY: body.relay_field}", "return NO_NEEDS", BLIND),
-        (WENT_ON, "request.target, lines, orjson.dumps(document), pin, run, told, *way)", AS_IT_CAME),
+        (WENT_ON, "request.target, lines, orjson.dumps(document), pin, run, told, sequences, barred)", AS_IT_CAME),
         (WENT_ON, "request.target, lines, raw, pin, run, told)", AS_IT_CAME),
         ("JSON_TYPE)\n", "*request.lines)\n", AS_IT_CAME),
     ),
@@ -265,7 +265,7 @@ TO_ENGINES = "tests/api/test_allowed_bodies.py::test_"
 SERVER_SIDE = "tests/backends/test_relay.py::test_"
 LANE = "tests/api/test_relay_lane.py::test_"
 OURS = f"{LANE}our_headers_are_there_and_the_engines_are_kept"
-SENT_ON = "request.target, lines, raw, pin, run, NO_NEEDS, *way)"
+SENT_ON = "target, lines, raw, pin, run, NO_NEEDS, sequences, barred)"
 NOT_SENT = "tests/api/test_request.py::test_what_speaks_of_the_connection_or_is_ours_does_not_go_on"
 OWN_STATUS = f"{SERVER_SIDE}a_status_fields_and_body_pass_unchanged"
 NOT_BACK = f"{SERVER_SIDE}fields_of_the_connection_do_not_come_back"
@@ -299,14 +299,14 @@ RELAYED_MODELS = [
         "relayed models",
         INFERENCE,
         (
-            "pin), request.lines\n",
-            "pin), request.lines\n            parse_body(BODIES[request.path], document)\n",
+            "lines, target = request.lines, request.target\n",
+            "lines, target = request.lines, request.target\n            parse_body(BODIES[request.path], document)\n",
             OURS,
         ),
         (SENT_ON, SENT_ON.replace("raw", "orjson.dumps(document)"), OURS),
-        (SENT_ON, SENT_ON.replace("request.target", "request.path.encode()"), OURS),
+        (SENT_ON, SENT_ON.replace("target", "request.path.encode()"), OURS),
         (SENT_ON, SENT_ON.replace("lines", "(JSON_TYPE,)"), OURS),
-        (SENT_ON, SENT_ON.replace("*way", "1"), f"{LANE}the_choices_of_a_request_count_as_so_many"),
+        (SENT_ON, SENT_ON.replace("sequences", "1"), f"{LANE}the_choices_of_a_request_count_as_so_many"),
         (SENT_ON, SENT_ON.replace("pin", "None"), f"{LANE}a_pinned_request_is_tried_nowhere_else"),
         (SENT_ON, SENT_ON.replace("run", "None"), f"{LANE}a_run_is_counted_apart_from_users_here_too"),
     ),
