@@ -77,11 +77,9 @@ class Downstream(HttpToolsProtocol):
         if handler is None:
             return
         intake: Intake = handler.intake
-        count = len(self.connections)
-        if intake.is_beyond(count):
-            transport.abort()
-            return
-        self._is_surplus = intake.is_full(count)
+        self._is_surplus = intake.is_full(len(self.connections))
+        if self._is_surplus:
+            intake.keep_surplus(transport)
         self.stall_s = intake.limits.client_write_timeout_s
         self._max_body_bytes = intake.limits.max_body_bytes
         self._await(SURPLUS_S if self._is_surplus else intake.limits.head_timeout_s)
@@ -391,6 +389,8 @@ class Downstream(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        if self._is_surplus and self._handler is not None:
+            self._handler.intake.lose_surplus(self.transport)
         # A turn and its connection know each other: only the garbage collector would free what it has of a body.
         for cycle in (self.cycle, *(queued for queued, _ in self.pipeline)):
             if isinstance(cycle, Turn):

@@ -3,6 +3,7 @@
 Counts and verdicts only; knows no connection and no byte of a request.
 """
 
+import asyncio
 import logging
 import resource
 import time
@@ -52,6 +53,7 @@ class Intake:
         self.limits = limits
         self.most_connections = most_connections or _count_connections()
         self.body_bytes = 0
+        self._surplus: dict[asyncio.Transport, None] = {}
         self._seldom = Seldom()
 
     def __repr__(self) -> str:
@@ -78,9 +80,16 @@ class Intake:
             )
         return True
 
-    def is_beyond(self, connections: int) -> bool:
-        """Whether there is no room even to refuse one."""
-        return connections > self.most_connections + SPARE_CONNECTIONS
+    def keep_surplus(self, transport: asyncio.Transport) -> None:
+        """One of those beyond. Where there are too many of them the oldest is closed: a probe is newer, and quick."""
+        self._surplus[transport] = None
+        if len(self._surplus) > SPARE_CONNECTIONS:
+            oldest = next(iter(self._surplus))
+            del self._surplus[oldest]
+            oldest.abort()
+
+    def lose_surplus(self, transport: asyncio.Transport) -> None:
+        self._surplus.pop(transport, None)
 
     def note_bad_request(self, address: str) -> None:
         if (more := self._seldom.admit(address)) is not None:
