@@ -1,6 +1,6 @@
 """What the connections of one worker share while requests come in: room for their bodies, descriptors, and the log.
 
-Counts and verdicts only; knows no connection and no byte of a request.
+Counts and verdicts, and of connections only those to close when there are too many. Knows no byte of a request.
 """
 
 import asyncio
