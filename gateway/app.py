@@ -1,6 +1,6 @@
 """The composition root: builds every room from Settings and joins them into one ASGI app.
 
-The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the inference app, all others to
+The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the OpenAI endpoints, all others to
 the operator's FastAPI.
 """
 
@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.api import TEXTS, Desk, Inference, Lane, ModelList, RelayLane, TokenLane
 from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
@@ -24,8 +23,10 @@ from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
+from gateway.openai.models import ModelList
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
+from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
 from gateway.settings import AllowSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
 
 
@@ -33,20 +34,20 @@ from gateway.settings import AllowSettings, ModelSettings, RelaySettings, Settin
 class App:
     """One gateway, built: its two ASGI apps and what they stand on."""
 
-    inference: Inference
+    endpoints: Endpoints
     operator: FastAPI
     router: Router
     metrics: Metrics
     calibrations: Calibrations
 
     @property
-    def handler(self) -> Inference:
-        """For a Downstream, which takes generation requests past ASGI."""
-        return self.inference
+    def handler(self) -> Endpoints:
+        """For a ClientConnection, which hands it requests past ASGI."""
+        return self.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_inference = scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] in TEXTS)
-        await (self.inference if is_inference else self.operator)(scope, receive, send)
+        is_inference = scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] in LOCAL)
+        await (self.endpoints if is_inference else self.operator)(scope, receive, send)
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
@@ -57,13 +58,13 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
-    metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
+    metrics.add(EvidenceCollector(node.board, _routing_view(router).fingerprint))
     calibrations = Calibrations(settings.runs_folder, settings.operator_key)
     install_operator(operator, router, metrics, settings.operator_key, node.board)
     install_calibrations(operator, router, calibrations)
     models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings, ALWAYS)
-    return App(inference, operator, router, metrics, calibrations)
+    endpoints = Endpoints(lanes, models, router, metrics, settings, ALWAYS)
+    return App(endpoints, operator, router, metrics, calibrations)
 
 
 @asynccontextmanager
@@ -85,12 +86,12 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(app.metrics.noting_tasks())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
-            await stack.enter_async_context(gathering(settings, node.board, _tell_evidence(app.router)))
+            await stack.enter_async_context(gathering(settings, node.board, _routing_view(app.router)))
         yield app
 
 
-def _tell_evidence(router: Router) -> Routing:
-    """What the evidence room may know of routing."""
+def _routing_view(router: Router) -> Routing:
+    """What of routing the evidence room reads."""
 
     def count(place: Place) -> int:
         return router.model_state(place.model).backends[place.backend].in_flight
@@ -171,9 +172,9 @@ class Gateway:
         self._app: App | None = None
 
     @property
-    def handler(self) -> Inference | None:
-        """For a Downstream, which takes generation requests past ASGI."""
-        return None if self._app is None else self._app.inference
+    def handler(self) -> Endpoints | None:
+        """For a ClientConnection, which hands it requests past ASGI."""
+        return None if self._app is None else self._app.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -199,10 +200,10 @@ class Gateway:
         if self._app is not None:
             self._app.calibrations.close()
 
-    def give_up(self) -> None:
+    def stop_answering(self) -> None:
         """End every answer under way with an error event, for a server that must go now."""
         if self._app is not None:
-            self._app.inference.give_up()
+            self._app.endpoints.stop()
 
 
 def build_app(settings: Settings, node: Node | None = None) -> Gateway:

@@ -13,18 +13,18 @@ STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)', re.DOTALL)
 CUT_STRING = b"\0"
 
 
-def is_bulky(raw: bytes, most_parts: int, most_commas: int) -> bool:
+def is_bulky(raw: bytes, max_parts: int, max_commas: int) -> bool:
     """Whether JSON holds more strings, arrays and objects, or more commas, than these; takes 1 ms for a long text."""
     if len(raw) <= UNCHECKED_BYTES:
         return False
     parts = raw.count(b"[") + raw.count(b"{") + raw.count(b'"') // 2
-    if parts <= most_parts and raw.count(b",") <= most_commas:
+    if parts <= max_parts and raw.count(b",") <= max_commas:
         return False
     parts = commas = 0  # without those that stand inside of strings
     for outside in _outside_strings(raw):
         parts += outside.count(b"[") + outside.count(b"{") + outside.count(b'"')
         commas += outside.count(b",")
-        if parts > most_parts or commas > most_commas:
+        if parts > max_parts or commas > max_commas:
             return True
     return False
 

@@ -19,7 +19,7 @@ make_line = b": ".join
 LENGTH, LENGTH_AS_TITLE = b"\r\ncontent-length: ", b"\r\nContent-Length: "
 MOST_DIGITS = 15
 KEPT_HEADS = 256
-LONGEST_KEPT = 4 * 1024
+MAX_KEPT_BYTES = 4 * 1024
 
 
 def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway.header import KEPT_HEADS, LONGEST_KEPT, Fields, find_length
+from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, find_length
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
@@ -104,7 +104,7 @@ def split_head(data: bytes) -> tuple[Head, int | None, bytes] | None:
         if len(data) > MAX_HEAD_BYTES or not data.startswith(b"HTTP/1."[: len(data)]):
             raise NotHTTP("head")
         return None
-    if end > LONGEST_KEPT:
+    if end > MAX_KEPT_BYTES:
         return *_parse_head(data[:end]), data[end + 4 :]
     if (place := find_length(data, end)) is not None:
         start, stop = place

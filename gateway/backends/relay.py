@@ -30,11 +30,11 @@ END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
 MUCH_KEPT = 4096
 DONE = re.compile(rb"\[DONE\]\s*(?:0\s*)?\Z")  # with the last chunk, if the body is in chunks
-LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
+MAX_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
 
 NOT_SENT_BACK = frozenset({b"date", b"server", b"x-request-id"})  # the gateway says these for itself
 
-MOST_DIGITS = 10  # of a count of tokens; what has more, or a sign, is none
+MAX_DIGITS = 10  # of a count of tokens; what has more, or a sign, is none
 # Its priority, rank and session: entrypoints/generate/base/serving.py of vLLM 0.32.
 VLLMS_OWN = (b"x-vllm-", b"x-data-parallel-rank:", b"x-session-id:")
 
@@ -223,7 +223,7 @@ class Relayed(Splice):
         self._held += data
         payload = self._payload()
         event, is_whole, _ = payload.partition(END_OF_EVENT)
-        if not is_whole and len(payload) < LONGEST_FIRST_EVENT and END_BY_CRLF not in payload:
+        if not is_whole and len(payload) < MAX_FIRST_EVENT and END_BY_CRLF not in payload:
             return
         error = _read_error(event)
         if error is None:
@@ -377,7 +377,7 @@ _lines_back = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=NOT_SENT
 
 def _count(digits: bytes) -> int:
     """Raises ValueError for what is no count of tokens."""
-    if len(digits) > MOST_DIGITS or not digits.isdigit():
+    if len(digits) > MAX_DIGITS or not digits.isdigit():
         raise ValueError("no count")
     return int(digits)
 

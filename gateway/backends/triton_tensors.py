@@ -44,7 +44,7 @@ ID_BYTES = ID.size
 BIAS = struct.Struct("<f")
 # For JSON the engine's own guide type lets an array through as well; OpenAI and vLLM mean an object.
 OBJECT = Guide(GuideKind.JSON_SCHEMA, '{"type": "object"}')
-MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
+MAX_LAYOUTS = 4  # how often an answer's form is learnt, should it change
 
 
 def encode(request: GenerateRequest, model: str, call_id: str, vocab_size: int = 0) -> InferRequest:
@@ -181,7 +181,7 @@ class Answer:
         self._last_id: int | None = None
         self._before, self._after = b"", b""  # what stands before and after the id
         self._id_at, self._size = 0, -1
-        self._moulds_left = MAX_MOULDS
+        self._moulds_left = MAX_LAYOUTS
 
     def read(self, messages: Sequence[bytes]) -> tuple[Sequence[int], End | None]:
         """The new ids of serialized responses that came together, and how generation ended if it did."""

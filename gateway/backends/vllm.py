@@ -16,7 +16,7 @@ from gateway.backends.http1_client import Client
 from gateway.backends.http1_framing import Head
 from gateway.backends.needs import corrected, unusable_guide
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSED, Answer, encode, refusal
-from gateway.backends.vllm_scores import MOST_AT_ONCE, ScoredAnswer
+from gateway.backends.vllm_scores import MAX_AT_ONCE, ScoredAnswer
 from gateway.core import Call, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.settings import VLLMSettings
@@ -140,7 +140,7 @@ class ScoredCall(VLLMCall):
             self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
             if self.is_over:
                 break
-            if len(entries) == MOST_AT_ONCE:
+            if len(entries) == MAX_AT_ONCE:
                 asyncio.get_running_loop().call_soon(self._tell)
                 return
         self._slices = None

@@ -34,8 +34,8 @@ SMALLEST_TOP_P = 1e-6  # vLLM refuses 0, which OpenAI allows; this also leaves t
 
 TAKEN_FOR_NO_SEED, NEIGHBOUR = -1, 2**63 - 1  # vLLM draws one for the former; a seed is a seed on every engine
 
-MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
-MOST_DIGITS: Final = 10  # an id has 32 bits
+MAX_LAYOUTS = 4  # how often an answer's form is learnt, should it change
+MAX_DIGITS: Final = 10  # an id has 32 bits
 # Of one event: each token that it brings or echoes, with its digits and text; and its other fields. More is not parsed.
 ID_BYTES, FORM_BYTES, FORM_PARTS = 64, 64 * 1024, 1024
 
@@ -158,14 +158,14 @@ class Answer:
         self._is_between = False  # a form is known, and an event's first byte is next
         self._before, self._after = b"", b""  # what stands before and after the digits, the event's frame included
         self._id_at, self._id_end = 0, 0  # the latter from the end
-        self._moulds_left = MAX_MOULDS
+        self._moulds_left = MAX_LAYOUTS
 
     def read(self, data: bytes) -> tuple[Sequence[int], End | None]:
         """The ids that `data` completed, and how generation ended if it did."""
         # Parts are compared: compiled, that takes a quarter of what startswith and endswith take.
         if self._is_between and data[: self._id_at] == self._before and data[self._id_end :] == self._after:
             digits = data[self._id_at : self._id_end]
-            if digits.isdigit() and digits >= b"1" and len(digits) <= MOST_DIGITS:  # no JSON number begins with 0
+            if digits.isdigit() and digits >= b"1" and len(digits) <= MAX_DIGITS:  # no JSON number begins with 0
                 token_id = int(digits)
                 if token_id < self._vocab_size:
                     return (token_id,), None

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gateway.backends.calls import LARGEST_VOCABULARY, End
-from gateway.backends.vllm_json import FORM_PARTS, ID_BYTES, MOST_DIGITS, Answer
+from gateway.backends.vllm_json import FORM_PARTS, ID_BYTES, MAX_DIGITS, Answer
 from gateway.core import GenerateRequest, TokenLogprob
 from gateway.errors import GatewayError
 
 PREFIX = "token_id:"
 SCORE_BYTES = 48  # of a token's name beside its log-probability
 NUMBERS = (float, int)
-MOST_AT_ONCE = 500  # making them, and JSON of them again, takes 10 us each, of a prompt of 30,000 tokens 0.4 s
+MAX_AT_ONCE = 500  # making them, and JSON of them again, takes 10 us each, of a prompt of 30,000 tokens 0.4 s
 Row: TypeAlias = tuple[
     Any, Any, Any
 ]  # Any: decoded JSON; a token's name, its log-probability, and the most probable ones
@@ -46,7 +46,7 @@ class ScoredAnswer(Answer):
         self._news: tuple[Sequence[int], End | None] = (), None
 
     def scores(self, data: bytes) -> Iterator[list[TokenLogprob]]:
-        """What to tell before the ids that `data` completed: the prompt's, then their own, MOST_AT_ONCE at a time.
+        """What to tell before the ids that `data` completed: the prompt's, then their own, MAX_AT_ONCE at a time.
 
         `read` is for when it has ended.
         """
@@ -54,8 +54,8 @@ class ScoredAnswer(Answer):
         self._news = super().read(data)
         try:
             for rows, top in ((self._prompt_rows, self._prompt_top or 0), (self._rows, self._top or 0)):
-                for start in range(0, len(rows), MOST_AT_ONCE):
-                    yield [self._entry(*row, top) for row in rows[start : start + MOST_AT_ONCE]]
+                for start in range(0, len(rows), MAX_AT_ONCE):
+                    yield [self._entry(*row, top) for row in rows[start : start + MAX_AT_ONCE]]
         except (ValueError, LookupError, TypeError, AttributeError):
             self._news = (), self._nonsense()
 
@@ -108,7 +108,7 @@ class ScoredAnswer(Answer):
 
     def _read_id(self, name: str) -> int:
         digits = name.removeprefix(PREFIX)
-        if digits == name or not digits.isdecimal() or len(digits) > MOST_DIGITS:
+        if digits == name or not digits.isdecimal() or len(digits) > MAX_DIGITS:
             raise ValueError("a token without its id")
         token_id = int(digits)
         if token_id >= self._vocab_size:

@@ -14,8 +14,8 @@ from types import FrameType
 
 import uvicorn
 
-from gateway.api import Downstream
 from gateway.app import Gateway
+from gateway.client_http import ClientConnection
 from gateway.commands.serving import Serving
 
 KEEP_ALIVE_S = (
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
         self._gateway.stop_calibrating()
         # uvicorn cancels what is left in the end, which cuts streams off in silence.
         loop = asyncio.get_running_loop()
-        loop.call_later(self._drain_timeout_s, self._gateway.give_up)
+        loop.call_later(self._drain_timeout_s, self._gateway.stop_answering)
         # uvicorn closes the idle connections it knows of. The loop has accepted some of which it tells only now: one of
         # those on which nothing is asked would be waited for until the drain time is over.
         loop.call_later(LATE_S, self._close_idle)
@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
     def _close_idle(self) -> None:
         for connection in tuple(self.server_state.connections):
             connection.shutdown()
-            if isinstance(connection, Downstream):
+            if isinstance(connection, ClientConnection):
                 connection.stop_waiting()
 
     def _end(self, leash: socket.socket) -> None:
@@ -104,7 +104,7 @@ def _configure(gateway: Gateway, serving: Serving) -> uvicorn.Config:
     return uvicorn.Config(
         gateway,
         loop="uvloop",
-        http=Downstream,
+        http=ClientConnection,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -20,11 +20,11 @@ CACHE_BYTES = 32 * 1024 * 1024
 
 # More than a chat has turns. Each costs microseconds, some of them with the cache's lock, and a message may be full of
 # special tokens' text.
-MOST_SEGMENTS = 4096
+MAX_SEGMENTS = 4096
 
 # Of one text, or as many as the context has room for: a list of 4,000,000 ids takes 70 ms to make, in which no other
 # thread runs.
-MOST_TOKENS = 1024 * 1024
+MAX_TOKENS = 1024 * 1024
 
 # A text in order: the ids of a segment that is known, or segments in a row that are not.
 Stretch: TypeAlias = Ids | list[str]
@@ -71,7 +71,7 @@ class Encoder:
         tokenizer: Tokenizer,
         separator: Separator | None,
         cache_bytes: int = CACHE_BYTES,
-        most_tokens: int = MOST_TOKENS,
+        most_tokens: int = MAX_TOKENS,
     ) -> None:
         """Without a separator every text is encoded in full."""
         self._most_tokens = most_tokens
@@ -85,7 +85,7 @@ class Encoder:
 
     def draft(self, text: str, param: str) -> Draft:
         """A text that spells its special tokens itself, as a rendered chat does."""
-        if self._separator is None or text.count(self._separator.text) >= MOST_SEGMENTS:
+        if self._separator is None or text.count(self._separator.text) >= MAX_SEGMENTS:
             return Draft(len(text), param, partial(self._encode_whole, text, add_special_tokens=False))
         stretches = _stretch(segments := text.split(self._separator.text), self._cache.find(segments))
         new_characters = sum(sum(map(len, stretch)) for stretch in stretches if isinstance(stretch, list))

@@ -1,7 +1,7 @@
 """Whether a guide can be followed: its text in, what is wrong with it out, in the words of llguidance.
 
 Some texts end the process that compiles them, so this module is also a program for a process of its own, which
-gateway/api/guide_checks.py starts. It imports nothing of the gateway, to start fast; knows no request and no engine.
+gateway/serving/guide_checks.py starts. It imports nothing of the gateway, to start fast; knows no request and no engine.
 """
 
 import json
@@ -15,8 +15,8 @@ from contextlib import suppress
 from llguidance import LLMatcher, grammar_from
 from llguidance.gbnf_to_lark import is_lark_syntax
 
-MOST_BYTES = 256 << 20  # {"minItems": 10**9} would take all there are; honest guides take some MB
-MOST_CHARACTERS = 200
+MAX_BYTES = 256 << 20  # {"minItems": 10**9} would take all there are; honest guides take some MB
+MAX_CHARACTERS = 200
 # llguidance's converter wants a rule in one line, xgrammar does not.
 WITHIN_RULE = re.compile(r"\r?\n(?!\s*[\w-]+\s*::=)")
 
@@ -43,7 +43,7 @@ def _grammar(kind: str, text: str) -> str:
 def _brief(fault: str) -> str:
     """What it comes down to: the library shows the whole text again, and where in it."""
     reason = fault.rpartition("error: ")[2].strip()
-    return reason.partition("\n")[0][:MOST_CHARACTERS]
+    return reason.partition("\n")[0][:MAX_CHARACTERS]
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError):  # macOS has no such limit; a guide's time is bounded there all the same
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     _say(None, "")
     while os.fork():
         _, status = os.wait()

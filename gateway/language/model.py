@@ -16,7 +16,7 @@ from gateway.core import GenerateRequest, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.decoder import TextDecoder
 from gateway.language.directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
-from gateway.language.encoder import CACHE_BYTES, MOST_TOKENS, Draft, Encoder
+from gateway.language.encoder import CACHE_BYTES, MAX_TOKENS, Draft, Encoder
 from gateway.language.habits import AUTO, Habits, find_habits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
@@ -47,7 +47,7 @@ class ModelLanguage:
         self._tokenizer = tokenizer
         self._template = template
         separator = find_separator(tokenizer, template.sample())
-        self._encoder = Encoder(tokenizer, separator, cache_bytes, max(MOST_TOKENS, limits.context_length))
+        self._encoder = Encoder(tokenizer, separator, cache_bytes, max(MAX_TOKENS, limits.context_length))
         self._vocabulary = Vocabulary(tokenizer)
         self.vocab_size = max(self._vocabulary.size, limits.vocab_size)
         markers = () if habits.tool_format is None else habits.tool_format.markers

@@ -20,7 +20,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
-from gateway.api import Downstream, RelayLane, TokenLane
+from gateway.client_http import ClientConnection
+from gateway.serving import RelayLane, TokenLane
 from gateway.app import App, compose
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
@@ -147,11 +148,11 @@ async def serving(app: ASGIApp, buffer_bytes: int | None = None) -> AsyncIterato
         app,
         port=0,
         loop="none",
-        http=Downstream,
+        http=ClientConnection,
         ws="none",
         lifespan="off",
         log_config=None,
-        proxy_headers=False,  # its middleware would stand between Downstream and the app
+        proxy_headers=False,  # its middleware would stand between ClientConnection and the app
     )
     server = QuietServer(config)
     try:

@@ -8,7 +8,8 @@ from typing import cast
 
 import uvicorn
 
-from gateway.api import Downstream, RelayLane
+from gateway.client_http import ClientConnection
+from gateway.serving import RelayLane
 from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.routing import Fleet
@@ -16,7 +17,7 @@ from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelayS
 from tests.api.conftest import LIMITS, MODEL, QuietServer, eventually, live_tasks
 from tests.fakes.openai import FakeOpenAI
 
-SERVERS: dict[str, type[asyncio.Protocol] | str] = {"direct": Downstream, "httptools": "httptools", "h11": "h11"}
+SERVERS: dict[str, type[asyncio.Protocol] | str] = {"direct": ClientConnection, "httptools": "httptools", "h11": "h11"}
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class RelayStack:
     app: App
     port: int = 0
     is_direct: bool = True
-    connections: Callable[[], Collection[Downstream]] = tuple  # of clients, open
+    connections: Callable[[], Collection[ClientConnection]] = tuple  # of clients, open
 
     @property
     def url(self) -> str:
@@ -86,7 +87,7 @@ async def relaying(
         await opened.enter_async_context(stack.app.router.watching())
         uvicorn_ = await opened.enter_async_context(serving(stack.app, server))
         stack.port = uvicorn_.servers[0].sockets[0].getsockname()[1]
-        stack.connections = lambda: cast("Collection[Downstream]", uvicorn_.server_state.connections)
+        stack.connections = lambda: cast("Collection[ClientConnection]", uvicorn_.server_state.connections)
         stack.is_direct = server == "direct"
         before = client_tasks()
         yield stack

@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.api.answer import Answer
-from gateway.api.ask import translate
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.envelope import Envelope
-from gateway.api.parse import parse_body
+from gateway.openai.choice import Choice
+from gateway.openai.translate import translate
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.translate import Envelope
+from gateway.openai.generation import parse_generation
 from gateway.core import FinishReason
-from tests.api.test_answer import Taken
+from tests.api.test_choice import Taken
 from tests.language.small_models import Model, build_byte_level
 
 USER = {"role": "user", "content": "Hello"}
@@ -43,9 +43,9 @@ def hear(model: Model, body: Mapping[str, object], text: str, reasoning_field: s
     """The one choice of an answer in which the model says `text`, token by token."""
     kind = ChatCompletionRequest if "messages" in body else CompletionRequest
     envelope = Envelope(request_id="r1", created=1)
-    ask = translate(parse_body(kind, {"model": "tiny", **body}), model.language, envelope, reasoning_field)
-    choice, taken = ask.choice(0, ask.gathering()), Taken()
-    sink = Answer(choice.decoder, choice.frames, taken, choice.details)
+    generations = translate(parse_generation(kind, {"model": "tiny", **body}), model.language, envelope, reasoning_field)
+    parts, taken = generations.choice(0, generations.group()), Taken()
+    sink = Choice(parts.decoder, parts.frames, taken, parts.details)
     for token_id in [*model.encode(text), model.language.eos_token_ids[0]]:
         sink.tokens([token_id])
     sink.finish(FinishReason.STOP)

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 from openai.types.chat import ChatCompletionChunk
 
-from gateway.api.inference import INLINE_BODY_BYTES
+from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, raw_client

@@ -13,13 +13,13 @@ from openai.types.chat import chat_completion_message_function_tool_call_param a
 from openai.types.shared_params import FunctionDefinition as OfficialFunction
 from openai.types.shared_params import response_format_json_schema
 
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.content import TextPart
-from gateway.api.fields import WireModel
-from gateway.api.messages import AssistantMessage, CalledFunction, PromptMessage, ToolCall, ToolMessage
-from gateway.api.parse import parse_body
-from gateway.api.response_format import JsonSchema
-from gateway.api.tools import AllowedTools, FunctionDefinition, ToolDefinition
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.messages import TextPart
+from gateway.openai.fields import WireModel
+from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, ToolCall, ToolMessage
+from gateway.openai.generation import parse_generation
+from gateway.openai.response_format import JsonSchema
+from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
 from gateway.core import GuideKind, Need
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, ModelLanguage, Tool
@@ -38,7 +38,7 @@ TOOLS = [WEATHER, TIME]
 
 
 def chat(*messages: object, **fields: object) -> ChatCompletionRequest:
-    return parse_body(ChatCompletionRequest, {"model": "tiny", "messages": list(messages) or [USER], **fields})
+    return parse_generation(ChatCompletionRequest, {"model": "tiny", "messages": list(messages) or [USER], **fields})
 
 
 def refuse(*messages: object, **fields: object) -> InvalidRequest:

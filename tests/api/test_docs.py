@@ -6,9 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.errors import (
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.errors import (
     BodyTooLarge,
     HeadTooLarge,
     InternalError,
@@ -18,9 +18,9 @@ from gateway.api.errors import (
     ShuttingDown,
     error_headers,
 )
-from gateway.api.fields import Only
-from gateway.api.generation import Generation
-from gateway.api.parse import parse_body
+from gateway.openai.fields import Only
+from gateway.openai.generation import Generation
+from gateway.openai.generation import parse_generation
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -73,10 +73,10 @@ def test_of_a_refused_field_one_value_is_let_through_if_any(body_type: type[Gene
     required = {"model": "tiny", "prompt": "Hello", "messages": [{"role": "user", "content": "Hello"}]}
     required = {name: value for name, value in required.items() if name in body_type.model_fields}
     values = let_through(endpoint)
-    assert parse_body(body_type, {**required, **values}).needs() == {}
+    assert parse_generation(body_type, {**required, **values}).needs() == {}
     for field in refused(body_type) - {"audio"}:  # which is relayed
         with pytest.raises(InvalidRequest, match="not supported") as caught:
-            parse_body(body_type, {**required, field: "something"})
+            parse_generation(body_type, {**required, field: "something"})
         assert caught.value.param == field
 
 

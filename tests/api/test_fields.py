@@ -9,12 +9,13 @@ import pytest
 from openai.types import completion_create_params as completion_params
 from openai.types.chat import completion_create_params as chat_params
 
-from gateway.api.ask import Ask, translate
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.envelope import Envelope
-from gateway.api.generation import Generation
-from gateway.api.parse import parse_body, parse_json
+from gateway.openai.translate import Generations, translate
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.translate import Envelope
+from gateway.openai.generation import Generation
+from gateway.openai.generation import parse_generation
+from gateway.openai.parse import parse_json
 from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
@@ -29,19 +30,19 @@ ENVELOPE = Envelope(request_id="r1", created=1)
 def refuse(body_type: type[Generation], body: object) -> InvalidRequest:
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     with pytest.raises(InvalidRequest) as caught:
-        parse_body(body_type, parse_json(raw))
+        parse_generation(body_type, parse_json(raw))
     return caught.value
 
 
 def chat(**fields: object) -> ChatCompletionRequest:
-    return parse_body(ChatCompletionRequest, {**CHAT, **fields})
+    return parse_generation(ChatCompletionRequest, {**CHAT, **fields})
 
 
 def text(**fields: object) -> CompletionRequest:
-    return parse_body(CompletionRequest, {**TEXT, **fields})
+    return parse_generation(CompletionRequest, {**TEXT, **fields})
 
 
-def ask_chat(language: ModelLanguage, **fields: object) -> Ask:
+def ask_chat(language: ModelLanguage, **fields: object) -> Generations:
     return translate(chat(**fields), language, ENVELOPE)
 
 
@@ -290,10 +291,10 @@ def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: st
     required = CHAT if body_type is ChatCompletionRequest else TEXT
     taken, refused = RANGES[field]
     for value in taken:
-        assert getattr(parse_body(body_type, {**required, field: value}), field) == value
+        assert getattr(parse_generation(body_type, {**required, field: value}), field) == value
     for value in refused:
         with pytest.raises(InvalidRequest) as caught:
-            parse_body(body_type, {**required, field: value})
+            parse_generation(body_type, {**required, field: value})
         assert (caught.value.param or "").partition(".")[0] == field
 
 
@@ -333,7 +334,7 @@ def test_every_field_of_the_official_client_is_known(body_type: type[Generation]
 def test_null_means_absent_for_every_optional_field(body_type: type[Generation]) -> None:
     required = CHAT if body_type is ChatCompletionRequest else TEXT
     nulls = {**dict.fromkeys(body_type.model_fields), **required}
-    assert parse_body(body_type, dict(nulls)) == parse_body(body_type, dict(required))
+    assert parse_generation(body_type, dict(nulls)) == parse_generation(body_type, dict(required))
 
 
 def test_values_that_ask_for_nothing_are_let_through() -> None:
@@ -686,7 +687,7 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
         logprobs=3,
         guide=Guide(GuideKind.JSON),
     )
-    assert ask.form.stop == ("END", "\n")
+    assert ask.presentation.stop == ("END", "\n")
     assert ask.request.eos_token_ids == language.eos_token_ids
     assert ask.request.prompt == language.render_chat([USER])
 
@@ -702,7 +703,7 @@ def test_defaults_are_openais_but_for_max_tokens_which_is_all_the_room(language:
     ask = ask_chat(language)
     room = language.context_length - len(ask.request.prompt)
     assert ask.request.params == SamplingParams(max_tokens=room)
-    assert (ask.form.stop, ask.form.stream, ask.form.include_usage) == ((), False, False)
+    assert (ask.presentation.stop, ask.presentation.stream, ask.presentation.include_usage) == ((), False, False)
 
 
 def test_vllms_minus_one_turns_top_k_off(language: ModelLanguage) -> None:
@@ -795,7 +796,7 @@ def test_ends_and_special_tokens_are_seen_where_they_are_asked_for(
     language: ModelLanguage, fields: Mapping[str, object], seen: str
 ) -> None:
     ask = ask_chat(language, **fields)
-    decoder = ask.choice(0, ask.gathering()).decoder
+    decoder = ask.choice(0, ask.group()).decoder
     assert decoder.feed(language.encode_text("Hi<|im_start|> you. Me<|im_end|>").token_ids) + decoder.flush() == seen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.api.details import ChatScores, Details, TextScores
-from gateway.api.dialects import CHAT, TEXT_COMPLETION, Dialect, Head, Usage
-from gateway.api.frames import DetailedStream, Fold, Frames, Gathering, Show, Stream
+from gateway.openai.logprobs import ChatScores, Details, TextScores
+from gateway.openai.frames import CHAT, TEXT_COMPLETION, Dialect, AnswerHead, Usage
+from gateway.openai.frames import DetailedStream, Fold, Frames, ChoiceGroup, Extras, Stream
 from gateway.core import FinishReason, TokenLogprob
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning
 
@@ -17,12 +17,12 @@ NASTY = 'quote " backslash \\ newline \n tab \t nul \0 line-separator \u2028 emo
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
 
 
-def gathering() -> Gathering:
-    return Gathering(choices=1, prompt_tokens=3)
+def group() -> ChoiceGroup:
+    return ChoiceGroup(choices=1, prompt_tokens=3)
 
 
-def head(dialect: Dialect, model: str = "tiny") -> Head:
-    return Head(dialect, "abc", 1700000000, model)
+def head(dialect: Dialect, model: str = "tiny") -> AnswerHead:
+    return AnswerHead(dialect, "abc", 1700000000, model)
 
 
 def run(frames: Frames, texts: Sequence[str]) -> bytes:
@@ -72,7 +72,7 @@ TEXT_CHOICES = [[text_choice("Pa")], [text_choice("ris")], [text_choice("", "len
 def test_a_stream_is_what_openai_sends(
     dialect: Dialect, kind: str, request_id: str, choices: list[list[object]], include_usage: bool
 ) -> None:
-    frames = Stream(head(dialect), 0, gathering(), include_usage=include_usage)
+    frames = Stream(head(dialect), 0, group(), include_usage=include_usage)
     more: dict[str, object] = {"usage": None} if include_usage else {}
     expected: list[object] = [chunk(kind, request_id, choice, **more) for choice in choices]
     if include_usage:
@@ -84,7 +84,7 @@ def test_a_stream_is_what_openai_sends(
 def test_folded_chat_is_one_object() -> None:
     message = {"role": "assistant", "content": "Paris", "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
-    frames = Fold(head(CHAT), 0, gathering())
+    frames = Fold(head(CHAT), 0, group())
     assert orjson.loads(run(frames, ["Pa", "", "ris"])) == chunk(
         "chat.completion", "chatcmpl-abc", [choice], usage=USAGE
     )
@@ -93,7 +93,7 @@ def test_folded_chat_is_one_object() -> None:
 
 def test_folded_text_is_one_object() -> None:
     choice = text_choice("Paris", "length")
-    assert orjson.loads(run(Fold(head(TEXT_COMPLETION), 0, gathering()), ["Pa", "ris"])) == chunk(
+    assert orjson.loads(run(Fold(head(TEXT_COMPLETION), 0, group()), ["Pa", "ris"])) == chunk(
         "text_completion", "cmpl-abc", [choice], usage=USAGE
     )
 
@@ -101,10 +101,10 @@ def test_folded_text_is_one_object() -> None:
 @pytest.mark.parametrize("dialect", [CHAT, TEXT_COMPLETION], ids=["chat", "text"])
 def test_any_text_and_any_model_name_survive_encoding(dialect: Dialect) -> None:
     model = 'we"ird%b\\model%'
-    streamed = events(run(Stream(head(dialect, model), 0, gathering(), include_usage=False), [NASTY]))
+    streamed = events(run(Stream(head(dialect, model), 0, group(), include_usage=False), [NASTY]))
     texts = [choice.get("text", choice.get("delta", {}).get("content")) for choice in choices_of(streamed)]
     assert "".join(filter(None, texts)) == NASTY
-    folded = orjson.loads(run(Fold(head(dialect, model), 0, gathering()), [NASTY]))
+    folded = orjson.loads(run(Fold(head(dialect, model), 0, group()), [NASTY]))
     assert folded["model"] == model
     choice = folded["choices"][0]
     assert (choice["text"] if dialect is TEXT_COMPLETION else choice["message"]["content"]) == NASTY
@@ -115,7 +115,7 @@ def choices_of(streamed: list[object]) -> list[Any]:  # Any: parsed JSON
 
 
 def test_nothing_is_sent_before_the_end_of_a_folded_answer() -> None:
-    frames = Fold(head(CHAT), 0, gathering())
+    frames = Fold(head(CHAT), 0, group())
     assert (frames.open(), frames.text("Paris")) == (b"", b"")
 
 
@@ -146,7 +146,7 @@ FOUND = (
 
 
 def test_calls_and_reasoning_leave_each_as_openai_sends_it() -> None:
-    frames = DetailedStream(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND)), include_usage=False)
+    frames = DetailedStream(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND)), include_usage=False)
     raw = frames.open() + frames.text("...") + frames.close(FinishReason.STOP, 5)
     deltas = [(choice["delta"], choice["finish_reason"]) for choice in choices_of(events(raw))]
     assert deltas[1:] == [
@@ -176,7 +176,7 @@ def test_calls_and_reasoning_leave_each_as_openai_sends_it() -> None:
 
 
 def test_folded_calls_are_whole() -> None:
-    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), reasoning=b"reasoning_content"))
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), reasoning=b"reasoning_content"))
     frames.text("...")
     choice = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -193,7 +193,7 @@ def test_folded_calls_are_whole() -> None:
 
 
 def test_only_the_first_call_is_told_where_one_is_allowed() -> None:
-    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), is_one_call=True))
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), is_one_call=True))
     frames.text("...")
     message = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["message"]
     assert [call["id"] for call in message["tool_calls"]] == ["call_a"]
@@ -201,18 +201,18 @@ def test_only_the_first_call_is_told_where_one_is_allowed() -> None:
 
 
 def test_an_answer_cut_short_says_length_whatever_it_called() -> None:
-    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND)))
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND)))
     assert orjson.loads(frames.close(FinishReason.LENGTH, 5))["choices"][0]["finish_reason"] == "length"
 
 
 def test_a_call_of_the_one_function_that_was_asked_for_ends_with_stop() -> None:
-    frames = Fold(head(CHAT), 0, gathering(), Show(Details(None), Script(*FOUND), names_calls=False))
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), names_calls=False))
     assert orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 def test_the_last_choice_ends_the_answer_and_its_usage_counts_all(stream: bool) -> None:
-    shared = Gathering(choices=2, prompt_tokens=3)
+    shared = ChoiceGroup(choices=2, prompt_tokens=3)
     make = [
         Stream(head(TEXT_COMPLETION), index, shared, include_usage=True)
         if stream
@@ -304,7 +304,7 @@ def test_a_token_without_any_probability_has_a_number_that_json_knows() -> None:
 
 def test_details_leave_with_the_next_chunk_and_the_rest_with_the_last() -> None:
     details = Details(ChatScores(spell), wants_ids=True)
-    frames = DetailedStream(head(CHAT), 0, gathering(), Show(details, prompt_ids=(1, 2)), include_usage=False)
+    frames = DetailedStream(head(CHAT), 0, group(), Extras(details, prompt_ids=(1, 2)), include_usage=False)
     raw = frames.open()
     details.score(ENTRIES)
     details.show([7])
@@ -322,7 +322,7 @@ def test_details_leave_with_the_next_chunk_and_the_rest_with_the_last() -> None:
 
 def test_token_ids_of_a_whole_answer() -> None:
     details = Details(None, wants_ids=True)
-    frames = Fold(head(CHAT), 0, gathering(), Show(details, prompt_ids=(1, 2)))
+    frames = Fold(head(CHAT), 0, group(), Extras(details, prompt_ids=(1, 2)))
     details.show([7, 8])
     answer = orjson.loads(frames.close(FinishReason.STOP, 2))
     assert (answer["prompt_token_ids"], answer["choices"][0]["token_ids"]) == ([1, 2], [7, 8])
@@ -330,7 +330,7 @@ def test_token_ids_of_a_whole_answer() -> None:
 
 def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt() -> None:
     details = Details(None, wants_ids=True, prompt_ids=(1, 2))
-    frames = DetailedStream(head(TEXT_COMPLETION), 0, gathering(), Show(details), include_usage=False)
+    frames = DetailedStream(head(TEXT_COMPLETION), 0, group(), Extras(details), include_usage=False)
     details.show([7])
     first, last = choices_of(events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 1)))
     assert (first["prompt_token_ids"], first["token_ids"]) == ([1, 2], [7])
@@ -339,8 +339,8 @@ def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt() -> None:
 
 def test_usage_so_far_is_in_every_chunk_where_it_is_wanted() -> None:
     used = iter([Usage(3, 1), Usage(3, 1), Usage(3, 2)])
-    show = Show(Details(None), count=lambda: next(used))
-    frames = DetailedStream(head(CHAT), 0, gathering(), show, include_usage=True)
+    show = Extras(Details(None), count=lambda: next(used))
+    frames = DetailedStream(head(CHAT), 0, group(), show, include_usage=True)
     streamed = events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 2))
     counts = [event["usage"]["completion_tokens"] for event in streamed if isinstance(event, dict)]
     assert counts == [0, 1, 2, 2]
@@ -348,12 +348,12 @@ def test_usage_so_far_is_in_every_chunk_where_it_is_wanted() -> None:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 def test_an_echoed_prompt_comes_before_the_text(stream: bool) -> None:
-    show = Show(Details(None), echo="Once upon")
+    show = Extras(Details(None), echo="Once upon")
     frames: Frames
     if stream:
-        frames = DetailedStream(head(TEXT_COMPLETION), 0, gathering(), show, include_usage=False)
+        frames = DetailedStream(head(TEXT_COMPLETION), 0, group(), show, include_usage=False)
     else:
-        frames = Fold(head(TEXT_COMPLETION), 0, gathering(), show)
+        frames = Fold(head(TEXT_COMPLETION), 0, group(), show)
     raw = run(frames, [" a", " time"])
     found = events(raw) if stream else [orjson.loads(raw)]
     assert "".join(choice["text"] for choice in choices_of(found)) == "Once upon a time"

@@ -15,7 +15,7 @@ from tests.fakes.openai import STREAM, chunked, event, saying, sized
 
 REQUESTS = 20
 # uvicorn's connections wait for the collector, those of tests before this one too, and each has its last turn.
-OF_CONNECTIONS = frozenset({"Downstream", "Turn"})
+OF_CONNECTIONS = frozenset({"ClientConnection", "Turn"})
 Forget: TypeAlias = Callable[[], None]  # what the scripted engines keep of the requests they had
 Lane: TypeAlias = tuple[Any, Forget]  # Any: a Stack or a RelayStack
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.api import guide_checks
-from gateway.api.client import ClientLeft
-from gateway.api.guide_checks import GRACE_S, MOST_KNOWN, QUICK_S, START_S, TRY_S, GuideChecks, Trial, Verdict
-from gateway.api.inference import INLINE_BODY_BYTES
+from gateway.serving import guide_checks
+from gateway.client_http import ClientLeft
+from gateway.serving.guide_checks import GRACE_S, MAX_KNOWN, QUICK_S, START_S, TRY_S, GuideChecks, Trial, Verdict
+from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
 from tests.api.conftest import RawAnswer, Stack, Writer, raw_client
@@ -133,7 +133,7 @@ async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_
     stack: Stack, writer: Writer
 ) -> None:
     """A hundred took 27 s, a quarter of one for each, before any other guide had its turn."""
-    tried = count_trials(stack.app.inference._guides)
+    tried = count_trials(stack.app.endpoints._guides)
     stack.low.script = writer.says("a")
     async with asyncio.TaskGroup() as tasks:
         same = [tasks.create_task(ask(stack, schema(COUNTED))) for _ in range(100)]
@@ -217,12 +217,12 @@ async def test_a_known_guide_is_not_tried_again_and_few_enough_are_known() -> No
     checks = GuideChecks()
     tried = count_trials(checks)
     await check(checks, "known")
-    checks._known |= {bytes([place % 256, place // 256]): Verdict("") for place in range(MOST_KNOWN - 1)}
+    checks._known |= {bytes([place % 256, place // 256]): Verdict("") for place in range(MAX_KNOWN - 1)}
     await check(checks, "known")
     assert tried.count(QUICK_S) == 1
     await check(checks, "new")
     assert tried.count(QUICK_S) == 2
-    assert len(checks._known) == MOST_KNOWN
+    assert len(checks._known) == MAX_KNOWN
 
 
 async def test_that_a_guide_takes_too_much_is_known_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

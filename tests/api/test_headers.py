@@ -1,5 +1,6 @@
 """What stands around the body: ids, the routing decision, and the gateway's own request headers."""
 
+import asyncio
 import time
 
 import orjson
@@ -7,12 +8,12 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
 from starlette.types import Message
 
-from gateway.api.envelope import read_run
-from gateway.api.outlet import AsgiOutlet
-from gateway.api.reply import Reply
-from gateway.api.request import Request
+from gateway.serving.own_headers import read_run
+from gateway.client_http import AsgiExchange, Intake, RequestHead
+from gateway.serving.reply import Reply
 from gateway.core import Need, Route
 from gateway.language import ModelLanguage
+from gateway.settings import LimitSettings
 from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
 
@@ -133,20 +134,25 @@ async def test_a_run_id_that_could_not_be_a_label_is_refused(client: AsyncOpenAI
 
 @pytest.mark.parametrize("run", ["x" * 128, "A.Z_a:z-09"])
 def test_a_run_id_may_be_of_its_alphabet_up_to_its_length(run: str) -> None:
-    assert read_run(Request("/", b"/", ((b"x-crossover-run", run.encode()),))) == run
+    assert read_run(RequestHead("/", b"/", ((b"x-crossover-run", run.encode()),))) == run
 
 
-async def test_server_timing_tells_the_gateways_time_and_the_engines() -> None:
+async def test_server_timing_holds_the_gateways_time_and_the_engines() -> None:
     sent: list[Message] = []
+
+    async def receive() -> Message:
+        return await asyncio.Future()
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    reply = Reply("r1", iter((10.0, 10.5, 12.25)).__next__)  # it came; an engine was asked; there is an answer
-    reply.outlet = outlet = AsgiOutlet(send, reply, stall_s=1.0)
-    reply.open(Route("low", "pin"), lambda _: None)
-    reply.send_json(b"{}")
-    await outlet.pump()
+    scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
+    exchange = AsgiExchange(scope, receive, send, Intake(LimitSettings()))
+    # On the reply's clock: the request arrived; an engine was asked; there is an answer.
+    reply = Reply(exchange, "r1", iter((10.0, 10.5, 12.25)).__next__)
+    async with exchange.answering():
+        reply.start(Route("low", "pin"))
+        reply.send_json(b"{}")
     assert dict(sent[0]["headers"])[b"server-timing"] == b"gateway;dur=500.00, engine;dur=1750.00"
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from gateway.api import Downstream
-from gateway.api.intake import MOST_ADDRESSES, SPARE_CONNECTIONS, Intake, Seldom
+from gateway.client_http import ClientConnection
+from gateway.client_http.intake import MAX_ADDRESSES, SPARE_CONNECTIONS, Intake, LogThrottle
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
@@ -144,17 +144,17 @@ async def test_bodies_that_are_not_whole_have_a_size_together(hasty: Stack) -> N
         first, second, third = [await clients.enter_async_context(raw_client(hasty)) for _ in range(3)]
         for client in (first, second):
             client.writer.write(head_of(len(piece) + 1) + piece)
-        await eventually(lambda: hasty.app.inference.intake.body_bytes == 2 * len(piece))
+        await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 2 * len(piece))
         third.writer.write(head_of(len(piece) + 1) + piece)
         answer = await third.answer()
         assert (answer.status, answer.headers["retry-after"], await third.reader.read()) == (429, "1", b"")
         first.leave()
-        await eventually(lambda: hasty.app.inference.intake.body_bytes == len(piece))
+        await eventually(lambda: hasty.app.endpoints.intake.body_bytes == len(piece))
         async with raw_client(hasty) as fourth:
             fourth.writer.write(head_of(len(CHAT) + 60_000) + CHAT)
             fourth.writer.write(b" " * 60_000)
             assert (await fourth.answer()).status == 200
-    await eventually(lambda: hasty.app.inference.intake.body_bytes == 0)
+    await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 0)
 
 
 def count(kind: type) -> int:
@@ -165,17 +165,17 @@ def count(kind: type) -> int:
 async def test_the_body_of_a_client_that_left_is_freed_at_once(hasty: Stack, field: bytes) -> None:
     """A connection and what it carries know each other: the collector would come too late."""
     gc.collect()
-    before = count(Downstream)
+    before = count(ClientConnection)
     gc.disable()
     try:
         for _ in range(3):
             async with raw_client(hasty) as client:
                 client.writer.write(head_of(60_000, field) + b" " * 59_998)
-                await eventually(lambda: hasty.app.inference.intake.body_bytes == 59_998)
+                await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 59_998)
                 client.leave()
-            await eventually(lambda: hasty.app.inference.intake.body_bytes == 0)
+            await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 0)
         await asyncio.sleep(0.05)
-        assert count(Downstream) == before
+        assert count(ClientConnection) == before
     finally:
         gc.enable()
 
@@ -203,7 +203,7 @@ async def test_a_body_that_was_read_in_a_thread_and_refused_is_freed_at_once(has
 async def test_beyond_the_usual_number_a_probe_is_answered_and_nothing_else(
     hasty: Stack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hasty.app.inference.intake.most_connections = 2
+    hasty.app.endpoints.intake.max_connections = 2
     async with AsyncExitStack() as clients:
         usual = [await clients.enter_async_context(raw_client(hasty)) for _ in range(2)]
         for client in usual:
@@ -223,17 +223,17 @@ async def test_beyond_the_usual_number_a_probe_is_answered_and_nothing_else(
 
 
 async def test_of_too_many_beyond_the_oldest_is_closed_so_that_a_probe_is_answered(hasty: Stack) -> None:
-    hasty.app.inference.intake.most_connections = 2
+    hasty.app.endpoints.intake.max_connections = 2
     async with AsyncExitStack() as clients:
         idle = [await clients.enter_async_context(raw_client(hasty)) for _ in range(2 + SPARE_CONNECTIONS)]
-        await eventually(lambda: len(hasty.app.inference.intake._surplus) == SPARE_CONNECTIONS)
+        await eventually(lambda: len(hasty.app.endpoints.intake._surplus) == SPARE_CONNECTIONS)
         async with raw_client(hasty) as probe:
             probe.send("GET", "/health")
             assert (await probe.answer()).status == 200
         with suppress(ConnectionError):
             async with asyncio.timeout(SHORT_S / 2):
                 assert await idle[2].reader.read() == b""
-    await eventually(lambda: not hasty.app.inference.intake._surplus)
+    await eventually(lambda: not hasty.app.endpoints.intake._surplus)
 
 
 # Heads that are none.
@@ -285,23 +285,23 @@ async def test_a_path_is_the_one_it_names(hasty: Stack, path: bytes) -> None:
 
 
 def test_the_log_gets_one_line_for_each_key_and_interval() -> None:
-    seldom = Seldom(interval_s=0.05)
+    seldom = LogThrottle(interval_s=0.05)
     assert [seldom.admit(key) for key in ("a", "a", "b", "a")] == [0, None, 0, None]
     time.sleep(0.06)
     assert [seldom.admit("a"), seldom.admit("a")] == [2, None]
 
 
 def test_of_too_many_keys_the_oldest_is_forgotten() -> None:
-    seldom = Seldom()
-    for number in range(2 * MOST_ADDRESSES):
+    seldom = LogThrottle()
+    for number in range(2 * MAX_ADDRESSES):
         assert seldom.admit(str(number)) == 0
-    assert seldom.admit(str(2 * MOST_ADDRESSES - 1)) is None
+    assert seldom.admit(str(2 * MAX_ADDRESSES - 1)) is None
     assert seldom.admit("0") == 0
 
 
 def test_a_repeated_line_says_how_many_it_stands_for(caplog: pytest.LogCaptureFixture) -> None:
-    intake = Intake(LimitSettings(), most_connections=1)
-    intake._seldom = Seldom(interval_s=0.05)
+    intake = Intake(LimitSettings(), max_connections=1)
+    intake._seldom = LogThrottle(interval_s=0.05)
     for _ in range(4):
         intake.note_bad_request("10.0.0.1")
     time.sleep(0.06)

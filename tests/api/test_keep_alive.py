@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gateway.api.pulse import Pulse
+from gateway.serving.token_lane import KeepAlive
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
@@ -103,15 +103,15 @@ async def test_no_comment_follows_an_end_that_comes_when_one_is_due(stack: Stack
         assert (await client.answer()).status == 200  # nothing stood between the two
 
 
-async def test_a_beat_that_ends_what_it_beats_for_is_the_last() -> None:
-    beats: list[float] = []
-    pulse: Pulse
+async def test_a_comment_that_ends_its_own_stream_is_the_last() -> None:
+    comments: list[float] = []
+    keep_alive: KeepAlive
 
-    def beat() -> None:
-        beats.append(time.monotonic())
-        pulse.stop()
+    def write_comment() -> None:
+        comments.append(time.monotonic())
+        keep_alive.stop()
 
-    pulse = Pulse(0.02, lambda: 0.0, time.monotonic, beat)
-    pulse.start()
+    keep_alive = KeepAlive(0.02, lambda: 0.0, time.monotonic, write_comment)
+    keep_alive.start()
     await asyncio.sleep(0.2)
-    assert len(beats) == 1
+    assert len(comments) == 1

@@ -9,7 +9,7 @@ import httpx
 import orjson
 import pytest
 
-from gateway.api import RelayLane, TokenLane
+from gateway.serving import RelayLane, TokenLane
 from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.language import ModelLanguage

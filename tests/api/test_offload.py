@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import orjson
 import pytest
 
-from gateway.api.inference import INLINE_BODY_BYTES
-from gateway.api.offload import LONG_UNITS, Offload, Share, count_units
+from gateway.serving.endpoints import INLINE_BODY_BYTES
+from gateway.serving.offload import LONG_UNITS, Offload, Share, count_units
 from gateway.errors import Overloaded
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
@@ -82,7 +82,7 @@ async def test_a_body_is_freed_with_the_error_that_it_ended_in() -> None:
 
 
 async def test_no_more_is_worked_on_than_there_are_threads_and_a_clients_first_to_come_is_its_first() -> None:
-    offload = Offload(threads=2, most_waiting=10)
+    offload = Offload(threads=2, max_waiting=10)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         runs = [tasks.create_task(offload.run(ONE, held.work, str(number))) for number in range(6)]
         await eventually(lambda: repr(offload) == "<Offload 2 working, 4 waiting>" and len(held.begun) == 2)
@@ -93,7 +93,7 @@ async def test_no_more_is_worked_on_than_there_are_threads_and_a_clients_first_t
 
 
 async def test_one_too_many_is_refused_at_once_and_the_others_are_not_disturbed() -> None:
-    offload = Offload(threads=1, most_waiting=2)
+    offload = Offload(threads=1, max_waiting=2)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         runs = [tasks.create_task(offload.run(ONE, held.work, str(number))) for number in range(3)]
         await eventually(lambda: offload.waiting == 2)
@@ -106,7 +106,7 @@ async def test_one_too_many_is_refused_at_once_and_the_others_are_not_disturbed(
 
 
 async def test_nobody_need_wait_where_waiting_is_not_allowed() -> None:
-    offload = Offload(threads=1, most_waiting=0)
+    offload = Offload(threads=1, max_waiting=0)
     assert await offload.run(ONE, max, 1, 2) == 2
     await eventually(lambda: offload.working == 0)
     async with gate() as held, asyncio.TaskGroup() as tasks:
@@ -118,7 +118,7 @@ async def test_nobody_need_wait_where_waiting_is_not_allowed() -> None:
 
 
 async def test_caller_that_leaves_while_it_waits_costs_nothing() -> None:
-    offload = Offload(threads=1, most_waiting=1)
+    offload = Offload(threads=1, max_waiting=1)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         first = tasks.create_task(offload.run(ONE, held.work, "first"))
         await eventually(lambda: offload.working == 1)
@@ -135,7 +135,7 @@ async def test_caller_that_leaves_while_it_waits_costs_nothing() -> None:
 
 
 async def test_place_of_a_caller_that_leaves_is_free_only_when_its_thread_is() -> None:
-    offload = Offload(threads=1, most_waiting=1)
+    offload = Offload(threads=1, max_waiting=1)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         leaver = tasks.create_task(offload.run(ONE, held.work, "left"))
         await eventually(lambda: held.begun == ["left"])
@@ -149,7 +149,7 @@ async def test_place_of_a_caller_that_leaves_is_free_only_when_its_thread_is() -
 
 
 async def test_callers_that_leave_at_any_moment_lose_no_place() -> None:
-    offload = Offload(threads=2, most_waiting=100)
+    offload = Offload(threads=2, max_waiting=100)
     for turns in range(12):
         async with asyncio.TaskGroup() as tasks:
             leavers = [tasks.create_task(offload.run(ONE, sum, range(1000))) for _ in range(20)]
@@ -163,7 +163,7 @@ async def test_callers_that_leave_at_any_moment_lose_no_place() -> None:
 
 async def order(of: list[tuple[str, Share]], threads: int = 1) -> list[str]:
     """In which order work begins that came one after another while the threads were held up."""
-    offload = Offload(threads, most_waiting=1000)
+    offload = Offload(threads, max_waiting=1000)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         for thread in range(threads):
             tasks.create_task(offload.run(Share("nobody"), held.work, f"held {thread}"))
@@ -198,7 +198,7 @@ async def test_a_clients_short_work_does_not_wait_for_all_of_its_long_work() -> 
 
 
 async def test_who_comes_late_makes_up_for_nothing() -> None:
-    offload = Offload(threads=1, most_waiting=1000)
+    offload = Offload(threads=1, max_waiting=1000)
     old, new = Share("192.0.2.1"), Share("192.0.2.2")
     async with gate() as held, asyncio.TaskGroup() as tasks:
         runs = [tasks.create_task(offload.run(old, time.sleep, 0.001)) for _ in range(100)]
@@ -214,7 +214,7 @@ async def test_who_comes_late_makes_up_for_nothing() -> None:
 
 
 async def test_long_work_leaves_a_thread_free() -> None:
-    offload = Offload(threads=2, most_waiting=1000)
+    offload = Offload(threads=2, max_waiting=1000)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         for number in range(3):
             tasks.create_task(offload.run(Share(f"192.0.2.{number}", LONG_UNITS), held.work, "long"))
@@ -226,7 +226,7 @@ async def test_long_work_leaves_a_thread_free() -> None:
 
 
 async def test_where_too_much_waits_who_has_most_of_it_gives_up_its_newest() -> None:
-    offload = Offload(threads=1, most_waiting=8)
+    offload = Offload(threads=1, max_waiting=8)
     async with gate() as held, asyncio.TaskGroup() as tasks:
         tasks.create_task(offload.run(ONE, held.work, "held"))
         greedy = [asyncio.ensure_future(offload.run(Share("192.0.2.1", 2), held.work, "greedy")) for _ in range(4)]
@@ -278,15 +278,15 @@ async def test_long_bodies_of_one_client_do_not_shut_out_the_short_ones_of_anoth
         for _ in range(50):
             greedy = await opened.enter_async_context(raw_client(stack, address="127.0.0.2"))
             greedy.send("POST", "/tokenize", long)
-        offload = stack.app.inference._offload
+        offload = stack.app.endpoints._offload
         await eventually(
-            lambda: offload.working > 0 and offload.waiting >= offload._most_waiting - count_units(len(long))
+            lambda: offload.working > 0 and offload.waiting >= offload._max_waiting - count_units(len(long))
         )
         for _ in range(10):
             async with raw_client(stack, address=address) as client:
                 client.send("POST", "/tokenize", short)
                 assert (await client.answer()).status == 200
-        assert offload.waiting > offload._most_waiting // 2, "the long ones have had all the time they need"
+        assert offload.waiting > offload._max_waiting // 2, "the long ones have had all the time they need"
 
 
 def test_loop_may_end_before_the_work_does() -> None:

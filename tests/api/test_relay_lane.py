@@ -620,7 +620,7 @@ async def test_answers_under_way_end_when_the_gateway_gives_up(relay: RelayStack
         await streamed.until(EVENTS[0])
         await cut.until(b"\r\n\r\n")
         await eventually(lambda: len(relay.low.exchanges) == 3)
-        relay.app.inference.give_up()
+        relay.app.endpoints.give_up()
         refused = await waiting.answer()
         assert (refused.status, orjson.loads(refused.body)["error"]["code"]) == (503, "shutting_down")
         rest = await streamed.until(LAST_CHUNK)

@@ -6,9 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.parse import parse_body
-from gateway.api.tokenize import detokenize, tokenize
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.generation import parse_generation
+from gateway.openai.tokenize import detokenize, tokenize
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from tests.language.small_models import Model, build_byte_level, build_sentencepiece
@@ -87,7 +87,7 @@ def test_an_empty_text_has_no_tokens(language: ModelLanguage) -> None:
 )
 def test_a_chat_has_the_ids_that_its_completion_has(language: ModelLanguage, fields: Mapping[str, object]) -> None:
     body = {"messages": [USER], **fields}
-    (prompt,) = parse_body(ChatCompletionRequest, {"model": "tiny", **body}).prompts(language)
+    (prompt,) = parse_generation(ChatCompletionRequest, {"model": "tiny", **body}).prompts(language)
     assert ask(language, **body)["tokens"] == list(prompt.token_ids)
 
 

@@ -18,7 +18,7 @@ from gateway.backends.rpc.aio import AioClient
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.status import Outcome, Status
 from gateway.backends.triton import TritonBackend, status_error
-from gateway.backends.triton_tensors import MAX_MOULDS, Answer, encode, inband_error, need_refused, word_list
+from gateway.backends.triton_tensors import MAX_LAYOUTS, Answer, encode, inband_error, need_refused, word_list
 from gateway.core import FinishReason, Guide, GuideKind, Need, Prompt
 from gateway.errors import (
     BackendError,
@@ -560,7 +560,7 @@ def test_messages_alike_are_read_by_their_form() -> None:
     assert answer._size == len(serialized(ids(6)))
     for token_id in (6, 0, 1, 4, 2**31 - 1):
         assert answer.read([serialized(ids(token_id))]) == ((token_id,), None)
-    assert answer._moulds_left == MAX_MOULDS - 1
+    assert answer._moulds_left == MAX_LAYOUTS - 1
     assert answer.read([serialized(ids(7, 8))]) == ((7, 8), None)
     assert answer.read([serialized(ids(is_final=True))]) == ((END_ID,), FinishReason.STOP)
 
@@ -581,7 +581,7 @@ def test_the_id_is_found_wherever_its_bytes_occur_besides(first: int) -> None:
         answer = Answer("triton", REQUEST)
         for token_id in (first, first + 1, 0, 77):
             assert answer.read([serialized(reordered(ids(token_id), names))]) == ((token_id,), None)
-        assert answer._moulds_left == MAX_MOULDS - 1
+        assert answer._moulds_left == MAX_LAYOUTS - 1
 
 
 def reordered(response: Message, names: tuple[str, str]) -> Message:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.backends.calls import End
 from gateway.backends.vllm import VLLMBackend
-from gateway.backends.vllm_json import COMPLETIONS, GENERATE, MAX_MOULDS, Answer, encode, refusal
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, MAX_LAYOUTS, Answer, encode, refusal
 from gateway.core import FinishReason, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
@@ -224,7 +224,7 @@ def test_events_alike_are_read_by_their_form() -> None:
     for token_id in (6, 10, 99_999, 1, 0, 2**31 - 1):
         token_ids, end = answer.read(event([token_id]))
         assert (list(token_ids), end) == ([token_id], None)
-    assert answer._moulds_left == MAX_MOULDS - 2  # another for 0, which the short way leaves alone
+    assert answer._moulds_left == MAX_LAYOUTS - 2  # another for 0, which the short way leaves alone
     assert answer.read(event([7, 8])) == ([7, 8], None)
     assert answer.read(event([], None)) == ([], None)
     assert answer.read(event([9], "length")) == ([9], FinishReason.LENGTH)
@@ -284,7 +284,7 @@ def test_the_id_is_found_wherever_its_digits_occur_besides(text: str) -> None:
             choice = {**around, "token_ids": [token_id], "finish_reason": None, "after": around}
             data = b"data: " + orjson.dumps({"before": around, "choices": [choice], "last": [5]}) + b"\n\n"
             assert list(answer.read(data)[0]) == [token_id]
-        assert answer._moulds_left == MAX_MOULDS - 1
+        assert answer._moulds_left == MAX_LAYOUTS - 1
 
 
 def test_an_id_that_stands_elsewhere_too_is_parsed() -> None:

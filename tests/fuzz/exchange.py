@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gateway.api.chat import ChatCompletionRequest
+from gateway.openai.chat import ChatCompletionRequest
 from tests.fuzz import shapes
 
 PATIENCE_S = 50.0

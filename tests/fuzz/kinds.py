@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from deploy.stacks import MODEL
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.tokenize import Detokenize, TokenizeChat, TokenizeText
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.tokenize import Detokenize, TokenizeChat, TokenizeText
 from tests.fuzz.bodies import damaged, plausible
 from tests.fuzz.exchange import Sent
 from tests.fuzz.hostile import BROKEN, Strategy, anything, encode, often, texts

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.generation import Generation
-from gateway.api.parse import parse_body
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.generation import Generation
+from gateway.openai.generation import parse_generation
 from gateway.errors import InvalidRequest
 from tests.fuzz.bodies import Document, fields, plausible
 
@@ -29,7 +29,7 @@ def test_every_field_is_generated_but_those_that_are_refused_or_relayed(body_typ
 def find_reader(body_type: type[Generation], name: str) -> str:
     """Nobody for a field that no body type reads: whatever it holds is refused, or the body goes on as it came."""
     try:
-        body = parse_body(body_type, BODIES[body_type] | {name: {"some": "thing"}})
+        body = parse_generation(body_type, BODIES[body_type] | {name: {"some": "thing"}})
     except InvalidRequest as refused:
         return "nobody" if refused.param == name else name
     return "nobody" if body.relay_field == name else name
@@ -50,7 +50,7 @@ def test_most_plausible_bodies_are_taken(body_type: type[Generation]) -> None:
     @given(plausible(body_type))
     def take(document: Document) -> None:
         try:
-            parse_body(body_type, document)
+            parse_generation(body_type, document)
         except InvalidRequest:
             taken[False] += 1
         else:

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.language.encoder import MOST_SEGMENTS, Encoder
+from gateway.language.encoder import MAX_SEGMENTS, Encoder
 from gateway.language.segment_cache import size_of
 from gateway.language.separator import find_separator
 from tests.language.small_models import NASTY_TEXTS, SPECIAL_TOKENS, Model
@@ -262,7 +262,7 @@ def test_bytes_are_those_of_what_is_kept(byte_level: Model, rng: random.Random) 
 
 def test_text_full_of_special_tokens_is_encoded_and_not_kept(byte_level: Model) -> None:
     encoder = Encoder(byte_level.tokenizer, find_separator(byte_level.tokenizer, CHAT))
-    for times, kept in ((MOST_SEGMENTS, 0), (MOST_SEGMENTS - 1, 2)):
+    for times, kept in ((MAX_SEGMENTS, 0), (MAX_SEGMENTS - 1, 2)):
         text = "a" + START * times
         assert ids_of(encoder, text) == byte_level.encode(text)
         assert len(encoder._cache) == kept

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.core import GuideKind
-from gateway.language.guides import MOST_CHARACTERS, find_fault
+from gateway.language.guides import MAX_CHARACTERS, find_fault
 
 SCHEMA, REGEX, GRAMMAR = GuideKind.JSON_SCHEMA, GuideKind.REGEX, GuideKind.GRAMMAR
 
@@ -104,5 +104,5 @@ def test_a_wrong_grammar(grammar: str, fault: str) -> None:
 
 def test_a_fault_is_one_short_line_however_long_the_guide_is() -> None:
     fault = find_fault(REGEX, "a" * 5000 + r"\ba")
-    assert 0 < len(fault) <= MOST_CHARACTERS
+    assert 0 < len(fault) <= MAX_CHARACTERS
     assert "\n" not in fault

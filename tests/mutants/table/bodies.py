@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 ASK, CHAT, CONTENT, FIELDS = (f"gateway/api/{name}.py" for name in ("ask", "chat", "content", "fields"))
 FORM, FRAMES, GENERATION = (f"gateway/api/{name}.py" for name in ("form", "frames", "generation"))
 CHECKS, INFERENCE, MESSAGES = (f"gateway/api/{name}.py" for name in ("guide_checks", "inference", "messages"))
-FORMAT, TOOLS = "gateway/api/response_format.py", "gateway/api/tools.py"
+FORMAT, TOOLS = "gateway/openai/response_format.py", "gateway/openai/tools.py"
 HABITS, LANGUAGE, PARTS = (f"gateway/language/{name}.py" for name in ("habits", "model", "parts"))
 REASONING, PARSER, TEMPLATE = (f"gateway/language/{name}.py" for name in ("reasoning", "reply_parser", "template"))
 CALLS, FORMATS = "gateway/language/tool_calls.py", "gateway/language/tool_formats.py"
@@ -169,7 +169,7 @@ PARTS_OF_CONTENT = [
     Mutant(("audio",), CHAT, 'if document.get("audio") is not None:', "if False:", (RELAYED,)),
     Mutant(
         ("messages.content.image_url", "model"),
-        "gateway/api/parse.py",
+        "gateway/openai/parse.py",
         "return body_type.unread(read_model(document), field)",
         "return body_type.unread(validate(body_type, document).model, field)",
         (RELAYED,),
