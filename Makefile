@@ -13,7 +13,7 @@ TESTS ?=
 REQUESTS ?= 10000
 SEED ?=
 
-COMPILED_TESTS := tests/test_compiled.py tests/test_workers.py tests/api tests/backends tests/language tests/metrics tests/routing
+COMPILED_TESTS := tests/test_compiled.py tests/test_workers.py tests/backends tests/client_http tests/language tests/metrics tests/openai tests/routing tests/serving
 COMPILED_KIND := -m "not stack and not slow"
 # Tests that failed beside others, on cores that real engines share, once more with the machine to themselves: what fails
 # twice has failed. Not where pytest ended for another reason than failed tests (1).

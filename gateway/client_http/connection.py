@@ -63,19 +63,19 @@ class ClientConnection(HttpToolsProtocol):
     stall_s = 0.0
     _max_body_bytes = 0
     _handler: Handler | None = None
-    _is_surplus = False  # one more than there is room for: a probe is answered, all else refused
+    _is_surplus = False  # beyond the limit on connections: a probe is answered, all else refused
     _is_parsing = False  # uvicorn's parser is inside a message
     _is_head_read = False  # of that message
-    _has_progressed = False  # the parser has made something of the last read
-    _unread_bytes = 0  # of reads of which the parser made nothing: it holds a head, or a trailer
+    _has_progressed = False  # the parser found something in the last read
+    _unread_bytes = 0  # of reads without progress: the parser holds part of a head, or of a trailer
     _missing = 0  # bytes of the body of a usual request
     _has_read = False  # since the last answer was complete
     _idle_since = 0.0  # on the loop's clock
-    _due = 0.0  # when, on the loop's clock, the message has to have arrived; 0: none is awaited
+    _due = 0.0  # on the loop's clock: by when the message has to arrive; 0: none is expected
     _timer: asyncio.TimerHandle | None = None
-    _is_ending = False  # what is read from here on is thrown away
+    _is_ending = False  # data read from here on is thrown away
     _backlog = b""  # read, and not yet given to the parser
-    _is_going_on = False  # the loop will see to that
+    _is_going_on = False  # `_go_on` is scheduled
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
@@ -90,7 +90,7 @@ class ClientConnection(HttpToolsProtocol):
         self._max_body_bytes = intake.limits.max_body_bytes
         self._expect(SURPLUS_S if self._is_surplus else intake.limits.head_timeout_s)
 
-    # A usual request, without the parser.
+    # A usual request, without the parser
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
@@ -161,7 +161,7 @@ class ClientConnection(HttpToolsProtocol):
         if rest:
             self._parse(rest)
 
-    # By the parser.
+    # By the parser
 
     def _parse(self, data: bytes) -> None:
         if len(data) > PORTION_BYTES:
@@ -289,7 +289,7 @@ class ClientConnection(HttpToolsProtocol):
             exchange.more_body = False
             self._hand_over(exchange)
 
-    # A body, until it is whole.
+    # A body, until it is whole
 
     def _keep_body(self, exchange: TransportExchange, data: bytes) -> None:
         handler = self._handler
@@ -317,10 +317,10 @@ class ClientConnection(HttpToolsProtocol):
         if not exchange.has_left:
             handler.handle(exchange)
 
-    # What does not arrive.
+    # What does not arrive in time
 
     def _expect(self, seconds: float) -> None:
-        """From now on a message has to arrive within so long."""
+        """From now on a message has to arrive within `seconds`."""
         self._due = self.loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._due:
             self._timer.cancel()
@@ -329,7 +329,7 @@ class ClientConnection(HttpToolsProtocol):
             self._timer = self.loop.call_at(self._due, self._check_due)
 
     def _check_due(self) -> None:
-        """One timer serves all that is awaited on a connection, one after the other."""
+        """One timer serves all deadlines of a connection, which follow one another."""
         self._timer = None
         handler = self._handler
         if not self._due or handler is None or self.transport.is_closing():
@@ -382,7 +382,7 @@ class ClientConnection(HttpToolsProtocol):
     def _body_too_large(handler: Handler) -> BodyTooLarge:
         return BodyTooLarge(f"The body is larger than {handler.intake.limits.max_body_bytes} bytes.")
 
-    # From the transport.
+    # From the transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -448,7 +448,7 @@ class ClientConnection(HttpToolsProtocol):
     def _watch_for(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
-    # For exchanges.
+    # For exchanges
 
     @property
     def default_headers(self) -> Sequence[tuple[bytes, bytes]]:
@@ -457,8 +457,7 @@ class ClientConnection(HttpToolsProtocol):
     def close_after_answer(self) -> None:
         """Close the connection once its last answer has been sent.
 
-        Closed with something unread it would be reset, and a client that is still sending would lose the answer that
-        says why it should not.
+        A connection closed with something unread is reset, and a client that is still sending would lose the answer.
         """
         is_read = not (self._is_parsing or self._missing)
         if is_read or self.transport.is_closing() or not self.transport.can_write_eof():
@@ -475,7 +474,7 @@ class ClientConnection(HttpToolsProtocol):
         return task
 
     def log(self, exchange: TransportExchange, status: int) -> None:
-        """As uvicorn's access log, but for the query, in which some clients send keys."""
+        """As uvicorn's access log, without the query, in which some clients send keys."""
         client = "{}:{}".format(*self.client) if self.client else ""
         version = "1.1" if exchange.takes_chunks else "1.0"
         line = (client, exchange.method, quote(exchange.head.path), version, status)

@@ -26,7 +26,7 @@ STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) f
 
 
 class Connection(Protocol):
-    """A client's connection, for the exchanges on it. `exchange`: the one that is told what becomes of the client."""
+    """A client's connection, for the exchanges on it. `exchange`: the one whose `lost`, `paused`, `resumed` are called."""
 
     transport: asyncio.Transport
     client: tuple[str, int] | None

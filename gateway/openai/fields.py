@@ -119,7 +119,7 @@ def check_tool_type(kind: object) -> object:
     return kind
 
 
-# A union is told apart by the JSON type before it is validated, so that an error names the client's own path. pydantic
+# A union's member is chosen by JSON type before validation, so that an error names the client's own path. pydantic
 # puts the tags into that path; parse.py takes them out again, by the character that they end in.
 TAG_MARK = "\0"
 

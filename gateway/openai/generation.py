@@ -53,7 +53,7 @@ PENALTIES: Mapping[str, float] = {"repetition_penalty": 1.0, "presence_penalty":
 
 
 def _check_biased(biases: object) -> object:
-    """Keys are token ids as JSON writes them; pydantic would not say which field a bad one is in."""
+    """Keys are token ids as JSON writes them; pydantic's own error would not name the field."""
     if not isinstance(biases, dict):
         return biases
     if len(biases) > MAX_BIASES:

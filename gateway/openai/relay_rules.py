@@ -23,7 +23,7 @@ from gateway.settings import AllowSettings
 NOBODY: frozenset[str] = frozenset()
 COUNTED = frozenset({"n", "best_of", "prompt"})
 
-# On every other path: those of vLLM's /v1/embeddings, /v1/rerank and /v1/score that say what is asked for.
+# On every other path: the fields of vLLM's /v1/embeddings, /v1/rerank and /v1/score that are the question itself.
 POOLING = frozenset({
     "add_generation_prompt", "add_special_tokens", "chat_template_kwargs", "continue_final_message", "data_1", "data_2",
     "dimensions", "documents", "embed_dtype", "encoding_format", "endianness", "input", "instruction", "items",
@@ -31,12 +31,12 @@ POOLING = frozenset({
     "text_2", "top_n", "truncate_prompt_tokens", "truncation_side", "use_activation", "user",
 })  # fmt: skip
 RELAYED = frozenset({"audio", "modalities"})  # refused where the gateway reads a body, and what makes it go on
-# Of vLLM's extensions that the gateway knows: an operator says by a capability that it counts.
+# A vLLM extension that the gateway knows, and that an operator enables by a capability.
 UNASKED = frozenset({"priority"})
 
 # Inside of messages and other inputs. An item's own id is one under which vLLM finds it again, for whoever names it.
 IN_PARTS = frozenset({"audio_embeds", "image_embeds", "prompt_embeds", "uuid", "video_embeds"})
-SAYING = IN_PARTS | {"url", "type"}  # and what ends in _url
+KEYS_OF_INTEREST = IN_PARTS | {"url", "type"}  # and what ends in _url
 HOLDERS = (dict, list)
 MAX_SCHEME = 32  # characters
 MAX_STEPS = 16  # of a path in an error
@@ -85,7 +85,7 @@ def find_way(
 
 
 def count_sequences(document: dict[str, object]) -> int:
-    """How many generations it asks for side by side. Raises InvalidRequest where it does not say so plainly."""
+    """How many generations a body asks for at once. Raises InvalidRequest where the count is no plain integer."""
     choices = max(_count(document, "n"), _count(document, "best_of"))
     prompts = document.get("prompt")
     if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list):
@@ -151,13 +151,13 @@ class _Place(NamedTuple):
         return ".".join(steps[:-MAX_STEPS:-1])
 
     def children(self) -> "Iterator[_Place]":
-        """Those that hold something, or whose key says something: of a body's 200,000 texts and numbers most do not."""
+        """Values that hold others, or have a key of interest: most of a body's 200,000 texts and numbers are neither."""
         if isinstance(self.value, dict):
             for name, child in self.value.items():
-                if child is not None and (isinstance(child, HOLDERS) or _says(name)):
+                if child is not None and (isinstance(child, HOLDERS) or _is_of_interest(name)):
                     yield _Place(child, name, name, self)
         elif isinstance(self.value, list):
-            kinds = (*HOLDERS, str) if _says(self.key) else HOLDERS
+            kinds = (*HOLDERS, str) if _is_of_interest(self.key) else HOLDERS
             for place, child in enumerate(self.value):
                 if isinstance(child, kinds):
                     yield _Place(child, place, self.key, self)
@@ -188,14 +188,14 @@ def _search(top: _Place, allow: AllowSettings) -> InvalidRequest | None:
     places = [top]
     while places:
         place = places.pop()
-        if _says(place.key) and (refusal := _judge(place, allow)) is not None:
+        if _is_of_interest(place.key) and (refusal := _judge(place, allow)) is not None:
             return refusal
         places.extend(place.children())
     return None
 
 
-def _says(key: str) -> bool:
-    return key in SAYING or key.endswith("_url")
+def _is_of_interest(key: str) -> bool:
+    return key in KEYS_OF_INTEREST or key.endswith("_url")
 
 
 def _judge(place: _Place, allow: AllowSettings) -> InvalidRequest | None:

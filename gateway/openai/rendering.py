@@ -12,7 +12,7 @@ from gateway.openai.fields import JsonObject, WireModel, refusal
 from gateway.openai.messages import Messages
 from gateway.openai.tools import Definitions, ToolPlan
 
-# What a template is given under these names the request says elsewhere, or may not say at all.
+# Template variables that the request sets by other fields, or may not set at all.
 TAKEN = frozenset({
     "messages",
     "conversation",

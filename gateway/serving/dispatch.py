@@ -111,8 +111,10 @@ class Dispatch:
     def _go_on(self, understood: "asyncio.Future[Understood]") -> None:
         if understood.cancelled():
             self._end(ClientLeft())
-        else:
+        elif self in self._live:
             self.start(understood.result)
+        else:
+            understood.exception()  # nobody waits for it, and asyncio would log it
 
     def fail(self, error: GatewayError) -> None:
         """End it with an error of the gateway's own."""

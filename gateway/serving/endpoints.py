@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.client_http import AsgiExchange, ClientLeft, Exchange, Intake, RequestHead
 from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, PathNotFound, ShuttingDown
+from gateway.header import Lines
 from gateway.language import ModelLanguage
 from gateway.metrics import Metrics
 from gateway.openai.chat import ChatCompletionRequest
@@ -52,7 +53,7 @@ MAX_WAITING = 32  # of the longest bodies
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
 CONTENT_TYPE = b"content-type:"
-JSON_TYPE = b"content-type: application/json"  # whatever the client called it: engines insist on it
+JSON_TYPE = b"content-type: application/json"
 
 
 class Endpoints:
@@ -161,19 +162,15 @@ class Endpoints:
     def _read(self, head: RequestHead, raw: bytes, request_id: str) -> Work | LocalAnswer:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
         document = parse_json(raw, self._max_commas)
-        named = document.get("model")
-        model = named if isinstance(named, str) else ""  # no lane's; `read_model` below raises what is wrong with it
-        lane = self._lanes.get(model)
+        model = document.get("model")
+        lane = self._lanes.get(model) if isinstance(model, str) else None
         pin = run = None
         if head.has_own:
             pin, run = read_pin(head, self._operator_key), read_run(head)
-        path = head.path
+        envelope = Envelope(request_id, int(time.time()), pin, run)
         if isinstance(lane, RelayLane):
-            sequences, barred = find_way(document, path, lane.rules, pin)
-            request = RelayRequest(
-                request_id, model, head.target, head.lines, raw, pin, run, NO_NEEDS, sequences, barred
-            )
-            return RelayWork(request, lane, self._metrics)
+            return self._relay(lane, document, envelope, raw, head)
+        path = head.path
         body = parse_generation(GENERATIONS[path], document) if path in GENERATIONS else None
         if lane is None:
             raise unknown_model(read_model(document))
@@ -181,15 +178,28 @@ class Endpoints:
             return LocalAnswer(LOCAL[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
-            sequences, barred = find_way(document, path, lane.relay.rules, pin)
-            lines = (*(line for line in head.lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)
-            request = RelayRequest(
-                request_id, model, head.target, lines, raw, pin, run, needs or NO_NEEDS, sequences, barred
-            )
-            return RelayWork(request, lane.relay, self._metrics)
-        envelope = Envelope(request_id, int(time.time()), pin, run)
+            return self._relay(lane.relay, document, envelope, raw, head, needs)
         generations = translate(body, lane.language, envelope, lane.reasoning_field)
         return TokenWork(generations, lane, self._streams, self._metrics)
+
+    def _relay(
+        self,
+        lane: RelayLane,
+        document: dict[str, object],
+        envelope: Envelope,
+        raw: bytes,
+        head: RequestHead,
+        needs: Needs | None = None,
+    ) -> RelayWork:
+        """Raises InvalidRequest. `needs`: why a request goes on that the token lane could not serve."""
+        sequences, barred = find_way(document, head.path, lane.rules, envelope.pin)
+        lines = head.lines if needs is None else _as_json(head.lines)
+        model = str(document["model"])
+        pin, run = envelope.pin, envelope.run
+        request = RelayRequest(
+            envelope.request_id, model, head.target, lines, raw, pin, run, needs or NO_NEEDS, sequences, barred
+        )
+        return RelayWork(request, lane, self._metrics)
 
 
 def _context_length(lane: Lane) -> int:
@@ -205,3 +215,8 @@ def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: 
     if body.relay_field is not None:
         return {Need.RELAY: body.relay_field}
     return NO_NEEDS if pin in lane.relayed_only else None
+
+
+def _as_json(lines: Lines) -> Lines:
+    """Whatever the client called its body: engines insist on this type."""
+    return (*(line for line in lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)

@@ -1,6 +1,6 @@
-"""Guides are tried before an engine gets them: in a process beside the gateway, because some end the one that tries.
+"""Tries guides before an engine gets them, in a process beside the gateway: some guides crash whoever compiles them.
 
-In: a request with a guide. Out: nothing, or InvalidRequest that names its field. Knows no grammar library.
+In: a request with a guide. Out: nothing, or InvalidRequest that names the field. Knows no grammar library.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ PROGRAM = Path(__file__).parents[1] / "language" / "guides.py"
 START_S = 10.0
 QUICK_S = 0.05  # 300 properties take 13 ms; where a busy machine needs more, the guide is tried once more
 TRY_S = 2.0  # the largest grammar that llguidance allows takes 0.5 s
-GRACE_S = 1.0  # for the process to say that a guide has had its time
-KEPT_S = 60.0  # "too much" for: the machine may have been busy
-MAX_WAITING = 1024  # requests that are being read anyway
+GRACE_S = 1.0  # for the process to report that a guide has had its time
+KEPT_S = 60.0  # how long "too large" is believed: the machine may have been busy
+MAX_WAITING = 1024  # their requests have been read already
 MAX_KNOWN = 4096  # verdicts of at most 200 characters
 TOO_LARGE = "it takes too much time or memory to prepare"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`fault` is empty for a guide that can be followed. `until` is on time.monotonic's clock."""
+    """What a trial found. `fault`: empty for a guide that can be followed. `until`: on time.monotonic's clock."""
 
     fault: str
     until: float = float("inf")
@@ -49,8 +49,8 @@ class GuideChecks:
     """Belongs to one event loop; its processes start with the first guides and end with the gateway's.
 
     Clients send few guides many times, so verdicts are kept, by digest; the oldest goes first. A guide that is being
-    tried is not tried beside: who comes with the same waits for its verdict. All have QUICK_S at first; one that needs
-    more goes to a line of its own, where one is tried at a time, so that those who follow need not wait for it.
+    tried is not tried twice: further requests with it wait for the verdict. Each guide gets QUICK_S at first; one that
+    needs more joins a second queue, tried one at a time, so that the guides behind it need not wait.
     """
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class GuideChecks:
     async def check(self, request: GenerateRequest, client: str, has_left: Callable[[], bool]) -> None:
         """Raises InvalidRequest for a guide that no answer can be held to, Overloaded, ClientLeft.
 
-        `client`: its address, among which the line is shared. `has_left`: whether the client has; asked on a thread
-        when it is this guide's turn.
+        `client`: the address, by which the queue is shared. `has_left`: whether the client has; called on a thread when
+        it is this guide's turn.
         """
         guide = request.params.guide
         if guide is None or guide.kind is GuideKind.JSON:
@@ -71,7 +71,7 @@ class GuideChecks:
         key = _digest(guide)
         while (verdict := self._known.get(key)) is None or verdict.until < time.monotonic():
             if (others := self._tried.get(key)) is not None:
-                await others.wait()  # and look again: it may have had no verdict, for its client left
+                await others.wait()  # and check again: without a verdict where that client left
             else:
                 await self._learn(key, client, partial(self._find_fault, guide, has_left))
         if verdict.fault:
@@ -93,7 +93,7 @@ class GuideChecks:
         self._known[key] = Verdict(TOO_LARGE, time.monotonic() + KEPT_S) if fault is None else Verdict(fault)
 
     def _find_fault(self, guide: Guide, has_left: Callable[[], bool], limit_s: float) -> str | None:
-        """On a thread. None: it had none in time."""
+        """On a thread. None: there was no verdict in time."""
         if has_left():
             raise ClientLeft
         trial = self._idle.pop()
@@ -104,7 +104,7 @@ class GuideChecks:
 
 
 class Trial:
-    """The process. If it does not say in time what became of a guide it is ended, and the next one starts another."""
+    """A process that tries guides. One that reports no verdict in time is killed; the next guide starts another."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,7 +114,7 @@ class Trial:
         self._end: Callable[[], object] = lambda: None
 
     def find_fault(self, guide: Guide, limit_s: float) -> str | None:
-        """None when it got no answer. Blocks, also for its start: START_S + limit_s + 2 * GRACE_S at most.
+        """None without a verdict in time. Blocks, at most START_S + limit_s + 2 * GRACE_S with the process's start.
 
         Raises RuntimeError, OSError when there can be no process.
         """
@@ -122,12 +122,12 @@ class Trial:
             self._start()
         self._number += 1
         with suppress(OSError):
-            self._line.settimeout(GRACE_S)  # what nobody reads would fill the socket, and hold the thread for good
+            self._line.settimeout(GRACE_S)  # a process that does not read would block this thread for good
             self._line.sendall(orjson.dumps((self._number, guide.kind, guide.text, limit_s)) + b"\n")
             self._line.settimeout(limit_s + GRACE_S)
             while answer := self._answers.readline():
                 number, fault = orjson.loads(answer)
-                if number in {None, self._number}:  # or it is late: whoever tried the one before was ended since
+                if number in {None, self._number}:  # another number: the verdict on a guide before, late
                     return cast("str | None", fault)
         self._end()
         return None
@@ -135,7 +135,7 @@ class Trial:
     def _start(self) -> None:
         self._end()
         self._line, its = socket.socketpair()
-        # By its path, past gateway.language: what that imports takes seconds. -P: its neighbours are no libraries.
+        # By its path, past gateway.language, whose imports take seconds. -P: its folder holds no libraries.
         with its:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", PROGRAM],

@@ -1,7 +1,7 @@
-"""Offload: work that takes milliseconds, such as understanding a long prompt, done on a few threads off the event loop.
+"""Work that takes milliseconds, such as reading a long prompt, done on a few threads off the event loop.
 
-A function goes in, its result comes out. What is worked on at once and what waits are bounded, and shared fairly among
-those who ask. Knows no prompts.
+In: a function. Out: its result. How much runs and how much waits is bounded, and shared fairly among clients. Knows no
+prompts.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 UNIT_BYTES = 256 * 1024
 LONG_UNITS = 4  # 1 MiB: more text than most contexts hold, and half a second of work
-SITE_BITS = 64  # of an IPv6 address: who has one has all that begin alike
+SITE_BITS = 64  # of an IPv6 address: a client owns every address with the same beginning
 
 
 class Share(NamedTuple):
-    """Whose work it is, by an address or "", and how much of it: 1 is the least."""
+    """A client's address, or "", and how much work this is for it, at least 1."""
 
     client: str
     units: int = 1
 
 
 def count_units(size: int) -> int:
-    """Of a body's bytes."""
+    """Units of a body of `size` bytes."""
     return max(1, size // UNIT_BYTES)
 
 
@@ -55,7 +55,7 @@ Key: TypeAlias = tuple[str, int]
 class _Job:
     flow: Key
     units: int
-    work: Callable[[], Any]  # what it gives `run` gives, which knows its type
+    work: Callable[[], Any]  # of the type that `run` returns
     done: asyncio.Future[Any]
 
     @property
@@ -65,7 +65,7 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class _Flow:
-    """What one client has of about one length. `served`: the units that it has had, or passed over, when next due."""
+    """One client's jobs of about one length. `served`: units that it has had, or has let pass, when it is next due."""
 
     served: int = 0
     working: int = 0
@@ -76,10 +76,10 @@ class _Flow:
 class Offload:
     """Belongs to one event loop; threads start with the first work and end with the process.
 
-    Fair by start times (P. Goyal, H. Vin, H. Cheng: Start-time Fair Queueing, SIGCOMM 1996): who has had the fewest
-    units goes first. That is asked of flows, each a client's work of one length to a power of two: behind a proxy all
-    clients have one address, and there too a short prompt does not wait for every long one. Long work leaves one thread
-    free, for it cannot be interrupted.
+    Fair by start times (P. Goyal, H. Vin, H. Cheng: Start-time Fair Queueing, SIGCOMM 1996): the flow that has had the
+    fewest units goes first. A flow is a client's work of one length to a power of two: behind a proxy all clients have
+    one address, and there too a short prompt does not wait for every long one. Long work leaves one thread free, for it
+    cannot be interrupted.
     """
 
     def __init__(self, threads: int = 2, max_waiting: int = 32) -> None:
@@ -87,11 +87,11 @@ class Offload:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="offload")
         self._threads = threads
         self._max_waiting = max_waiting
-        self._flows: dict[Key, _Flow] = {}  # of those who have something here
-        self._served = 0  # what the flow that was chosen last had had
+        self._flows: dict[Key, _Flow] = {}  # those with jobs
+        self._served = 0  # of the flow that was chosen last, before
         self._long = 0
         self.working = 0
-        """How many threads work now, those whose caller has left included."""
+        """How many threads are working, those whose caller has left included."""
         self.waiting = 0
         """How many units wait."""
 
@@ -101,8 +101,8 @@ class Offload:
     async def run(self, share: Share, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Raises Overloaded, at once or later, when too much waits and most of it is this flow's; what `work` raises.
 
-        Of one flow the first to come is the first. A caller that is cancelled while it waits takes its arguments with
-        it; later, the work is finished for nobody, because a thread cannot be stopped, and counts until it is.
+        Within a flow jobs run in order of arrival. A caller that is cancelled while its job waits frees the arguments;
+        later the work runs on for nobody, because a thread cannot be stopped, and counts until it is done.
         """
         key = _find_site(share.client), share.units.bit_length()
         job = _Job(key, share.units, partial(work, *args, **kwargs), asyncio.get_running_loop().create_future())
@@ -113,12 +113,12 @@ class Offload:
         finally:
             if key in self._flows and job in self._flows[key].jobs:
                 self._take_out(job)
-            del job  # an error's traceback knows this frame, and the job the error: only the collector would free them
+            del job  # an error's traceback refers to this frame, and the job to the error: a cycle
 
     def _join(self, job: _Job) -> None:
         flow = self._flows.setdefault(job.flow, _Flow())
         if not flow.jobs:
-            flow.served = max(flow.served, self._served)  # what was passed over is not caught up with
+            flow.served = max(flow.served, self._served)  # no credit for the time without jobs
         flow.jobs.append(job)
         flow.units += job.units
         self.waiting += job.units
@@ -131,7 +131,7 @@ class Offload:
                 newest.done.set_exception(Overloaded(reason))
 
     def _begin(self) -> None:
-        """All that there is a thread for."""
+        """Start as many jobs as there are free threads."""
         while (flow := self._choose()) is not None:
             job = flow.jobs[0]
             flow.working += 1
@@ -140,7 +140,7 @@ class Offload:
             flow.served += job.units
             self.working += 1
             self._long += job.is_long
-            self._pool.submit(job.work).add_done_callback(partial(self._tell, asyncio.get_running_loop(), job))
+            self._pool.submit(job.work).add_done_callback(partial(self._report, asyncio.get_running_loop(), job))
 
     def _choose(self) -> _Flow | None:
         if self.working == self._threads:
@@ -149,9 +149,9 @@ class Offload:
         able = [flow for flow in self._flows.values() if flow.jobs and (takes_long or not flow.jobs[0].is_long)]
         return min(able, key=lambda flow: flow.served, default=None)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, job: _Job, ended: Future[Any]) -> None:
+    def _report(self, loop: asyncio.AbstractEventLoop, job: _Job, ended: Future[Any]) -> None:
         """On the thread."""
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(self._end, job, ended)
 
     def _end(self, job: _Job, ended: Future[Any]) -> None:
@@ -175,7 +175,7 @@ class Offload:
         self._forget(job.flow)
 
     def _forget(self, key: Key) -> None:
-        """Who has nothing here is next served as one who never had: or every address there is would be remembered."""
+        """Drops a flow without jobs, or every address there is would be remembered."""
         flow = self._flows[key]
         if not flow.jobs and not flow.working:
             del self._flows[key]

@@ -153,7 +153,7 @@ class TokenAttempt:
 
 def _outcome(error: BaseException | None) -> str:
     if error is None:
-        return FinishReason.STOP  # where no engine has said how it ended, a stop string did
+        return FinishReason.STOP  # without an engine's reason a stop string ended it
     return error.code if isinstance(error, GatewayError) else CANCELLED
 
 

@@ -12,7 +12,7 @@ from deploy.stacks import WEIGHTS
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, Overloaded
 from gateway.language import ModelLanguage
-from tests.api.conftest import MODEL, Stack, Writer, make_stack, running
+from tests.serving.stack import MODEL, Stack, Writer, make_stack, running
 from tests.clients.conftest import Connect
 from tests.clients.question import Client, Place, Question, Refused
 from tests.fakes.backend import Script

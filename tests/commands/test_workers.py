@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import orjson
 import pytest
 
-from tests.api.conftest import HELLO, MODEL, RawClient, eventually
-from tests.api.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
+from tests.serving.stack import HELLO, MODEL, RawClient, eventually
+from tests.serving.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
 from tests.fakes.script import Asked, EndToken, Pause, Say, Step
 
 Json: TypeAlias = Any  # whatever the server answered

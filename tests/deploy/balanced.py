@@ -17,7 +17,7 @@ from socket import AF_UNIX, create_server, socket
 import orjson
 import yaml
 
-from tests.api.conftest import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 from tests.deploy.namespaces import Host, network
 from tests.fakes.script import Asked, EndToken, Pause, Say, Step
 from tests.fakes.vllm import FakeVLLM

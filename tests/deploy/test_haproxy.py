@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import orjson
 import pytest
 
-from tests.api.conftest import RawAnswer, RawClient, eventually
+from tests.serving.stack import RawAnswer, RawClient, eventually
 from tests.deploy.balanced import SOON_S, Site, balanced
 from tests.deploy.namespaces import why_not
 

@@ -21,8 +21,8 @@ import orjson
 import pytest
 import yaml
 
-from tests.api.conftest import TOKENIZER
-from tests.api.test_serve import start
+from tests.serving.stack import TOKENIZER
+from tests.serving.test_serve import start
 from tests.fakes.damage import DAMAGES, as_it_was
 from tests.fuzz.heavy_bodies import BODIES, FLOODS
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from deploy.launch import Launched
-from tests.api.conftest import TOKENIZER, eventually
-from tests.api.test_serve import STARTS_WITHIN_S, start
+from tests.serving.stack import TOKENIZER, eventually
+from tests.serving.test_serve import STARTS_WITHIN_S, start
 from tests.fakes.script import Asked, FakeEngine, Full, Pause, Say, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM

@@ -11,7 +11,7 @@ from gateway.openai.frames import Fold, Frames, ChoiceGroup, Stream
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendError, GatewayError
 from gateway.language import ModelLanguage
-from tests.api.conftest import Writer
+from tests.serving.stack import Writer
 
 REQUEST = GenerateRequest("r1", "tiny", Prompt((5, 6, 7)), SamplingParams(max_tokens=100), eos_token_ids=(2, 0))
 

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, raw_client
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, raw_client
 from tests.fakes.backend import Pause, Script
 
 TEXT = "Paris, 巴黎, is nice 🙂."

@@ -7,7 +7,7 @@ import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI, NotFoundError
 
 from gateway.errors import BackendError, BackendProtocolError, BackendTimeout, GatewayError
-from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, fault, raw_client
+from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, fault, raw_client
 
 DIED = BackendError("the engine died")
 CHAT = "/v1/chat/completions"

@@ -13,7 +13,7 @@ from gateway.openai.completions import CompletionRequest
 from gateway.openai.translate import Envelope
 from gateway.core import FinishReason, Need, TokenLogprob
 from gateway.language import ModelLanguage
-from tests.api.conftest import HELLO, MODEL, Stack, Writer
+from tests.serving.stack import HELLO, MODEL, Stack, Writer
 from tests.fakes.backend import Scores, Script
 
 TEXT = "Grüße 🙂"

@@ -7,7 +7,7 @@ import pytest
 
 from engines.reference.training.world import GET_WEATHER
 from gateway.core import FinishReason
-from tests.api.conftest import RawClient, Stack, Writer, raw_client
+from tests.serving.stack import RawClient, Stack, Writer, raw_client
 from tests.fakes.backend import Script
 
 KB = 1000

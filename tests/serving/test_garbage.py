@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.language import ModelLanguage
-from tests.api.conftest import RawClient, Writer, make_stack, raw_client, running
-from tests.api.relaying import relaying
+from tests.serving.stack import RawClient, Writer, make_stack, raw_client, running
+from tests.serving.relay_stack import relaying
 from tests.fakes.openai import STREAM, chunked, event, saying, sized
 
 REQUESTS = 20

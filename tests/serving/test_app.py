@@ -11,7 +11,7 @@ import pytest
 
 from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
-from tests.api.conftest import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
 from tests.fakes.script import EndToken, Say
 from tests.fakes.vllm import FakeVLLM
 

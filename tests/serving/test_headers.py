@@ -14,7 +14,7 @@ from gateway.serving.reply import Reply
 from gateway.core import Need, Route
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
 
 KEY = "operator-secret"

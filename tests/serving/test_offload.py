@@ -16,7 +16,7 @@ from gateway.serving.offload import LONG_UNITS, Offload, Share, count_units
 from gateway.errors import Overloaded
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
-from tests.api.conftest import MODEL, eventually, make_stack, raw_client, running
+from tests.serving.stack import MODEL, eventually, make_stack, raw_client, running
 
 ONE = Share("192.0.2.1")
 

@@ -19,7 +19,7 @@ from gateway.serving.guide_checks import GRACE_S, MAX_KNOWN, QUICK_S, START_S, T
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
-from tests.api.conftest import RawAnswer, Stack, Writer, raw_client
+from tests.serving.stack import RawAnswer, Stack, Writer, raw_client
 
 CHAT = "/v1/chat/completions"
 STRIN = {"type": "strin"}

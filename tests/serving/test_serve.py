@@ -16,7 +16,7 @@ import pytest
 import yaml
 from openai import APIError, AsyncOpenAI
 
-from tests.api.conftest import HELLO, TOKENIZER, Writer, eventually
+from tests.serving.stack import HELLO, TOKENIZER, Writer, eventually
 from tests.fakes.script import EndToken, Pause, Say, Stall, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM

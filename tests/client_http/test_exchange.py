@@ -14,8 +14,8 @@ from starlette.types import Message
 
 from gateway.client_http import ClientConnection
 from gateway.settings import LimitSettings
-from tests.api.conftest import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
-from tests.api.relaying import RelayStack, relaying
+from tests.serving.stack import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
+from tests.serving.relay_stack import RelayStack, relaying
 from tests.fakes.openai import DONE, LAST_CHUNK, STREAM, Exchange, chunk, chunked, event, saying, sized
 
 CHAT = "/v1/chat/completions"

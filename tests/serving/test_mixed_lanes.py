@@ -15,7 +15,7 @@ from gateway.backends.relay import RelayServer
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
 from gateway.settings import ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings, TritonSettings
-from tests.api.conftest import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
+from tests.serving.stack import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
 

@@ -12,7 +12,7 @@ from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
 from gateway.settings import StreamSettings
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
 from tests.fakes.backend import Pause, Step
 
 ALIVE = ": keep-alive"

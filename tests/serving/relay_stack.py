@@ -14,7 +14,7 @@ from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.routing import Fleet
 from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings
-from tests.api.conftest import LIMITS, MODEL, QuietServer, eventually, live_tasks
+from tests.serving.stack import LIMITS, MODEL, QuietServer, eventually, live_tasks
 from tests.fakes.openai import FakeOpenAI
 
 SERVERS: dict[str, type[asyncio.Protocol] | str] = {"direct": ClientConnection, "httptools": "httptools", "h11": "h11"}

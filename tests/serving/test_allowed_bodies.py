@@ -21,7 +21,7 @@ from gateway.settings import (
     ThresholdSettings,
     VLLMSettings,
 )
-from tests.api.conftest import LIMITS, MODEL, TOKENIZER, eventually, serving
+from tests.serving.stack import LIMITS, MODEL, TOKENIZER, eventually, serving
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
 
 CHAT = "/v1/chat/completions"

@@ -8,7 +8,7 @@ from openai import AsyncOpenAI
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from tests.api.conftest import HELLO, LIMITS, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
+from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
 from tests.fakes.backend import Pause, Script, Step
 
 

@@ -5,7 +5,7 @@ from openai import AsyncOpenAI, NotFoundError
 
 from gateway.core import FinishReason
 from gateway.language import ModelLanguage
-from tests.api.conftest import MODEL, Stack, Writer
+from tests.serving.stack import MODEL, Stack, Writer
 
 
 async def test_a_plain_completion(client: AsyncOpenAI, stack: Stack, writer: Writer, language: ModelLanguage) -> None:

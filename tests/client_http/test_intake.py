@@ -16,7 +16,7 @@ from gateway.client_http.intake import MAX_ADDRESSES, SPARE_CONNECTIONS, Intake,
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
-from tests.api.conftest import (
+from tests.serving.stack import (
     HELLO,
     LIMITS,
     MODEL,

@@ -13,7 +13,7 @@ from gateway.openai.completions import CompletionRequest
 from gateway.openai.translate import Envelope
 from gateway.openai.generation import parse_generation
 from gateway.core import FinishReason
-from tests.api.test_choice import Taken
+from tests.openai.test_choice import Taken
 from tests.language.small_models import Model, build_byte_level
 
 USER = {"role": "user", "content": "Hello"}

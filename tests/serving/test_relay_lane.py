@@ -15,8 +15,8 @@ from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundEr
 
 from gateway.core import RelayCall, RelayRequest, RelaySink
 from gateway.settings import LimitSettings
-from tests.api.conftest import HELLO, MODEL, RawAnswer, RawClient, connect, eventually, raw_client
-from tests.api.relaying import SERVERS, RelayStack, relaying
+from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, connect, eventually, raw_client
+from tests.serving.relay_stack import SERVERS, RelayStack, relaying
 from tests.fakes.openai import (
     DONE,
     LAST_CHUNK,

@@ -10,7 +10,7 @@ from openai import APIError, APIStatusError, AsyncOpenAI
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendError, BackendUnavailable
-from tests.api.conftest import HELLO, MODEL, Stack, Writer, eventually
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually
 from tests.fakes.backend import Pause, Script
 
 TEXTS = ("Paris is nice.", "Berlin too.", "So is Rome, they say.")
