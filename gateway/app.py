@@ -1,11 +1,10 @@
 """The composition root: builds every room from Settings and joins them into one ASGI app.
 
-The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the OpenAI endpoints, all others to
-the operator's FastAPI.
+The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the OpenAI endpoints, all others
+to the operator's FastAPI.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from gateway.evidence import EvidenceCollector, Place, Routing, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
-from gateway.openai.models import ModelList
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
 from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
@@ -62,8 +60,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     calibrations = Calibrations(settings.runs_folder, settings.operator_key)
     install_operator(operator, router, metrics, settings.operator_key, node.board)
     install_calibrations(operator, router, calibrations)
-    models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    endpoints = Endpoints(lanes, models, router, metrics, settings, ALWAYS)
+    endpoints = Endpoints(lanes, router, metrics, settings, ALWAYS)
     return App(endpoints, operator, router, metrics, calibrations)
 
 
@@ -157,10 +154,6 @@ def _connections(lane: Lane) -> Iterator[Backend]:
     yield from lane.backends.values()
     if isinstance(lane, TokenLane):
         yield from lane.relay.backends.values()
-
-
-def _context_length(lane: Lane) -> int | None:
-    return lane.language.context_length if isinstance(lane, TokenLane) else None
 
 
 class Gateway:

@@ -25,7 +25,7 @@ SLICE_BYTES = 64 * 1024
 
 
 class AsgiExchange:
-    """An Exchange: read the body once, then answer inside of `answering`. What is written waits for a task to send it."""
+    """An Exchange: read the body once, then answer inside `answering`, which sends what is written in a task."""
 
     takes_chunks = False
 

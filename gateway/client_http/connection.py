@@ -31,8 +31,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
 LINGER_S = 2.0  # how long the rest of a refused request is read and thrown away
 SURPLUS_S = 1.0  # how long a connection may take to send its request when there are too many
-# What the parser is given at a time; the rest of a read waits for the next iteration of the loop. 256 kB hold thousands of
-# requests, each of which takes 0.1 ms to refuse, and libuv reads 32 times before it looks at another socket.
+# What the parser is given at a time; the rest of a read waits for the next iteration of the loop. 256 kB hold
+# thousands of requests, each of which takes 0.1 ms to refuse, and libuv reads 32 times before it polls another socket.
 PORTION_BYTES = 8 * 1024
 FIELD_BYTES = 4  # the colon, the space and the line end of a header field
 UNREADABLE = RequestHead("-", b"-", ())  # stands in the access log for what has no request line
@@ -41,7 +41,7 @@ UNREADABLE = RequestHead("-", b"-", ())  # stands in the access log for what has
 class Handler(Protocol):
     """Where requests are sent. `posts`: the paths whose POSTs it answers.
 
-    `constant_answers`: the paths whose GETs are always answered with this JSON, at once, however long a task would wait.
+    `constant_answers`: the paths whose GETs are always answered with this JSON, at once, whatever tasks wait.
     """
 
     posts: frozenset[bytes]
@@ -469,7 +469,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self.loop.create_task(work)
-        self.tasks.add(task)
+        self.tasks.add(task)  # type: ignore[arg-type]  # of any result
         task.add_done_callback(self.tasks.discard)
         return task
 

@@ -70,7 +70,7 @@ class Intake:
         self.body_bytes -= size
 
     def is_full(self, connections: int) -> bool:
-        """Whether so many are more than there is room for. Those beyond are refused; a probe on one of them is answered."""
+        """Whether so many are too many. Those beyond are refused, but for a probe, which is answered."""
         if connections <= self.max_connections:
             return False
         if self._throttle.admit("connections") is not None:
@@ -81,7 +81,7 @@ class Intake:
         return True
 
     def keep_surplus(self, transport: asyncio.Transport) -> None:
-        """Keep track of a connection beyond the limit. Of too many the oldest is closed: a probe is newer, and quick."""
+        """A connection beyond the limit. Of too many such the oldest is closed: a probe is newer, and quick."""
         self._surplus[transport] = None
         if len(self._surplus) > SPARE_CONNECTIONS:
             oldest = next(iter(self._surplus))

@@ -26,7 +26,7 @@ STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) f
 
 
 class Connection(Protocol):
-    """A client's connection, for the exchanges on it. `exchange`: the one whose `lost`, `paused`, `resumed` are called."""
+    """A client's connection, for its exchanges. It calls `lost`, `paused`, `resumed` of the current `exchange`."""
 
     transport: asyncio.Transport
     client: tuple[str, int] | None
@@ -90,7 +90,7 @@ class TransportExchange:
         return self._connection.spawn(work)
 
     def attach(self, listener: Listener | None) -> None:
-        """From here on this exchange, and `listener` if there is one, are called when something becomes of the client."""
+        """Make this the connection's current exchange. `listener`: called when something becomes of the client."""
         self._listener = listener
         before, self._connection.exchange = self._connection.exchange, self
         paused = before.detach() if before is not None else None
@@ -141,7 +141,8 @@ class TransportExchange:
             self.keep_alive = False
         elif not self.keep_alive and framing != CLOSE:
             framing += CRLF + CLOSE
-        self._unsent_head = CRLF.join((STATUS_LINES[status], *map(make_line, connection.default_headers), *lines, framing, CRLF))
+        default_lines = map(make_line, connection.default_headers)
+        self._unsent_head = CRLF.join((STATUS_LINES[status], *default_lines, *lines, framing, CRLF))
 
     def write(self, data: bytes) -> None:
         if self._is_chunked:

@@ -1,7 +1,7 @@
 """Whether a guide can be followed: its text in, what is wrong with it out, in the words of llguidance.
 
-Some texts end the process that compiles them, so this module is also a program for a process of its own, which
-gateway/serving/guide_checks.py starts. It imports nothing of the gateway, to start fast; knows no request and no engine.
+Some texts end the process that compiles them, so this module is also a program for a process of its own, started by
+gateway/serving/guide_checks.py. It imports nothing of the gateway, to start fast; knows no request and no engine.
 """
 
 import json

@@ -80,9 +80,7 @@ class Choice:
 
     __slots__ = ("_decoder", "_details", "_frames", "_is_open", "_is_over", "_output", "_write")
 
-    def __init__(
-        self, decoder: Decoder, frames: Frames, output: ChoiceOutput, details: Details | None = None
-    ) -> None:
+    def __init__(self, decoder: Decoder, frames: Frames, output: ChoiceOutput, details: Details | None = None) -> None:
         """`details`: takes the log-probabilities, where the client asked for some."""
         self._decoder = decoder
         self._details = details

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Self, TypeAlias, cast
 
 from pydantic import Discriminator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.openai.frames import TEXT_COMPLETION, Dialect
-from gateway.openai.fields import ITEMS, TEXT, Only, json_type, refusal, tag
-from gateway.openai.generation import MAX_SEQUENCES, Generation, TokenId
 from gateway.core import Prompt
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.openai.fields import ITEMS, TEXT, Only, json_type, refusal, tag
+from gateway.openai.frames import TEXT_COMPLETION, Dialect
+from gateway.openai.generation import MAX_SEQUENCES, Generation, TokenId
 
 TEXTS, ID_LISTS = tag("texts"), tag("id lists")
 TokenIds: TypeAlias = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]

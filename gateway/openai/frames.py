@@ -10,9 +10,9 @@ from typing import Protocol
 
 import orjson
 
-from gateway.openai.logprobs import NULL, Details
 from gateway.core import FinishReason
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.openai.logprobs import NULL, Details
 
 DONE = b"data: [DONE]\n\n"
 TOOL_CALLS = b'"tool_calls"'
@@ -205,7 +205,9 @@ class Extras:
 class DetailedStream(Stream):
     """A Stream with Extras. Details leave with the next chunk, and the remaining ones with the last."""
 
-    def __init__(self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras, *, include_usage: bool) -> None:
+    def __init__(
+        self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras, *, include_usage: bool
+    ) -> None:
         super().__init__(head, index, group, include_usage=include_usage)
         self._extras = extras
 

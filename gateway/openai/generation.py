@@ -11,14 +11,14 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
-from gateway.openai.frames import Dialect
-from gateway.openai.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, json_type, refusal
-from gateway.openai.parse import read_model, validate
-from gateway.openai.response_format import ResponseFormat, StructuredOutputs
-from gateway.openai.tools import ToolPlan
 from gateway.core import NO_NEEDS, Guide, Need, Needs, Prompt
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.openai.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, json_type, refusal
+from gateway.openai.frames import Dialect
+from gateway.openai.parse import read_model, validate
+from gateway.openai.response_format import ResponseFormat, StructuredOutputs
+from gateway.openai.tools import ToolPlan
 
 Body = TypeVar("Body", bound="Generation")
 INT32_END, INT64_END = 2**31, 2**63

@@ -9,9 +9,9 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.openai.fields import TAG_MARK, WireModel
 from gateway.bulk import UNCHECKED_BYTES, is_bulky
 from gateway.errors import InvalidRequest
+from gateway.openai.fields import TAG_MARK, WireModel
 
 MAX_NAME_LENGTH = 100
 MAX_FIELDS = 256  # pydantic makes an error of every unknown one: 700,000 of them took a second

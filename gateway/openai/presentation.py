@@ -6,12 +6,11 @@ In: what a request asked for. Out: decoder, frames and details for each choice o
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.openai.choice import Decoder, NotingDecoder
-from gateway.openai.logprobs import ChatScores, Details, TextScores
-from gateway.openai.frames import CHAT, AnswerHead, Usage
-from gateway.openai.frames import DetailedStream, Extras, Fold, Frames, ChoiceGroup, Stream
 from gateway.core import GenerateRequest, Prompt
 from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, ToolFormat, make_parser
+from gateway.openai.choice import Decoder, NotingDecoder
+from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup, DetailedStream, Extras, Fold, Frames, Stream, Usage
+from gateway.openai.logprobs import ChatScores, Details, TextScores
 
 
 @dataclass(frozen=True, slots=True)

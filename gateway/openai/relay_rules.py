@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.rendering import TAKEN
 from gateway.openai.completions import CompletionRequest
 from gateway.openai.fields import Only, WireModel
 from gateway.openai.generation import MAX_SEQUENCES, Generation
 from gateway.openai.parse import MAX_NAME_LENGTH
+from gateway.openai.rendering import TAKEN
 from gateway.openai.tokenize import Detokenize, TokenizeChat, TokenizeText
-from gateway.errors import InvalidRequest
 from gateway.settings import AllowSettings
 
 NOBODY: frozenset[str] = frozenset()
@@ -151,7 +151,7 @@ class _Place(NamedTuple):
         return ".".join(steps[:-MAX_STEPS:-1])
 
     def children(self) -> "Iterator[_Place]":
-        """Values that hold others, or have a key of interest: most of a body's 200,000 texts and numbers are neither."""
+        """Values that hold others or have a key of interest; most of a body's 200,000 texts and numbers do neither."""
         if isinstance(self.value, dict):
             for name, child in self.value.items():
                 if child is not None and (isinstance(child, HOLDERS) or _is_of_interest(name)):

@@ -9,8 +9,18 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from gateway.openai.fields import JsonObject, NonEmpty, Only, Pattern, Refused, WireModel, absence, refusal, refuse_bulky
 from gateway.core import Guide, GuideKind
+from gateway.openai.fields import (
+    JsonObject,
+    NonEmpty,
+    Only,
+    Pattern,
+    Refused,
+    WireModel,
+    absence,
+    refusal,
+    refuse_bulky,
+)
 
 MAX_CHOICES = 1024
 # What has a meaning of its own in the regular expressions of every guided decoding backend. Not re.escape: it also

@@ -9,12 +9,12 @@ from typing import Annotated
 import orjson
 from pydantic import Field
 
-from gateway.openai.rendering import RenderedChat
+from gateway.language import ModelLanguage
 from gateway.openai.fields import NonEmpty, Refused, WireModel
 from gateway.openai.generation import TokenId
 from gateway.openai.parse import validate
+from gateway.openai.rendering import RenderedChat
 from gateway.openai.tools import plan_tools
-from gateway.language import ModelLanguage
 
 PIECE_TOKENS = 50_000  # what is made of more of them at once would hold up the interpreter, and with it every stream
 

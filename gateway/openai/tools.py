@@ -9,6 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
 
+from gateway.core import Guide
+from gateway.errors import InvalidRequest
+from gateway.language import Forced, Tool, tool_guide
 from gateway.openai.fields import (
     OBJECT,
     TEXT,
@@ -20,9 +23,6 @@ from gateway.openai.fields import (
     json_type,
     refusal,
 )
-from gateway.core import Guide
-from gateway.errors import InvalidRequest
-from gateway.language import Forced, Tool, tool_guide
 
 MAX_TOOLS = 128  # OpenAI's limit
 Name: TypeAlias = Annotated[NonEmpty, Field(max_length=256)]

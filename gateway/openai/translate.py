@@ -6,13 +6,12 @@ The wire -> core translation: after it, every value is valid and fits the model'
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.openai.frames import CHAT, AnswerHead
-from gateway.openai.presentation import ChoiceParts, Parsing, Place, Presentation
-from gateway.openai.frames import ChoiceGroup
-from gateway.openai.generation import Generation
 from gateway.core import GenerateRequest, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup
+from gateway.openai.generation import Generation
+from gateway.openai.presentation import ChoiceParts, Parsing, Place, Presentation
 
 GREEDY_BELOW = 1e-5
 MIN_TEMPERATURE = 0.01

@@ -63,7 +63,7 @@ class Dispatch:
                 self._attempt.pause()
 
     def _end(self, error: Exception | None) -> None:
-        """Release what the attempt held. Then finish; or, while nothing of an answer exists, try once more elsewhere."""
+        """Release what the attempt held. Then finish; or, if nothing of an answer exists, try once more elsewhere."""
         if self not in self._live:
             return
         work, lease = self._work, self._lease
@@ -102,7 +102,7 @@ class Dispatch:
         try:
             step(*arguments)
         except (GatewayError, ClientLeft) as error:
-            return error
+            return error.with_traceback(None)  # whose frames refer to the body, and by way of a future to the error
         except Exception:
             logger.exception("request %s failed", self._reply.request_id)
             return InternalError()

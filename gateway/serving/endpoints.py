@@ -4,12 +4,11 @@ Requests come from our own connections, or from any server over ASGI; both go th
 room's door, no wire.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
@@ -56,6 +55,14 @@ CONTENT_TYPE = b"content-type:"
 JSON_TYPE = b"content-type: application/json"
 
 
+class _Message(NamedTuple):
+    """A request as it arrived."""
+
+    request_id: str
+    head: RequestHead
+    body: bytes
+
+
 class Endpoints:
     """Answers every path under /v1/, /tokenize and /detokenize: the POSTs of our own connections, and all over ASGI.
 
@@ -65,7 +72,6 @@ class Endpoints:
     def __init__(
         self,
         lanes: Mapping[str, Lane],
-        models: ModelList,
         router: Router,
         metrics: Metrics,
         settings: Settings,
@@ -77,7 +83,8 @@ class Endpoints:
         self.constant_answers = constant_answers
         self.intake = Intake(settings.limits)
         self._lanes = lanes
-        self._models = models
+        lengths = {model: _context_length(lane) for model, lane in lanes.items()}
+        self._models = ModelList(lengths, created=int(time.time()))
         self._router = router
         self._metrics = metrics
         self._streams = settings.streams
@@ -86,18 +93,19 @@ class Endpoints:
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._live: set[Dispatch] = set()
-        self._max_commas = max(MAX_COMMAS, *map(_context_length, lanes.values()))
+        self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
     def handle(self, exchange: Exchange) -> None:
         """Start the request on its way. Needs no task, unless the body is long or a guide has to be tried."""
         reply = Reply(exchange, self._ids.mint(), self._metrics.clock)
         dispatch = Dispatch(self._router, self._metrics, reply, self._live)
         exchange.attach(dispatch)
-        raw, exchange.body = bytes(exchange.body), b""
+        message = _Message(reply.request_id, exchange.head, bytes(exchange.body))
+        exchange.body = b""
         if exchange.error is not None:
             dispatch.fail(exchange.error)
         else:
-            dispatch.start(partial(self._understand, exchange, raw, reply.request_id))
+            dispatch.start(partial(self._understand, exchange, message))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, send, self.intake)
@@ -127,27 +135,27 @@ class Endpoints:
         if exchange.method != method:
             raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
 
-    def _understand(self, exchange: Exchange, raw: bytes, request_id: str) -> Understood:
+    def _understand(self, exchange: Exchange, message: _Message) -> Understood:
         """Raises GatewayError."""
-        path = exchange.head.path
+        path = message.head.path
         if path.startswith(MODELS):
             return self._describe_models(path)
-        if len(raw) > INLINE_BODY_BYTES:
-            return exchange.spawn(self._read_in_thread(exchange, raw, request_id))
-        return self._check_guide(exchange, self._read(exchange.head, raw, request_id))
+        if len(message.body) > INLINE_BODY_BYTES:
+            return exchange.spawn(self._read_in_thread(exchange, message))
+        return self._check_guide(exchange, self._read(message))
 
     def _describe_models(self, path: str) -> LocalAnswer:
         """Raises ModelNotFound."""
         model = path.removeprefix(MODELS).removeprefix("/")
         return LocalAnswer(self._models.encode_one(model) if model else self._models.encode_all())
 
-    async def _read_in_thread(self, exchange: Exchange, raw: bytes, request_id: str) -> Understood:
+    async def _read_in_thread(self, exchange: Exchange, message: _Message) -> Understood:
         def read() -> Work | LocalAnswer:
             if exchange.has_left:
                 raise ClientLeft
-            return self._read(exchange.head, raw, request_id)
+            return self._read(message)
 
-        share = Share(exchange.client, count_units(len(raw)))
+        share = Share(exchange.client, count_units(len(message.body)))
         return self._check_guide(exchange, await self._offload.run(share, read))
 
     def _check_guide(self, exchange: Exchange, work: Work | LocalAnswer) -> Understood:
@@ -159,18 +167,17 @@ class Endpoints:
         await self._guides.check(work.request, exchange.client, lambda: exchange.has_left)
         return work
 
-    def _read(self, head: RequestHead, raw: bytes, request_id: str) -> Work | LocalAnswer:
+    def _read(self, message: _Message) -> Work | LocalAnswer:
         """Raises InvalidRequest, ModelNotFound, Unauthorized."""
-        document = parse_json(raw, self._max_commas)
-        model = document.get("model")
+        document = parse_json(message.body, self._max_commas)
+        model, path, head = document.get("model"), message.head.path, message.head
         lane = self._lanes.get(model) if isinstance(model, str) else None
         pin = run = None
         if head.has_own:
             pin, run = read_pin(head, self._operator_key), read_run(head)
-        envelope = Envelope(request_id, int(time.time()), pin, run)
+        envelope = Envelope(message.request_id, int(time.time()), pin, run)
         if isinstance(lane, RelayLane):
-            return self._relay(lane, document, envelope, raw, head)
-        path = head.path
+            return self._relay(lane, message, document, envelope)
         body = parse_generation(GENERATIONS[path], document) if path in GENERATIONS else None
         if lane is None:
             raise unknown_model(read_model(document))
@@ -178,32 +185,38 @@ class Endpoints:
             return LocalAnswer(LOCAL[path](document, lane.language))
         needs = _find_relay_needs(path, body, lane, pin)
         if body is None or needs is not None:
-            return self._relay(lane.relay, document, envelope, raw, head, needs)
+            return self._relay(lane.relay, message, document, envelope, needs)
         generations = translate(body, lane.language, envelope, lane.reasoning_field)
         return TokenWork(generations, lane, self._streams, self._metrics)
 
     def _relay(
         self,
         lane: RelayLane,
+        message: _Message,
         document: dict[str, object],
         envelope: Envelope,
-        raw: bytes,
-        head: RequestHead,
         needs: Needs | None = None,
     ) -> RelayWork:
         """Raises InvalidRequest. `needs`: why a request goes on that the token lane could not serve."""
+        head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, envelope.pin)
-        lines = head.lines if needs is None else _as_json(head.lines)
-        model = str(document["model"])
-        pin, run = envelope.pin, envelope.run
         request = RelayRequest(
-            envelope.request_id, model, head.target, lines, raw, pin, run, needs or NO_NEEDS, sequences, barred
+            message.request_id,
+            str(document["model"]),
+            head.target,
+            head.lines if needs is None else _as_json(head.lines),
+            message.body,
+            envelope.pin,
+            envelope.run,
+            needs or NO_NEEDS,
+            sequences,
+            barred,
         )
         return RelayWork(request, lane, self._metrics)
 
 
-def _context_length(lane: Lane) -> int:
-    return lane.language.context_length if isinstance(lane, TokenLane) else 0
+def _context_length(lane: Lane) -> int | None:
+    return lane.language.context_length if isinstance(lane, TokenLane) else None
 
 
 def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:

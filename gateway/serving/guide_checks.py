@@ -22,9 +22,9 @@ from typing import BinaryIO, cast
 import orjson
 
 from gateway.client_http import ClientLeft
-from gateway.serving.offload import LONG_UNITS, Offload, Share
 from gateway.core import GenerateRequest, Guide, GuideKind, Need
 from gateway.errors import InvalidRequest
+from gateway.serving.offload import LONG_UNITS, Offload, Share
 
 PROGRAM = Path(__file__).parents[1] / "language" / "guides.py"
 START_S = 10.0

@@ -40,7 +40,7 @@ class Work(Protocol):
     def barred(self) -> frozenset[str]: ...
 
     def begin(self, route: Route, reply: Reply) -> Attempt:
-        """Send it to the route's backend. Raises GatewayError when not even that can be done, and then holds nothing."""
+        """Send it to the route's backend. Raises GatewayError if that cannot be done, and then holds nothing."""
         ...
 
 

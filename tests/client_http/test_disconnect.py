@@ -8,8 +8,8 @@ from openai import AsyncOpenAI
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
 from tests.fakes.backend import Pause, Script, Step
+from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
 
 
 async def expect_cancelled(stack: Stack) -> None:

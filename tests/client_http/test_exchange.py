@@ -14,9 +14,9 @@ from starlette.types import Message
 
 from gateway.client_http import ClientConnection
 from gateway.settings import LimitSettings
-from tests.serving.stack import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
-from tests.serving.relay_stack import RelayStack, relaying
 from tests.fakes.openai import DONE, LAST_CHUNK, STREAM, Exchange, chunk, chunked, event, saying, sized
+from tests.serving.relay_stack import RelayStack, relaying
+from tests.serving.stack import HELLO, MODEL, RawClient, Stack, Writer, eventually, raw_client
 
 CHAT = "/v1/chat/completions"
 COMPLETION = b'{"object": "chat.completion"}'
@@ -489,7 +489,7 @@ async def test_clients_that_come_and_go_leave_nothing(relay: RelayStack) -> None
             tasks.create_task(come_and_go(number))
     await relay.settle()
     await eventually(lambda: not relay.connections())
-    assert relay.app.endpoints._replies == set()
+    assert relay.app.endpoints._live == set()
 
 
 async def test_clients_that_leave_are_no_errors_in_the_log(relay: RelayStack, caplog: pytest.LogCaptureFixture) -> None:

@@ -285,23 +285,23 @@ async def test_a_path_is_the_one_it_names(hasty: Stack, path: bytes) -> None:
 
 
 def test_the_log_gets_one_line_for_each_key_and_interval() -> None:
-    seldom = LogThrottle(interval_s=0.05)
-    assert [seldom.admit(key) for key in ("a", "a", "b", "a")] == [0, None, 0, None]
+    throttle = LogThrottle(interval_s=0.05)
+    assert [throttle.admit(key) for key in ("a", "a", "b", "a")] == [0, None, 0, None]
     time.sleep(0.06)
-    assert [seldom.admit("a"), seldom.admit("a")] == [2, None]
+    assert [throttle.admit("a"), throttle.admit("a")] == [2, None]
 
 
 def test_of_too_many_keys_the_oldest_is_forgotten() -> None:
-    seldom = LogThrottle()
+    throttle = LogThrottle()
     for number in range(2 * MAX_ADDRESSES):
-        assert seldom.admit(str(number)) == 0
-    assert seldom.admit(str(2 * MAX_ADDRESSES - 1)) is None
-    assert seldom.admit("0") == 0
+        assert throttle.admit(str(number)) == 0
+    assert throttle.admit(str(2 * MAX_ADDRESSES - 1)) is None
+    assert throttle.admit("0") == 0
 
 
 def test_a_repeated_line_says_how_many_it_stands_for(caplog: pytest.LogCaptureFixture) -> None:
     intake = Intake(LimitSettings(), max_connections=1)
-    intake._seldom = LogThrottle(interval_s=0.05)
+    intake._throttle = LogThrottle(interval_s=0.05)
     for _ in range(4):
         intake.note_bad_request("10.0.0.1")
     time.sleep(0.06)

@@ -12,10 +12,10 @@ from deploy.stacks import WEIGHTS
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, Overloaded
 from gateway.language import ModelLanguage
-from tests.serving.stack import MODEL, Stack, Writer, make_stack, running
 from tests.clients.conftest import Connect
 from tests.clients.question import Client, Place, Question, Refused
 from tests.fakes.backend import Script
+from tests.serving.stack import MODEL, Stack, Writer, make_stack, running
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 HELLO = Question([{"role": "user", "content": "Hello"}], model=MODEL)

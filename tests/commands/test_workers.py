@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import orjson
 import pytest
 
+from tests.fakes.script import Asked, EndToken, Pause, Say, Step
 from tests.serving.stack import HELLO, MODEL, RawClient, eventually
 from tests.serving.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
-from tests.fakes.script import Asked, EndToken, Pause, Say, Step
 
 Json: TypeAlias = Any  # whatever the server answered
 

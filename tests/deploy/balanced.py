@@ -17,10 +17,10 @@ from socket import AF_UNIX, create_server, socket
 import orjson
 import yaml
 
-from tests.serving.stack import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 from tests.deploy.namespaces import Host, network
 from tests.fakes.script import Asked, EndToken, Pause, Say, Step
 from tests.fakes.vllm import FakeVLLM
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy/haproxy/haproxy.cfg"
 ADDRESSES = {"balancer": "10.77.0.1", "client": "10.77.0.2", "node1": "10.77.0.11", "node2": "10.77.0.12"}

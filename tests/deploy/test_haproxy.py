@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 import orjson
 import pytest
 
-from tests.serving.stack import RawAnswer, RawClient, eventually
 from tests.deploy.balanced import SOON_S, Site, balanced
 from tests.deploy.namespaces import why_not
+from tests.serving.stack import RawAnswer, RawClient, eventually
 
 pytestmark = pytest.mark.timeout(240)  # the first starts two gateways and HAProxy, and some start one again
 LONG = 200_000  # bytes of a body, which take some 50,000 tokens; HAProxy by default keeps 16,384

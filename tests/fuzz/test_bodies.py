@@ -5,11 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
-from gateway.openai.generation import Generation
-from gateway.openai.generation import parse_generation
-from gateway.errors import InvalidRequest
+from gateway.openai.generation import Generation, parse_generation
 from tests.fuzz.bodies import Document, fields, plausible
 
 BODIES: dict[type[Generation], Document] = {

@@ -21,10 +21,10 @@ import orjson
 import pytest
 import yaml
 
-from tests.serving.stack import TOKENIZER
-from tests.serving.test_serve import start
 from tests.fakes.damage import DAMAGES, as_it_was
 from tests.fuzz.heavy_bodies import BODIES, FLOODS
+from tests.serving.stack import TOKENIZER
+from tests.serving.test_serve import start
 
 REQUESTS = int(os.environ.get("CROSSOVER_MUTATED_REQUESTS", "10000"))  # noqa: TID251 - a test's own settings
 ANSWERS = int(os.environ.get("CROSSOVER_MUTATED_ANSWERS", "1000"))  # noqa: TID251 - as above

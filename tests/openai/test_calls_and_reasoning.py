@@ -6,15 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.openai.choice import Choice
-from gateway.openai.translate import translate
-from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.completions import CompletionRequest
-from gateway.openai.translate import Envelope
-from gateway.openai.generation import parse_generation
 from gateway.core import FinishReason
-from tests.openai.test_choice import Taken
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.choice import Choice
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.generation import parse_generation
+from gateway.openai.translate import Envelope, translate
 from tests.language.small_models import Model, build_byte_level
+from tests.openai.test_choice import Taken
 
 USER = {"role": "user", "content": "Hello"}
 TOOLS = [
@@ -43,7 +42,9 @@ def hear(model: Model, body: Mapping[str, object], text: str, reasoning_field: s
     """The one choice of an answer in which the model says `text`, token by token."""
     kind = ChatCompletionRequest if "messages" in body else CompletionRequest
     envelope = Envelope(request_id="r1", created=1)
-    generations = translate(parse_generation(kind, {"model": "tiny", **body}), model.language, envelope, reasoning_field)
+    generations = translate(
+        parse_generation(kind, {"model": "tiny", **body}), model.language, envelope, reasoning_field
+    )
     parts, taken = generations.choice(0, generations.group()), Taken()
     sink = Choice(parts.decoder, parts.frames, taken, parts.details)
     for token_id in [*model.encode(text), model.language.eos_token_ids[0]]:

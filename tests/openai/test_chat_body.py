@@ -13,16 +13,15 @@ from openai.types.chat import chat_completion_message_function_tool_call_param a
 from openai.types.shared_params import FunctionDefinition as OfficialFunction
 from openai.types.shared_params import response_format_json_schema
 
-from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.messages import TextPart
-from gateway.openai.fields import WireModel
-from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, ToolCall, ToolMessage
-from gateway.openai.generation import parse_generation
-from gateway.openai.response_format import JsonSchema
-from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
 from gateway.core import GuideKind, Need
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, ModelLanguage, Tool
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.fields import WireModel
+from gateway.openai.generation import parse_generation
+from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, TextPart, ToolCall, ToolMessage
+from gateway.openai.response_format import JsonSchema
+from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
 from tests.language.small_models import REFERENCE_WEIGHTS, Model, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from gateway.openai.choice import Choice, Write
-from gateway.openai.frames import CHAT, AnswerHead
-from gateway.openai.frames import Fold, Frames, ChoiceGroup, Stream
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendError, GatewayError
 from gateway.language import ModelLanguage
+from gateway.openai.choice import Choice, Write
+from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup, Fold, Frames, Stream
 from tests.serving.stack import Writer
 
 REQUEST = GenerateRequest("r1", "tiny", Prompt((5, 6, 7)), SamplingParams(max_tokens=100), eos_token_ids=(2, 0))

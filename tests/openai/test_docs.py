@@ -6,21 +6,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.completions import CompletionRequest
-from gateway.openai.errors import (
-    BodyTooLarge,
-    HeadTooLarge,
-    InternalError,
-    MethodNotAllowed,
-    PathNotFound,
-    RequestTimeout,
-    ShuttingDown,
-    error_headers,
-)
-from gateway.openai.fields import Only
-from gateway.openai.generation import Generation
-from gateway.openai.generation import parse_generation
 from gateway.errors import (
     BackendError,
     BackendFull,
@@ -28,13 +13,25 @@ from gateway.errors import (
     BackendProtocolError,
     BackendTimeout,
     BackendUnavailable,
+    BodyTooLarge,
     ContextLengthExceeded,
     GatewayError,
+    HeadTooLarge,
+    InternalError,
     InvalidRequest,
+    MethodNotAllowed,
     ModelNotFound,
     Overloaded,
+    PathNotFound,
+    RequestTimeout,
+    ShuttingDown,
     Unauthorized,
 )
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.errors import error_headers
+from gateway.openai.fields import Only
+from gateway.openai.generation import Generation, parse_generation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [

@@ -9,16 +9,14 @@ import pytest
 from openai.types import completion_create_params as completion_params
 from openai.types.chat import completion_create_params as chat_params
 
-from gateway.openai.translate import Generations, translate
-from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.completions import CompletionRequest
-from gateway.openai.translate import Envelope
-from gateway.openai.generation import Generation
-from gateway.openai.generation import parse_generation
-from gateway.openai.parse import parse_json
 from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.generation import Generation, parse_generation
+from gateway.openai.parse import parse_json
+from gateway.openai.translate import Envelope, Generations, translate
 from tests.language.small_models import CHATML, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}

@@ -7,11 +7,22 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.openai.logprobs import ChatScores, Details, TextScores
-from gateway.openai.frames import CHAT, TEXT_COMPLETION, Dialect, AnswerHead, Usage
-from gateway.openai.frames import DetailedStream, Fold, Frames, ChoiceGroup, Extras, Stream
 from gateway.core import FinishReason, TokenLogprob
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning
+from gateway.openai.frames import (
+    CHAT,
+    TEXT_COMPLETION,
+    AnswerHead,
+    ChoiceGroup,
+    DetailedStream,
+    Dialect,
+    Extras,
+    Fold,
+    Frames,
+    Stream,
+    Usage,
+)
+from gateway.openai.logprobs import ChatScores, Details, TextScores
 
 NASTY = 'quote " backslash \\ newline \n tab \t nul \0 line-separator \u2028 emoji \U0001f600 %b %d </script>'
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import orjson
 import pytest
 
-from gateway.openai.relay_rules import count_sequences, find_barred, find_refusal, may_fetch
+from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.fields import Only
 from gateway.openai.generation import MAX_SEQUENCES
-from gateway.errors import InvalidRequest
+from gateway.openai.relay_rules import count_sequences, find_barred, find_refusal, may_fetch
 from gateway.settings import AllowSettings
 
 CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"

@@ -6,11 +6,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.generation import parse_generation
 from gateway.openai.tokenize import detokenize, tokenize
-from gateway.errors import InvalidRequest
-from gateway.language import ModelLanguage
 from tests.language.small_models import Model, build_byte_level, build_sentencepiece
 
 USER = {"role": "user", "content": "Hello"}

@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from deploy.launch import Launched
-from tests.serving.stack import TOKENIZER, eventually
-from tests.serving.test_serve import STARTS_WITHIN_S, start
 from tests.fakes.script import Asked, FakeEngine, Full, Pause, Say, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM
+from tests.serving.stack import TOKENIZER, eventually
+from tests.serving.test_serve import STARTS_WITHIN_S, start
 
 Json: TypeAlias = Any  # whatever the server answered
 

@@ -8,14 +8,14 @@ from typing import cast
 
 import uvicorn
 
-from gateway.client_http import ClientConnection
-from gateway.serving import RelayLane
 from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
+from gateway.client_http import ClientConnection
 from gateway.routing import Fleet
+from gateway.serving import RelayLane
 from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings
-from tests.serving.stack import LIMITS, MODEL, QuietServer, eventually, live_tasks
 from tests.fakes.openai import FakeOpenAI
+from tests.serving.stack import LIMITS, MODEL, QuietServer, eventually, live_tasks
 
 SERVERS: dict[str, type[asyncio.Protocol] | str] = {"direct": ClientConnection, "httptools": "httptools", "h11": "h11"}
 

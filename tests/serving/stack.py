@@ -20,12 +20,12 @@ from openai.types.chat import ChatCompletionMessageParam
 from starlette.types import ASGIApp
 from tokenizers import Tokenizer
 
-from gateway.client_http import ClientConnection
-from gateway.serving import RelayLane, TokenLane
 from gateway.app import App, compose
+from gateway.client_http import ClientConnection
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
+from gateway.serving import RelayLane, TokenLane
 from gateway.settings import (
     LimitSettings,
     ModelSettings,

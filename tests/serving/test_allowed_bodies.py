@@ -21,8 +21,8 @@ from gateway.settings import (
     ThresholdSettings,
     VLLMSettings,
 )
-from tests.serving.stack import LIMITS, MODEL, TOKENIZER, eventually, serving
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
+from tests.serving.stack import LIMITS, MODEL, TOKENIZER, eventually, serving
 
 CHAT = "/v1/chat/completions"
 SEEN = b'{"choices":[{"message":{"content":"a cat"}}]}'

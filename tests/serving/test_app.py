@@ -11,9 +11,9 @@ import pytest
 
 from gateway.app import Gateway, build_app, open_app
 from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
-from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
 from tests.fakes.script import EndToken, Say
 from tests.fakes.vllm import FakeVLLM
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
 

@@ -10,11 +10,11 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 from openai.types.chat import ChatCompletionChunk
 
-from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, raw_client
+from gateway.serving.endpoints import INLINE_BODY_BYTES
 from tests.fakes.backend import Pause, Script
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, raw_client
 
 TEXT = "Paris, 巴黎, is nice 🙂."
 

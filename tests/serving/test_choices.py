@@ -10,8 +10,8 @@ from openai import APIError, APIStatusError, AsyncOpenAI
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendError, BackendUnavailable
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually
 from tests.fakes.backend import Pause, Script
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually
 
 TEXTS = ("Paris is nice.", "Berlin too.", "So is Rome, they say.")
 

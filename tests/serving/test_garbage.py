@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.language import ModelLanguage
-from tests.serving.stack import RawClient, Writer, make_stack, raw_client, running
-from tests.serving.relay_stack import relaying
 from tests.fakes.openai import STREAM, chunked, event, saying, sized
+from tests.serving.relay_stack import relaying
+from tests.serving.stack import RawClient, Writer, make_stack, raw_client, running
 
 REQUESTS = 20
 # uvicorn's connections wait for the collector, those of tests before this one too, and each has its last turn.

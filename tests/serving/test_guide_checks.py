@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serving import guide_checks
 from gateway.client_http import ClientLeft
-from gateway.serving.guide_checks import GRACE_S, MAX_KNOWN, QUICK_S, START_S, TRY_S, GuideChecks, Trial, Verdict
-from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
+from gateway.serving import guide_checks
+from gateway.serving.endpoints import INLINE_BODY_BYTES
+from gateway.serving.guide_checks import GRACE_S, MAX_KNOWN, QUICK_S, START_S, TRY_S, GuideChecks, Trial, Verdict
 from tests.serving.stack import RawAnswer, Stack, Writer, raw_client
 
 CHAT = "/v1/chat/completions"

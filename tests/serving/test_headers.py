@@ -8,14 +8,14 @@ import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError
 from starlette.types import Message
 
-from gateway.serving.own_headers import read_run
 from gateway.client_http import AsgiExchange, Intake, RequestHead
-from gateway.serving.reply import Reply
 from gateway.core import Need, Route
 from gateway.language import ModelLanguage
+from gateway.serving.own_headers import read_run
+from gateway.serving.reply import Reply
 from gateway.settings import LimitSettings
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 from tests.fakes.backend import Pause
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, make_stack, raw_client, running
 
 KEY = "operator-secret"
 PIN_HIGH = {"x-crossover-pin": "high"}

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gateway.serving.token_lane import KeepAlive
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
+from gateway.serving.token_lane import KeepAlive
 from gateway.settings import StreamSettings
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
 from tests.fakes.backend import Pause, Step
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
 
 ALIVE = ": keep-alive"
 OFTEN_S = 0.05

@@ -8,13 +8,12 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.openai.translate import translate
-from gateway.openai.completions import CompletionRequest
-from gateway.openai.translate import Envelope
 from gateway.core import FinishReason, Need, TokenLogprob
 from gateway.language import ModelLanguage
-from tests.serving.stack import HELLO, MODEL, Stack, Writer
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.translate import Envelope, translate
 from tests.fakes.backend import Scores, Script
+from tests.serving.stack import HELLO, MODEL, Stack, Writer
 
 TEXT = "Grüße 🙂"
 

@@ -7,8 +7,8 @@ import pytest
 
 from engines.reference.training.world import GET_WEATHER
 from gateway.core import FinishReason
-from tests.serving.stack import RawClient, Stack, Writer, raw_client
 from tests.fakes.backend import Script
+from tests.serving.stack import RawClient, Stack, Writer, raw_client
 
 KB = 1000
 LONG, SHORT = 200 * KB, 100 * KB

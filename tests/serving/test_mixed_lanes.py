@@ -9,15 +9,15 @@ import httpx
 import orjson
 import pytest
 
-from gateway.serving import RelayLane, TokenLane
 from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
+from gateway.serving import RelayLane, TokenLane
 from gateway.settings import ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings, TritonSettings
-from tests.serving.stack import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
+from tests.serving.stack import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 SEEN = b'{"choices":[{"message":{"content":"a cat"}}]}'

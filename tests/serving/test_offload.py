@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import orjson
 import pytest
 
-from gateway.serving.endpoints import INLINE_BODY_BYTES
-from gateway.serving.offload import LONG_UNITS, Offload, Share, count_units
 from gateway.errors import Overloaded
 from gateway.language import ModelLanguage
+from gateway.serving.endpoints import INLINE_BODY_BYTES
+from gateway.serving.offload import LONG_UNITS, Offload, Share, count_units
 from gateway.settings import LimitSettings
 from tests.serving.stack import MODEL, eventually, make_stack, raw_client, running
 

@@ -15,8 +15,6 @@ from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundEr
 
 from gateway.core import RelayCall, RelayRequest, RelaySink
 from gateway.settings import LimitSettings
-from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, connect, eventually, raw_client
-from tests.serving.relay_stack import SERVERS, RelayStack, relaying
 from tests.fakes.openai import (
     DONE,
     LAST_CHUNK,
@@ -32,6 +30,8 @@ from tests.fakes.openai import (
     sized,
     usage_event,
 )
+from tests.serving.relay_stack import SERVERS, RelayStack, relaying
+from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, connect, eventually, raw_client
 
 EVENTS = (event("Par"), event("is"), event(None, "stop"), usage_event(7, 3), DONE)
 PAYLOAD = b"".join(EVENTS)
@@ -620,7 +620,7 @@ async def test_answers_under_way_end_when_the_gateway_gives_up(relay: RelayStack
         await streamed.until(EVENTS[0])
         await cut.until(b"\r\n\r\n")
         await eventually(lambda: len(relay.low.exchanges) == 3)
-        relay.app.endpoints.give_up()
+        relay.app.endpoints.stop()
         refused = await waiting.answer()
         assert (refused.status, orjson.loads(refused.body)["error"]["code"]) == (503, "shutting_down")
         rest = await streamed.until(LAST_CHUNK)

@@ -5,8 +5,8 @@ from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, Inter
 
 from gateway.core import GenerateRequest, Need
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, NeedRefused
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually, fault, raw_client
 from tests.fakes.backend import Pause, Script
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually, fault, raw_client
 
 GONE = BackendUnavailable("connection refused")
 

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from openai import APIError, AsyncOpenAI
 
-from tests.serving.stack import HELLO, TOKENIZER, Writer, eventually
 from tests.fakes.script import EndToken, Pause, Say, Stall, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM
+from tests.serving.stack import HELLO, TOKENIZER, Writer, eventually
 
 STARTS_WITHIN_S = 40  # on a busy machine
 
