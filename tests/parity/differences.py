@@ -115,7 +115,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "ids of tool calls",
         rf"{CHOICE}message\.tool_calls\.\*\.id",
-        "`call_` and 24 characters, as OpenAI's are (nine for a Mistral model, as in vLLM); vLLM's contain its name.",
+        "`call_` and 24 characters, as OpenAI's are (nine for a Mistral model, as in vLLM); vLLM's would reveal it.",
         "tool call",
     ),
     Difference(
