@@ -26,7 +26,7 @@ def list_imports(package: str) -> dict[str, set[str]]:
     for room in rooms:
         graph.squash_module(room)
     return {
-        name_room(room): {name_room(other) for other in graph.find_modules_directly_imported_by(room) & rooms}
+        name_room(room): set(map(name_room, graph.find_modules_directly_imported_by(room) & (rooms - {room})))
         for room in rooms
     }
 
@@ -38,20 +38,21 @@ def name_room(module: str) -> str:
 def reduce_imports(imports: Mapping[str, AbstractSet[str]]) -> dict[str, set[str]]:
     """Without the imports of rooms that are reached through another room too. Raises CycleError."""
     reached: dict[str, set[str]] = {}
-    kept = {}
+    kept: dict[str, set[str]] = {}
     for room in TopologicalSorter(imports).static_order():
         indirect = set[str]().union(*(reached[other] for other in imports[room]))
-        reached[room] = indirect | imports[room]
-        kept[room] = imports[room] - indirect
+        reached[room] = indirect.union(imports[room])
+        kept[room] = set(imports[room]) - indirect
     return kept
 
 
 def draw(package: str) -> str:
-    """Mermaid text: an arrow for each import that is left."""
-    lines = ["flowchart TD"]
-    for room, others in sorted(reduce_imports(list_imports(package)).items()):
-        lines += [f"    {room} --> {other}" for other in sorted(others)] or [f"    {room}"]
-    return "\n".join(lines) + "\n"
+    """Mermaid text: an arrow for each import that is left, and a line for each room without an arrow."""
+    imports = reduce_imports(list_imports(package))
+    arrows = sorted(f"    {room} --> {other}" for room, others in imports.items() for other in others)
+    imported = set[str]().union(*imports.values())
+    alone = sorted(f"    {room}" for room, others in imports.items() if not others and room not in imported)
+    return "\n".join(["flowchart TD", *arrows, *alone]) + "\n"
 
 
 def quote(path: str, name: str) -> str:

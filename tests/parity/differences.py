@@ -135,8 +135,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`min_tokens` with `ignore_eos`",
         TEXT,
-        "Nothing can end the answer early, so `min_tokens` is not sent; vLLM would keep the end token from being picked "
-        "all the same, TensorRT-LLM would not, and the text would reveal the engine.",
+        "Nothing can end the answer early, so `min_tokens` is not sent; vLLM would keep the end token from being "
+        "picked all the same, TensorRT-LLM would not, and the text would reveal the engine.",
         "min_tokens, max_tokens and ignore_eos",
         also_in=ALONE,
     ),
