@@ -22,7 +22,7 @@ _CONTEXT = 4  # prompt tokens that decide whether an answer's first token keeps 
 
 
 class Detokenizer(Protocol):
-    """`whole`: the text of ids that need no context. While nothing is `pending`, a caller may use it instead of `feed`."""
+    """`whole`: the text of ids that need no context. While nothing is `pending`, use it instead of `feed`."""
 
     @property
     def whole(self) -> Mapping[int, str]: ...
@@ -37,7 +37,7 @@ class Detokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What byte-level tokens stand for: `whole` characters, or bytes that are `parts` of some. Other ids have no text."""
+    """The text of byte-level tokens: `whole` characters, or bytes that are `parts` of some. Other ids have no text."""
 
     whole: Mapping[int, str]
     parts: Mapping[int, bytes]

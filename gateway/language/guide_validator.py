@@ -1,7 +1,7 @@
 """Checks whether an engine can follow a guide: the guide's text in, its fault out, in the words of llguidance.
 
 Some texts end the process that compiles them, so this module is also a program for a process of its own, which
-gateway/serving/guide_checks.py starts. It imports nothing of the gateway, to start fast. Knows no request and no engine.
+gateway/serving/guide_checks.py starts. To start fast, it imports nothing of the gateway. Knows no request, no engine.
 """
 
 import json

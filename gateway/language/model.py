@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 
 from gateway.core import GenerateRequest, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
-from gateway.language.decoder import TextDecoder
-from gateway.language.model_directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
-from gateway.language.encoder import CACHE_BYTES, MAX_TOKENS, Draft, Encoder
 from gateway.language.answer_format import AUTO, AnswerFormat, find_answer_format
+from gateway.language.decoder import TextDecoder
+from gateway.language.encoder import CACHE_BYTES, MAX_TOKENS, Draft, Encoder
+from gateway.language.model_directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
 from gateway.language.template import DEFAULT_RENDERING, ChatTemplate, Message, Rendering
@@ -25,7 +25,7 @@ from gateway.language.vocabulary import NO_IDS, Vocabulary
 
 
 class ModelLanguage:
-    """`context_length`: of prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal one first.
+    """`context_length`: of prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal first.
 
     `vocab_size`: one more than the highest id that the model takes. `takes_tools`: whether its template renders tools.
     """
@@ -92,7 +92,7 @@ class ModelLanguage:
         return self._draft(text, "messages", is_framed=add_special_tokens)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
-        """Returns a completion's prompt, with the tokenizer's special tokens. Raises `InvalidRequest(param="prompt")`."""
+        """A completion's prompt, with the tokenizer's special tokens. Raises `InvalidRequest(param="prompt")`."""
         return self.draft_text(text, add_special_tokens=add_special_tokens).encode()
 
     def draft_text(self, text: str, *, add_special_tokens: bool = True) -> Draft:
@@ -164,7 +164,7 @@ class ModelLanguage:
         return TextDecoder(request, stop, detokenizer, include_stop=include_stop)
 
     def decode(self, token_ids: Sequence[int], *, shows_special: bool = False) -> str:
-        """Returns the text of ids on their own. Drops ids outside the vocabulary, and special tokens unless asked for."""
+        """Returns the text of ids on their own. Ids outside the vocabulary are dropped."""
         known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
         # Of tokenizers' calls only the batch call lets other threads run.
         texts: list[str] = self._tokenizer.decode_batch([known], skip_special_tokens=not shows_special)
@@ -195,7 +195,7 @@ class ModelLanguage:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _draft(self, text: str, param: str, *, is_framed: bool) -> Draft:
-        """`is_framed`: add special tokens. Usually False for a chat: its template writes the BOS, and there would be two."""
+        """`is_framed`: add special tokens. Usually False for a chat: its template has written the BOS."""
         return self._encoder.draft_framed(text, param) if is_framed else self._encoder.draft(text, param)
 
     def _tokenize(self, text: str, param: str, *, is_framed: bool) -> Sequence[int]:

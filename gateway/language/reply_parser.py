@@ -5,8 +5,9 @@ An answer's text comes in, in pieces of any size; parts go out. Nothing is share
 
 from functools import partial
 
-from gateway.language.reply_parts import Part, PartWriter, ReplyParser
 from gateway.language.reasoning import read_reasoning
+from gateway.language.reply_parts import Part, PartWriter, ReplyParser
+from gateway.language.text_reader import Reading, TextBuffer
 from gateway.language.tool_calls import (
     read_content,
     read_hermes,
@@ -17,7 +18,6 @@ from gateway.language.tool_calls import (
 )  # fmt: skip
 from gateway.language.tool_formats import ToolFormat, new_call_id
 from gateway.language.tool_guide import Forced
-from gateway.language.text_reader import TextBuffer, Reading
 
 _READERS = {
     None: read_content,
@@ -48,7 +48,7 @@ def make_parser(
 
 
 class _Parser:
-    __slots__ = ("_reading", "_buffer", "_writer")
+    __slots__ = ("_buffer", "_reading", "_writer")
 
     def __init__(self, buffer: TextBuffer, writer: PartWriter, reading: Reading[None]) -> None:
         self._buffer = buffer

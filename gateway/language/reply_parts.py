@@ -39,7 +39,7 @@ Part: TypeAlias = Content | Reasoning | CallStart | CallArguments
 
 
 class ReplyParser(Protocol):
-    """Feed it an answer's text in pieces of any size, then `flush`. How the text is cut changes only where parts are."""
+    """Feed it an answer's text in pieces of any size, then `flush`. The cuts only change where parts are cut."""
 
     def feed(self, text: str) -> list[Part]:
         """Returns the parts that are certain now."""

@@ -66,7 +66,10 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast") -> None:
         """Raises `jinja2.TemplateSyntaxError` for a template that does not compile."""
-        plain, with_tools = _find_template_source(tokenizer, "default"), _find_template_source(tokenizer, "tool_use", "default")
+        plain, with_tools = (
+            _find_template_source(tokenizer, "default"),
+            _find_template_source(tokenizer, "tool_use", "default"),
+        )
         self.source = with_tools or ""
         self._plain = _compile(plain) if plain else None
         self._with_tools = _compile(with_tools) if with_tools else None
@@ -159,7 +162,7 @@ def _cut_at_mark(text: str, last: Message) -> str:
 
 
 def _text_of(message: Message, where: str) -> str:
-    """Returns a message's content as one string. Newlines join its parts, as in vLLM for templates that take strings."""
+    """Returns a message's content as one string; joins parts by newlines, as vLLM does for templates of strings."""
     match message.get("content"):
         case str(text):
             return text

@@ -1,7 +1,7 @@
 """Reads text that arrives in pieces: runs of characters, literals, everything up to a marker.
 
 A reader is a generator that yields where it needs the next piece. It is written as if the whole text were there, and
-where the text is cut does not change what is read. Readers pass on what they read as soon as it arrives, so no character
+where the text is cut does not change what is read. Readers pass on text as soon as they have read it, so no character
 is read twice. Knows no format.
 """
 

@@ -7,6 +7,17 @@ decides, and the reader continues from there. A last call that is not closed cou
 import re
 
 from gateway.language.reply_parts import PartWriter
+from gateway.language.text_reader import (
+    Reading,
+    TextBuffer,
+    ignore,
+    peek,
+    read_literal,
+    read_rest,
+    read_run,
+    read_until,
+    skip_space,
+)  # fmt: skip
 from gateway.language.tool_formats import (
     HERMES_END,
     HERMES_START,
@@ -16,17 +27,6 @@ from gateway.language.tool_formats import (
     MISTRAL_ID,
 )  # fmt: skip
 from gateway.language.tool_json import NotACall, expect, read_call, read_value
-from gateway.language.text_reader import (
-    TextBuffer,
-    Reading,
-    ignore,
-    peek,
-    read_literal,
-    read_rest,
-    read_run,
-    read_until,
-    skip_space,
-)  # fmt: skip
 
 _NAME = re.compile(r'[^\s\[\]{}"<>]*')
 

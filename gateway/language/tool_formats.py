@@ -7,6 +7,7 @@ parsing.
 import secrets
 import string
 from enum import StrEnum
+
 HERMES_START, HERMES_END = "<tool_call>", "</tool_call>"
 LLAMA_TAG = "<|python_tag|>"
 MISTRAL_CALLS, MISTRAL_ID, MISTRAL_ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -46,7 +47,6 @@ def find_tool_format(template_source: str) -> ToolFormat | None:
     # LLAMA_TAG is no sign: it is for the built-in tools of the large models, and templates of small models lack it.
     is_llama = "<|start_header_id|>" in template_source and '"parameters"' in template_source
     return ToolFormat.LLAMA3_JSON if is_llama else None
-
 
 
 def new_call_id(tool_format: ToolFormat | None) -> str:

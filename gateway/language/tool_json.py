@@ -77,7 +77,7 @@ class _Call:
     If a key occurs twice, its first value counts.
     """
 
-    __slots__ = ("_early", "_name", "_buffer", "_writer", "has_begun")
+    __slots__ = ("_buffer", "_early", "_name", "_writer", "has_begun")
 
     def __init__(self, buffer: TextBuffer, writer: PartWriter) -> None:
         self.has_begun = False

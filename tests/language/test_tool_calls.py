@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.reply_parser import make_parser
+from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.tool_formats import ToolFormat
 from gateway.language.tool_guide import Forced
 
@@ -35,7 +35,10 @@ def merge(parts: Iterable[Part]) -> list[Merged]:
         if kind[0] is CallArguments:
             *before, call = merged
             assert call[0] == "call"
-            merged = [*before, ("call", call[1], "".join(part.text for part in group if isinstance(part, CallArguments)))]
+            merged = [
+                *before,
+                ("call", call[1], "".join(part.text for part in group if isinstance(part, CallArguments))),
+            ]
         elif kind[0] is CallStart:
             merged += [("call", part.name, "") for part in group if isinstance(part, CallStart)]
         else:
@@ -460,7 +463,7 @@ def seconds(format_: ToolFormat, text: str, piece: int) -> float:
 
 
 def grows_by_less_than(bound: float, format_: ToolFormat, short: str, long: str, piece: int) -> bool:
-    """Compares the least times of up to six alternated rounds: a machine that is slower for a while distorts single ones."""
+    """Compares the least times of up to six alternated rounds: a machine may be slower for a while."""
     shorts: list[float] = []
     longs: list[float] = []
     for _ in range(ROUNDS):
