@@ -214,7 +214,7 @@ class RelayedAnswer(Splice):
     # Between the head and the first byte that is passed on.
 
     def _hold_first_event(self, data: bytes) -> None:
-        """Hold a stream back until its first event is complete: it may be an error, in spite of the status 200."""
+        """Hold a stream back until its first event is complete: with status 200 too, that event may be an error."""
         if not self._is_stream:
             self.kept = data
             self._begin()

@@ -1,6 +1,6 @@
 """Reads server-sent events from bytes, by the WHATWG's rules for the `data` field; every other field is skipped.
 
-Chunks of bytes in, cut anywhere; out the data of each event that they completed. Knows no JSON and no sockets.
+In: chunks of bytes, cut anywhere. Out: the data of each event that they completed. Knows no JSON and no sockets.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""TextDecoder: an answer's token ids in; out the text that its client may see, and the count of tokens it used.
+"""TextDecoder. In: an answer's token ids. Out: the text that its client may see, and the count of tokens it used.
 
 Joins a detokenizer and a stop matcher, and knows which ids end an answer. Knows no engine, no wire and no clock.
 """

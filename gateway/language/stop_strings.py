@@ -1,4 +1,4 @@
-"""Stop strings in streamed text: text in; out the text up to the first stop string, wherever the pieces are cut.
+"""Finds stop strings in streamed text. In: text, cut anywhere. Out: the text up to the first stop string.
 
 Holds back only text that may still become a stop string. Linear in the text, whatever it is. Knows nothing of tokens.
 """

@@ -36,7 +36,7 @@ def read_content(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
 
 
 def read_hermes(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, between other buffer."""
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, between other text."""
     while (yield from read_until(buffer, HERMES_START, writer.content)):
         buffer.start_recording(back=len(HERMES_START))
         yield from _or_content(buffer, writer, _read_hermes_call(buffer, writer))
