@@ -21,8 +21,8 @@ ABLE = "tests/backends/test_capabilities.py::test_"
 
 
 def with_params(**changed: object) -> Any:  # Any: a Replacement of LiveCall's constructor
-    return lambda was: lambda self, calls, sink, params, answer: was(
-        self, calls, sink, replace(params, **changed), answer
+    return lambda was: (
+        lambda self, calls, sink, params, answer: was(self, calls, sink, replace(params, **changed), answer)
     )
 
 

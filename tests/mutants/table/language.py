@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant("a stop string is found over the borders of pieces", f"{MATCHER}.feed", feed_without_memory,
         ("tests/language/test_stop_strings.py::test_text_is_cut_before_the_stop_string_wherever_it_is_split",)),
     Mutant("a stop string waits for min_tokens", f"{MATCHER}.feed",
-        lambda was: lambda self, text, *, may_match=True: was(self, text),
+        lambda was: lambda self, text, **_may_match: was(self, text),
         (f"{DECODED}stop_string_is_matched_only_in_tokens_after_min_tokens",)),
     Mutant("a character of several tokens is shown whole", "gateway.language.detokenizer:ByteDetokenizer.feed",
         lambda _was: lambda self, token_id: self._spelling.spell(token_id).decode(errors="replace"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gateway.core import NO_NEEDS
 from gateway.errors import InvalidRequest
 from gateway.openai.frames import DONE, Usage
-from tests.mutants.mutant import Mutant, becomes, changes, returns
+from tests.mutants.mutant import Mutant, changes, returns
 
 TRANSLATE = "gateway.openai.translate"
 RULES = "gateway.openai.relay_rules"

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
 from tests.mutants.mutant import Mutant, reads, returns
 
 METRICS = "gateway.metrics.registry:Metrics"
