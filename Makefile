@@ -72,7 +72,7 @@ test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and
 fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
 	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz/test_generated_requests.py $(TESTS)
 
-mutants: $(BIN)/.dev ## each behaviour of docs/api.md taken away in turn: its tests must fail (ARGS="--only top_p")
+mutants: $(BIN)/.dev ## each promised behaviour taken away in turn: its tests must fail (ARGS="--only retry")
 	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend

@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
+from gateway.routing import Lease
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from tests.fakes.backend import Pause, Script
 from tests.serving.stack import HELLO, MODEL, Stack, Writer, raw_client
@@ -99,6 +100,25 @@ async def test_a_stop_string_over_token_borders_ends_the_answer_and_the_engine_c
     assert stack.low.calls[0].was_cancelled
     metrics = stack.app.metrics.render().decode()
     assert f'crossover_requests_total{{backend="low",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+
+
+async def test_an_answer_is_counted_before_its_place_is_free(
+    stack: Stack, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees that nothing is in flight finds every answer counted."""
+    was_counted: list[bool] = []
+    close = Lease.close
+
+    def look_and_close(lease: Lease) -> None:
+        was_counted.append('outcome="stop"' in stack.app.metrics.render().decode())
+        close(lease)
+
+    monkeypatch.setattr(Lease, "close", look_and_close)
+    stack.low.script = writer.says("Paris is nice.", Pause())  # the gateway ends it, at the stop string
+    async with raw_client(stack) as client:
+        client.ask(stop="nice")
+        assert (await client.answer()).status == 200
+    assert was_counted == [True]
 
 
 async def test_streamed_and_folded_answers_say_the_same(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:

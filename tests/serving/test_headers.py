@@ -125,7 +125,10 @@ async def test_a_run_is_counted_apart_from_users(client: AsyncOpenAI, stack: Sta
 
 
 @pytest.mark.parametrize("run", ["", "a b", "x" * 129, 'a"b'])
-async def test_a_run_id_that_could_not_be_a_label_is_refused(client: AsyncOpenAI, stack: Stack, run: str) -> None:
+async def test_a_run_id_that_could_not_be_a_label_is_refused(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, run: str
+) -> None:
+    stack.low.script = writer.says("Paris")
     with pytest.raises(BadRequestError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-run": run})
     assert caught.value.param == "x-crossover-run"

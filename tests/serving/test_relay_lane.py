@@ -134,6 +134,8 @@ async def test_the_official_client_understands_what_engines_refuse(relay: RelayS
     relay.low.answer = saying(sized(b'{"error": {"message": "broken", "type": "x", "code": 500}}', 500))
     with pytest.raises(InternalServerError, match="broken"):
         await openai.chat.completions.create(model=MODEL, messages=HELLO)
+    await relay.settle()
+    assert relay.counted("low", "refused", times=3)
 
 
 BODIES = {

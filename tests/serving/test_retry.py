@@ -97,8 +97,10 @@ async def test_a_pinned_request_stays_where_it_was_sent(client: AsyncOpenAI, sta
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
-async def test_other_errors_are_not_tried_elsewhere(client: AsyncOpenAI, stack: Stack, stream: bool) -> None:
-    stack.low.script = [BackendError("out of memory")]
+async def test_other_errors_are_not_tried_elsewhere(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, stream: bool
+) -> None:
+    stack.low.script, stack.high.script = [BackendError("out of memory")], writer.says("Paris")
     with pytest.raises(APIStatusError):
         await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
     assert not stack.high.calls
