@@ -41,7 +41,16 @@ CASES: tuple[Case, ...] = (
     text("echo alone", "The capital of France", Refused("max_tokens"), echo=True, max_tokens=0),
     text("echo off", FRANCE, PARIS, echo=False),
     not_in_vllm("suffix is only supported", text("suffix that is empty", FRANCE, PARIS, suffix="")),
-    text("labels of a completion", FRANCE, PARIS, user="ada", metadata={"a": "b"}, service_tier="flex", store=True),
+    text(
+        "labels of a completion",
+        FRANCE,
+        PARIS,
+        user="ada",
+        metadata={"a": "b"},
+        service_tier="flex",
+        store=True,
+        priority=0,
+    ),
     text("special tokens not added", FRANCE, PARIS, add_special_tokens=False),
     text("special tokens added", FRANCE, PARIS, add_special_tokens=True),
     replace(
