@@ -1,5 +1,6 @@
 """The wire -> core translation as tables: no loop, no sockets."""
 
+import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -760,3 +761,22 @@ def test_a_body_with_a_mistake_before_such_a_part_is_refused(messages: object) -
 
 def test_a_body_that_was_read_is_not_relayed() -> None:
     assert chat().relay_field is None
+
+
+def test_an_echo_shows_special_tokens_as_well(language: ModelLanguage) -> None:
+    prompt = "<|im_start|>user\nHi"
+    assert translate_text(language, prompt=prompt, echo=True).echoes == (prompt,)
+
+
+def test_an_echo_costs_its_choices_nothing(language: ModelLanguage) -> None:
+    """They are made on the event loop, up to 128 of them."""
+
+    def seconds(*, echo: bool) -> float:
+        ask = translate_text(language, prompt=[*range(100, 1000)], n=128, echo=echo)
+        group, start = ask.group(), time.process_time()
+        for index in range(128):
+            ask.choice(index, group)
+        return time.process_time() - start
+
+    with_echo, without = (min(seconds(echo=echo) for _ in range(3)) for echo in (True, False))
+    assert with_echo < 5 * without
