@@ -83,11 +83,6 @@ def test_calls_that_a_model_writes_become_tool_calls(thinker: Model, choice: obj
     assert (message, reason) == ({"content": "So.\n", "tool_calls": [ROME, ("time", "{}")]}, "tool_calls")
 
 
-def test_calls_beyond_the_one_allowed_are_left_out(thinker: Model) -> None:
-    message, reason = answer_twice(thinker, CALL + TIME, tools=TOOLS, parallel_tool_calls=False)
-    assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
-
-
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, Any]) -> None:
     assert answer_twice(thinker, CALL, **fields) == ({"content": CALL}, "stop")
@@ -108,11 +103,6 @@ def test_the_call_of_a_named_function_is_its_arguments_and_ends_with_stop(thinke
 def test_reasoning_has_a_field_of_its_own(thinker: Model, field: str) -> None:
     message, _ = answer_twice(thinker, "<think>Hm.</think>Yes.", field)
     assert message == {"content": "Yes.", field: "Hm."}
-
-
-def test_a_call_may_follow_reasoning(thinker: Model) -> None:
-    message, reason = answer_twice(thinker, "<think>Hm.</think>" + CALL, tools=TOOLS)
-    assert (message, reason) == ({"content": None, "reasoning": "Hm.", "tool_calls": [ROME]}, "tool_calls")
 
 
 def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:

@@ -87,21 +87,6 @@ def test_a_stop_string_over_token_borders_ends_the_answer(language: ModelLanguag
     assert recorded.fold() == ("Paris is nic", "stop", until_stop)
 
 
-def test_a_stop_string_that_only_the_end_completes_is_a_stop(language: ModelLanguage, writer: Writer) -> None:
-    half = next(token_id for token_id in writer.ids("🙂") if not language.spell(token_id).isascii())
-    sink, recorded = answer(language, "k\ufffd")
-    sink.tokens([*writer.ids("ok"), half])
-    sink.finish(FinishReason.LENGTH)
-    assert recorded.fold()[:2] == ("o", "stop")
-
-
-def test_text_held_back_for_a_stop_string_comes_at_the_end(language: ModelLanguage, writer: Writer) -> None:
-    sink, recorded = answer(language, "nice!")
-    sink.tokens(writer.ids("Paris is nice"))
-    sink.finish(FinishReason.LENGTH)
-    assert recorded.fold()[:2] == ("Paris is nice", "length")
-
-
 def test_the_role_goes_out_with_the_first_token_even_if_its_text_is_held_back(
     language: ModelLanguage, writer: Writer
 ) -> None:

@@ -56,22 +56,16 @@ async def test_nothing_is_sent_before_the_first_token_so_that_errors_keep_their_
 
 
 @pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
-async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack: Stack) -> None:
+async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack: Stack, writer: Writer) -> None:
+    stack.low.script = [SILENCE, *writer.says("Rome")]
+    data = [block for block in (await ask(stack)).text.split("\n\n") if block.startswith("data: ")]
+    assert ('"role":"assistant"' in data[0], data[-1]) == (True, "data: [DONE]")
     stack.low.script = [SILENCE, BackendUnavailable("low is down")]
     answer = await ask(stack)
     assert answer.status_code == 200
     assert answer.text.startswith(ALIVE)
     assert "low is down" in answer.text.split("\n\n")[-2]
     assert not stack.high.calls  # too late for another try
-
-
-@pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
-async def test_an_answer_after_comments_is_whole(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [SILENCE, *writer.says("Rome")]
-    blocks = (await ask(stack)).text.split("\n\n")
-    data = [block for block in blocks if block.startswith("data: ")]
-    assert '"role":"assistant"' in data[0]
-    assert data[-1] == "data: [DONE]"
 
 
 @pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
