@@ -1,4 +1,4 @@
-"""What a client may take of the gateway before its request is whole: bytes, time, descriptors and lines of the log."""
+"""Limits on a client whose request is not yet whole: bytes, time, descriptors and lines of the log."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ HASTY = replace(LIMITS, head_timeout_s=SHORT_S, body_timeout_s=SHORT_S, max_bodi
 
 @pytest.fixture
 async def hasty(language: ModelLanguage, writer: Writer) -> AsyncIterator[Stack]:
-    """A gateway that waits for no one."""
+    """A gateway with short limits."""
     async with running(make_stack(language, HASTY)) as stack:
         stack.low.script = writer.says("Paris")
         yield stack
@@ -85,7 +85,7 @@ async def test_a_chunked_body_has_a_time_to_arrive(hasty: Stack) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n"])
-async def test_a_connection_on_which_nothing_is_asked_is_closed_without_a_word(hasty: Stack, sent: bytes) -> None:
+async def test_a_connection_without_a_request_is_closed_without_an_answer(hasty: Stack, sent: bytes) -> None:
     async with raw_client(hasty) as client:
         client.writer.write(sent)
         async with asyncio.timeout(SHORT_S * 10):
@@ -281,7 +281,7 @@ async def test_a_path_is_the_one_it_names(hasty: Stack, path: bytes) -> None:
         assert (await client.answer()).status == 200
 
 
-# What is counted and what is told.
+# What is counted and what is logged.
 
 
 def test_the_log_gets_one_line_for_each_key_and_interval() -> None:

@@ -234,15 +234,6 @@ async def test_a_policy_set_through_one_worker_holds_for_the_next_request_of_the
     assert histories[0] == histories[1]
 
 
-async def test_a_change_of_a_policy_that_another_worker_replaced_is_a_conflict(site: Site) -> None:
-    one, other = await site.connect_to_each()
-    stale = orjson.loads(await get(one, "/admin/policy"))
-    assert (await put_policy(other, up=70, down=60))[0] == 200
-    status, answer = await put_policy(one, up=71, down=60, version=stale["version"])
-    assert (status, answer["error"]["code"]) == (409, "policy_changed")
-    assert orjson.loads(await get(one, "/admin/policy"))["up"] == 70
-
-
 def node_samples(page: bytes) -> list[str]:
     return [line for line in page.decode().splitlines() if not OF_PROCESSES.match(line)]
 

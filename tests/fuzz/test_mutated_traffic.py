@@ -23,6 +23,7 @@ import yaml
 
 from tests.fakes.damage import DAMAGES, as_it_was
 from tests.fuzz.heavy_bodies import BODIES, FLOODS
+from tests.openai.streams import fold, read_events
 from tests.serving.stack import TOKENIZER
 from tests.serving.test_serve import start
 
@@ -149,12 +150,8 @@ async def site_in(folder: Path) -> AsyncIterator[Site]:
 
 
 def text_of(body: bytes, *, streams: bool) -> str:
-    if not streams:
-        return str(orjson.loads(body)["choices"][0]["message"]["content"])
-    *events, done, rest = body.split(b"\n\n")
-    assert (done, rest) == (b"data: [DONE]", b"")
-    chunks = [orjson.loads(event.removeprefix(b"data: ")) for event in events]
-    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    whole = fold(read_events(body), is_chat=True) if streams else orjson.loads(body)
+    return str(whole["choices"][0]["message"]["content"])
 
 
 async def ask_soundly(site: Site, expected: str, stop: asyncio.Event) -> int:

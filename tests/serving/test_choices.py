@@ -17,20 +17,20 @@ TEXTS = ("Paris is nice.", "Berlin too.", "So is Rome, they say.")
 
 
 def speak_in_turn(stack: Stack, writer: Writer, *texts: str) -> None:
-    """Each generation on `low` says the next of `texts`."""
+    """Each generation on `low` is the next of `texts`."""
     scripts = iter([writer.says(text) for text in texts])
     stack.low.script = lambda _: next(scripts)
 
 
-async def test_n_choices_in_order_with_one_prompt_and_all_their_tokens_counted(
+async def test_choices_are_in_order_and_their_tokens_counted_each_prompt_once(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    speak_in_turn(stack, writer, *TEXTS)
-    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=3)
-    assert [(choice.index, choice.message.content) for choice in answer.choices] == list(enumerate(TEXTS))
+    speak_in_turn(stack, writer, *TEXTS, "Oslo")
+    answer = await client.completions.create(model=MODEL, prompt=[[70, 70], [5, 6, 7]], n=2)
+    assert [(choice.index, choice.text) for choice in answer.choices] == list(enumerate((*TEXTS, "Oslo")))
     assert answer.usage is not None
-    assert answer.usage.prompt_tokens == len(stack.requests[0].prompt)
-    assert answer.usage.completion_tokens == sum(len(writer.ids(text)) + 1 for text in TEXTS)
+    assert answer.usage.prompt_tokens == 2 + 3
+    assert answer.usage.completion_tokens == sum(len(writer.ids(text)) + 1 for text in (*TEXTS, "Oslo"))
 
 
 async def test_streamed_choices_interleave_and_the_last_one_ends_the_stream(
@@ -53,28 +53,6 @@ async def test_streamed_choices_interleave_and_the_last_one_ends_the_stream(
     assert ends == dict.fromkeys(range(3), "stop")
     assert len([*groupby(order)]) > 3  # as they are made, not one after the other
     assert [bool(chunk.usage) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
-
-
-async def test_each_prompt_of_a_list_has_its_own_choices(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    speak_in_turn(stack, writer, "a", "b", "c", "d")
-    answer = await client.completions.create(model=MODEL, prompt=[[70, 70], [5, 6, 7]], n=2)  # "dd", in two tokens
-    assert [(choice.index, choice.text) for choice in answer.choices] == list(enumerate("abcd"))
-    prompts = [request.prompt.token_ids for request in stack.requests]
-    assert (70, 70) == prompts[0] == prompts[1] != prompts[2] == prompts[3] == (5, 6, 7)
-    assert len({request.request_id for request in stack.requests}) == 4
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens == 2 + 3
-
-
-async def test_a_seed_is_followed_by_its_successors_and_none_by_none(
-    client: AsyncOpenAI, stack: Stack, writer: Writer
-) -> None:
-    stack.low.script = writer.says("x")
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=3, seed=2**63 - 2)
-    assert [request.params.seed for request in stack.requests] == [2**63 - 2, 2**63 - 1, -(2**63)]
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
-    assert [request.params.seed for request in stack.requests[3:]] == [None, None]
-    assert len({request.request_id for request in stack.requests}) == 5
 
 
 async def test_all_choices_are_in_flight_on_one_backend_until_the_last_one_ends(

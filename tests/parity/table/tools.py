@@ -56,14 +56,11 @@ RULES = {
         "strict": True,
     },
 }
-BARE = {"type": "function", "function": {"name": "get_weather"}}
 
 CASES: tuple[Case, ...] = (
     asked("tool call", WEATHER),
-    asked("tool call, auto", WEATHER, tool_choice="auto"),
     asked("tool call of the second tool", PRODUCT),
     asked("two tool calls", TWO),
-    asked("two tool calls, parallel asked for", TWO, parallel_tool_calls=True),
     not_in_vllm(TAGS, asked("two tool calls, one allowed", TWO, parallel_tool_calls=False)),
     not_in_vllm("tool_choice", asked("tools allowed", WEATHER, tool_choice=allowed("auto", "get_weather"))),
     not_in_vllm(
@@ -75,25 +72,14 @@ CASES: tuple[Case, ...] = (
     asked("tool call cut off", WEATHER, Same(None, "length"), max_tokens=12),
     asked("tool call at a stop string", WEATHER, SAME, stop="Paris"),
     drawn_greedily(asked("tool call in every choice", WEATHER, n=2)),
-    asked("tool call with one tool", WEATHER, tools=[GET_WEATHER]),
     not_in_vllm(TAGS, asked("tool call with a schema with rules", WEATHER, SAME, tools=[RULES])),
-    asked("tool call without parameters declared", WEATHER, SAME, tools=[BARE]),
-    asked("tool choice none without tools", "hi", Same(None, "stop"), tools=None, tool_choice="none"),
     not_in_vllm(TAGS, asked("required", WEATHER, SAME, tool_choice="required")),
-    not_in_vllm(TAGS, asked("required, one call", TWO, SAME, tool_choice="required", parallel_tool_calls=False)),
-    not_in_vllm(TAGS, asked("required where none fits", "hi", SAME, tool_choice="required")),
     not_in_vllm(TAGS, asked("named tool", WEATHER, SAME, tool_choice=named("get_weather"))),
-    not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, SAME, tool_choice=named("multiply"))),
     not_in_vllm(
         TAGS,
         asked("named tool with rules", WEATHER, Same(None, "stop"), tools=[RULES], tool_choice=named("get_weather")),
     ),
     asked("tool result", [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)], Same(None, "stop")),
-    asked(
-        "tool result in parts",
-        [user(WEATHER), called(PARIS_CALL), result("call_1", [{"type": "text", "text": SUNNY}])],
-        Same(None, "stop"),
-    ),
     asked(
         "two tool results",
         [
@@ -108,19 +94,9 @@ CASES: tuple[Case, ...] = (
         Same(None, "stop"),
     ),
     asked(
-        "a call with content before it",
-        [user(WEATHER), called(PARIS_CALL, content="Let me see."), result("call_1", SUNNY)],
-        Same(None, "stop"),
-    ),
-    asked(
         "a call with Unicode in its arguments",
         [user(WEATHER), called(call("call_1", "get_weather", {"city": "Zürich 日本"})), result("call_1", SUNNY)],
         Same(None, "stop"),
-    ),
-    chat(
-        "tool result without tools declared",
-        [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)],
-        max_tokens=ROOM,
     ),
     asked("log-probabilities of a tool call", WEATHER, OnlyVLLM("logprobs", "logprobs"), logprobs=True, top_logprobs=1),
     asked("token ids of a tool call", WEATHER, return_token_ids=True),
