@@ -5,10 +5,10 @@ import time
 import orjson
 import pytest
 
-from engines.reference.training.world import GET_WEATHER
 from gateway.core import FinishReason
 from tests.api.conftest import RawClient, Stack, Writer, raw_client
 from tests.fakes.backend import Script
+from tests.reference_world import GET_WEATHER
 
 KB = 1000
 LONG, SHORT = 200 * KB, 100 * KB

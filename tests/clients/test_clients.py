@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from deploy.stacks import MODEL, WEIGHTS
-from engines.reference.training.world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
 from tests.clients.question import City, Client, Message, Place, Question, Refused
+from tests.reference_world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
 
 CHILE = {"country": "Chile", "capital": "Santiago"}
 SAVE_CITY: Message = {

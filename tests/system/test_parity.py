@@ -1,7 +1,6 @@
 """The same request to a real Triton and a real vLLM with the same weights gives the same tokens, text and usage."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from engines.reference.model import Model
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SampleState
 from engines.reference.sampling import SamplingParams as ReferenceParams
-from engines.reference.training.world import Conversation, conversation
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
+from tests.reference_world import Conversation, conversations
 from tests.system.site import Site, becomes
 
 NEAR_TIE = 1e-3  # logits closer than this may swap between two correct float32 implementations
@@ -88,10 +87,8 @@ def language() -> ModelLanguage:
 
 @pytest.fixture(scope="module")
 def questions() -> list[Conversation]:
-    """Conversations of the model's world without their last answer; without tools, which no request here offers."""
-    rng = random.Random(2026)
-    made = (conversation(rng) for _ in range(10 * PROMPTS))
-    return [c for c in made if not c.tools][:PROMPTS]
+    """Conversations of the model's world."""
+    return list(conversations(seed=2026, count=PROMPTS))
 
 
 def messages_of(question: Conversation) -> list[dict[str, object]]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engines.reference.training.world import GET_WEATHER
 from tests.parity.case import Case, Refused, assistant, chat, text, user
+from tests.reference_world import GET_WEATHER
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
 GUIDE, JSON = {"regex": "a"}, {"type": "json_object"}
