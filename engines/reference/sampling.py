@@ -21,11 +21,12 @@ GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; `seed` None draws one. Raises ValueError out of range.
+    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; without a `seed` one is drawn. ValueError for a value out of
+    range.
 
-    `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Until `min_tokens` are out neither can be sampled.
-    `logit_bias`: token ids and what is added to their logits. `logprobs`, `prompt_logprobs`: how many of the likeliest
-    tokens to tell beside each one of the answer's or the prompt's; -1 tells all, None nothing.
+    `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Before `min_tokens` neither can be sampled.
+    `logit_bias`: token ids and the number added to their logits. `logprobs`, `prompt_logprobs`: how many of the
+    likeliest tokens to return beside each token of the answer or the prompt; -1 means all, None no log-probabilities.
     """
 
     max_tokens: int
@@ -76,9 +77,9 @@ class SamplingParams:
 
 
 class SampleState:
-    """What sampling remembers of one request: its seed, how many tokens are out, and which, if it is penalised.
+    """What sampling keeps of one request: its seed, its count of tokens, and the tokens themselves if it has penalties.
 
-    `walk`: where a guided answer stands in its grammar.
+    `walk`: the state of a guided answer in its grammar.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class SampleState:
             self.walk.accept(token_id)
 
     def _hold_back(self, logits: Floats) -> None:
-        """Unless nothing else is left: a grammar that has ended allows the end token alone."""
+        """Except where no other token is left: a grammar that has ended allows the end token alone."""
         held = logits[self._held_back]
         logits[self._held_back] = -np.inf
         if self.walk is not None and logits.max() == -np.inf:
@@ -134,7 +135,7 @@ class SampleState:
 
 
 def guided(logits: Floats, states: Sequence[SampleState]) -> Floats:
-    """The logits with each grammar's mask on its row; the same array where there is none."""
+    """The logits with each grammar's mask on its row; the same array where no row is guided."""
     rows = [(row, state.walk) for row, state in enumerate(states) if state.walk is not None]
     if rows:
         logits = logits.copy()

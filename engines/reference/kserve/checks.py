@@ -1,4 +1,4 @@
-"""Triton's own checks of a request, before any model sees it, in Triton's order and words.
+"""Triton's own checks of a request, before any model gets it, in Triton's order and words.
 
 In: a ModelInferRequest. Out: its input tensors as arrays, or a Refusal. Knows only the declared tensors.
 """
@@ -32,7 +32,7 @@ BATCH_NOTE = (
 
 
 class Refusal(Exception):
-    """Triton would not take this request; the message is what it says."""
+    """Triton would not take this request; the message is Triton's."""
 
 
 def read_inputs(request: pb.ModelInferRequest) -> dict[str, Array]:
@@ -91,7 +91,7 @@ def _check_outputs(request: pb.ModelInferRequest) -> None:
 
 
 def _check_count(request: pb.ModelInferRequest) -> None:
-    """Only the count is checked, so a required input may be missing if another one makes up the number."""
+    """Triton checks the count alone, so a required input may be missing if another one makes up the number."""
     given = [tensor.name for tensor in request.inputs]
     if len(given) >= len(REQUIRED):
         return
@@ -153,7 +153,7 @@ def _array(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: 
 
 
 def _strings(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
-    """Each has its length before it, in four bytes."""
+    """Each is preceded by its length in four bytes."""
     where, strings, at = f"for inference input '{declared.name}'", [], 0
     while at < len(data):
         begin = at + 4
@@ -164,7 +164,7 @@ def _strings(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape
                 "indicator is in one buffer."
             )
         at = begin + int.from_bytes(data[at:begin], "little")
-        if at > len(data):  # seen by the model's process, not by Triton
+        if at > len(data):  # found by the model's process, not by Triton
             raise ContractError(
                 f"incomplete string data {where}, expecting string of length {at - begin} but only "
                 f"{len(data) - begin} bytes available"

@@ -1,4 +1,4 @@
-"""vLLM's errors: what can be wrong with a request, as status, type, message and parameter.
+"""vLLM's errors: status, type, message and parameter.
 
 In: a cause. Out: the JSON body that vLLM would send.
 """
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 
 class WireError(Exception):
-    """Becomes `{"error": {...}}` with its status."""
+    """Is sent as `{"error": {...}}` with its status."""
 
     def __init__(
         self,
@@ -35,7 +35,9 @@ class WireError(Exception):
 
 
 class Invalid(WireError, ValueError):
-    """A value vLLM's own checks refuse: parameter and value follow the message. Also raised inside pydantic models."""
+    """A value that vLLM's own checks refuse; the message ends with parameter and value. Also raised inside pydantic
+    models.
+    """
 
     def __init__(self, message: str, parameter: str | None = None, value: object = None) -> None:
         shown = "" if value is None else f", value={value}"
@@ -63,7 +65,7 @@ def invalid_json(exc: json.JSONDecodeError) -> WireError:
 
 
 def invalid_body(exc: ValidationError) -> WireError:
-    """pydantic's findings as vLLM words them; one of our own keeps its message."""
+    """pydantic's errors in vLLM's words; a WireError among them keeps its message."""
     errors = exc.errors(include_url=False)
     for error in errors:
         cause = error.get("ctx", {}).get("error")
@@ -81,7 +83,7 @@ def _finding(error: Mapping[str, Any]) -> dict[str, Any]:  # pydantic's error de
 
 
 def _param(loc: tuple[int | str, ...]) -> str:
-    # Names of union branches are pydantic's own affair: `prompt.list[constrained-int].0` is prompt.0.
+    # Without pydantic's names of union branches: `prompt.list[constrained-int].0` is prompt.0.
     return ".".join(["body", *(str(part) for part in loc if "[" not in str(part) and part != "str")])
 
 

@@ -1,4 +1,4 @@
-"""vLLM's metrics page, as far as there are real numbers behind it.
+"""vLLM's metrics page, for all values that this engine has.
 
 In: the served model, read at each scrape. Out: Prometheus text.
 """
@@ -22,7 +22,7 @@ class ModelMetrics(Collector):
         yield self._gauge("kv_cache_usage_perc", stats.kv_tokens_used / stats.kv_tokens_total)
         yield self._counter("prompt_tokens", [({}, stats.prompt_tokens)])
         yield self._counter("generation_tokens", [({}, stats.generated_tokens)])
-        # Ours: tokens of a paced engine that were not computed when they were due, for the machine could not keep up.
+        # Ours: tokens of a paced engine that were not computed when they were due, because the machine is too slow.
         yield self._gauge("late_tokens", stats.late_tokens, prefix="crossover_")
         finished = self._model.finished.items()
         yield self._counter("request_success", [({"finished_reason": reason}, n) for reason, n in finished])

@@ -13,7 +13,7 @@ from engines.reference.vllm_http.errors import Invalid
 from engines.reference.vllm_http.structured import StructuredOutputs
 
 MAX_BIAS = 100.0
-MIN_TEMPERATURE = 0.01  # vLLM raises what lies between it and 0, which alone is greedy
+MIN_TEMPERATURE = 0.01  # vLLM raises temperatures between it and 0; only 0 is greedy
 
 
 class Sampling(BaseModel):
@@ -36,7 +36,7 @@ class Sampling(BaseModel):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
 
-    # What changes an answer and this engine cannot do is refused, not ignored; values that change nothing pass.
+    # Fields that change an answer and that this engine lacks are refused; values that change nothing pass.
     unsupported: ClassVar[dict[str, object]] = {
         "n": 1,
         "best_of": 1,
@@ -88,7 +88,7 @@ class Sampling(BaseModel):
         return tuple((int(token_id), min(MAX_BIAS, max(-MAX_BIAS, bias))) for token_id, bias in given.items())
 
     def _check(self, max_tokens: int, temperature: float) -> None:
-        """vLLM names the parameter in some of these and not in others."""
+        """vLLM names the parameter in some of these errors and not in others."""
         self._check_penalties()
         for is_valid, message, parameter, value in (
             (math.isfinite(temperature), "temperature must be a finite number, got {}.", "temperature", temperature),
