@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from prometheus_client import generate_latest
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,8 +16,8 @@ from starlette.types import ASGIApp
 
 from engines.reference.vllm_http.admission import admit
 from engines.reference.vllm_http.answer import AnswerInFlight
-from engines.reference.vllm_http.errors import SCALE_OUT_OFF, WireError, bad_request, invalid_json
-from engines.reference.vllm_http.metrics import MetricsPage
+from engines.reference.vllm_http.errors import SCALE_OUT_OFF, WireError, bad_request
+from engines.reference.vllm_http.metrics import make_registry
 from engines.reference.vllm_http.reply import RefusedStream, Reply
 from engines.reference.vllm_http.requests import GenerateCall, check_model, parse_completion, parse_generate, validate
 from engines.reference.vllm_http.responses import CompletionResponse, GenerateResponse, ResponseBody
@@ -43,7 +44,7 @@ class Routes:
     def __init__(self, model: ServedModel, *, scales_out: bool) -> None:
         self._model = model
         self._scales_out = scales_out
-        self._metrics = MetricsPage(model)
+        self._metrics = make_registry(model)
         self._created = int(time.time())
 
     async def completions(self, request: Request) -> ASGIApp:
@@ -105,7 +106,7 @@ class Routes:
         return JSONResponse({"version": VERSION})
 
     async def metrics(self, request: Request) -> ASGIApp:
-        return Response(self._metrics.render(), media_type="text/plain; version=1.0.0; charset=utf-8")
+        return Response(generate_latest(self._metrics), media_type="text/plain; version=1.0.0; charset=utf-8")
 
     def _reply(self, call: GenerateCall, body: Callable[[GenerateCall, ServedModel], ResponseBody]) -> ASGIApp:
         call = admit(call, self._model)
@@ -144,7 +145,7 @@ async def read_json(request: Request) -> Any:  # any JSON value
     try:
         return json.loads(await request.body())
     except json.JSONDecodeError as exc:
-        raise invalid_json(exc) from exc
+        raise bad_request(f"JSON decode error: {exc.msg}", f"body.{exc.pos}") from exc
 
 
 async def show_error(request: Request, exc: Exception) -> Response:

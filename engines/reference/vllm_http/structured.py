@@ -58,10 +58,7 @@ class StructuredOutputs(BaseModel):
             ),
             (
                 self.json_object is False,
-                (
-                    "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured "
-                    "outputs"
-                ),
+                "structured_outputs.json_object must be True if set",
             ),
             ("\x00" in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
         ):
@@ -87,10 +84,7 @@ class ResponseFormat(BaseModel):
         if self.type == "json_object":
             asked: dict[str, object] = {"json_object": True}
         elif self.json_schema is None:
-            raise Invalid(
-                "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
-                "response_format",
-            )
+            raise Invalid("type json_schema: the 'json_schema' field must be provided.", "response_format")
         else:
             asked = {"json": self.json_schema.schema_}
         present = {} if structured is None else structured.model_dump(by_alias=True)
