@@ -7,6 +7,7 @@ alone. Masks, bias, penalties and their order are vLLM's (v1/sample/sampler.py).
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 @dataclass(frozen=True)
 class SamplingParams:
     """`temperature` 0 is greedy; `top_k` 0 or -1 is off; without a `seed` one is drawn. ValueError for a value out of
-    range.
+    range, in vLLM's words, which begin with the field.
 
     `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Before `min_tokens` neither can be sampled.
     `logit_bias`: token ids and the number added to their logits. `logprobs`, `prompt_logprobs`: how many of the
@@ -50,19 +51,27 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for is_valid, message in (
             (self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}"),
-            (0 <= self.min_tokens <= self.max_tokens, f"min_tokens must be in [0, max_tokens], got {self.min_tokens}"),
+            (self.min_tokens >= 0, f"min_tokens must be greater than or equal to 0, got {self.min_tokens}"),
             (
-                0 <= self.temperature < float("inf"),
-                f"temperature must be finite and at least 0, got {self.temperature}",
+                self.min_tokens <= self.max_tokens,
+                f"min_tokens must be less than or equal to max_tokens={self.max_tokens}, got {self.min_tokens}",
             ),
+            (isfinite(self.temperature), f"temperature must be a finite number, got {self.temperature}"),
+            (self.temperature >= 0, f"temperature must be non-negative, got {self.temperature}"),
             (0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}"),
-            (self.top_k >= -1, f"top_k must be -1 (off), 0 (off) or positive, got {self.top_k}"),
+            (self.top_k >= -1, f"top_k must be 0 (disable), or at least 1, got {self.top_k}"),
             (0 <= self.min_p <= 1, f"min_p must be in [0, 1], got {self.min_p}"),
-            (self.repetition_penalty > 0, f"repetition_penalty must be above 0, got {self.repetition_penalty}"),
+            (
+                0 < self.repetition_penalty < inf,
+                f"repetition_penalty must be greater than zero, got {self.repetition_penalty}",
+            ),
             (abs(self.presence_penalty) <= 2, f"presence_penalty must be in [-2, 2], got {self.presence_penalty}"),
             (abs(self.frequency_penalty) <= 2, f"frequency_penalty must be in [-2, 2], got {self.frequency_penalty}"),
-            ((self.logprobs or 0) >= -1, f"logprobs must be at least -1, got {self.logprobs}"),
-            ((self.prompt_logprobs or 0) >= -1, f"prompt_logprobs must be at least -1, got {self.prompt_logprobs}"),
+            ((self.logprobs or 0) >= -1, f"logprobs must be non-negative or -1, got {self.logprobs}"),
+            (
+                (self.prompt_logprobs or 0) >= -1,
+                f"prompt_logprobs must be non-negative or -1, got {self.prompt_logprobs}",
+            ),
         ):
             if not is_valid:
                 raise ValueError(message)

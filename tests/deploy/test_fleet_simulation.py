@@ -89,7 +89,7 @@ def test_a_node_changes_engines_at_its_threshold(threshold: Threshold, engines: 
 
 def place(balancer: Random, requests: int) -> list[int]:
     """How many of them each node gets."""
-    chosen = [balancer.choose(0.0) for _ in range(requests)]
+    chosen = [balancer.place() for _ in range(requests)]
     return [chosen.count(node) for node in range(8)]
 
 
@@ -98,7 +98,7 @@ def test_balancers_keep_to_their_rules() -> None:
     fewest = LeastInFlight(8, random.Random(1))
     assert place(fewest, 24) == [3] * 8
     fewest.ended(5)
-    assert fewest.choose(0.0) == 5
+    assert fewest.place() == 5
     assert max(place(PowerOfTwo(8, random.Random(1)), 4_000)) <= 503 < max(place(Random(8, random.Random(1)), 4_000))
 
 

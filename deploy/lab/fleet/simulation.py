@@ -90,7 +90,7 @@ class Simulation:
         self._place(request, request.arrived)
 
     def _place(self, request: Request, now: float) -> None:
-        index = self._site.balancers[request.balancer].choose(now)
+        index = self._site.balancers[request.balancer].place()
         node, death = self._site.nodes[index], self._site.death
         if death is not None and index == death.node and death.back_s <= now < death.back_s + 1:
             self._record.burst += 1
