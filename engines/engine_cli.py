@@ -1,10 +1,11 @@
-"""`crossover engine build|verify|inspect|render|recipes`: from a checkpoint to an engine that is what it should be.
+"""`crossover engine build|verify|inspect|render|recipes`: engines built from checkpoints by recipes, and checked.
 
-In: a recipe, folders. Out: commands and tables on stdout, what is wrong on stderr, an exit code.
+In: a recipe, folders. Out: commands and tables on stdout, problems on stderr, an exit code.
 """
 
 import re
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,10 +21,10 @@ from engines.directory.checkpoint import NotACheckpoint, find_misfits, read_chec
 from engines.directory.checks import Finding, check_plan, list_unknown
 from engines.directory.engine_config import NotAnEngine
 from engines.directory.inspection import inspect_directory, show_inspection
-from engines.directory.manifest import Manifest, NoManifest, read_manifest
+from engines.directory.manifest import Manifest, NoManifest, hash_file, read_manifest
 from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
-from engines.engine_text import describe_next, reading, show_findings, show_plan, summarize
+from engines.engine_text import describe_next, show_findings, show_plan, summarize
 from engines.recipes import CompiledRecipe, Recipe, RecipeError, find_recipe, list_recipes, load_recipe
 from engines.trtllm.release import EXAMPLES, IMAGE, OPTIMIZER, OPTIMIZER_EXAMPLES, OPTIMIZER_TAG
 from engines.trtllm.steps import Container, Host
@@ -34,7 +35,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class Refused(click.ClickException):
-    """It ran and the answer is no."""
+    """It ran, and something does not fit or a step failed."""
 
     exit_code = 1
 
@@ -47,7 +48,7 @@ class NotTried(click.ClickException):
 
 @click.group()
 def engine() -> None:
-    """Build TensorRT-LLM engines from recipes, and see that an engine fits the node that is to serve it.
+    """Build TensorRT-LLM engines from recipes, and check that an engine fits the node that is to serve it.
 
     \b
     Examples:
@@ -111,8 +112,8 @@ def _parse_gpu_ids(_ctx: click.Context, _param: click.Parameter, text: str | Non
 def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     """Build what RECIPE says: a file, or the name of a recipe that `crossover engine recipes` lists.
 
-    Checkpoint and node are checked first, then every command runs with its output shown, then the result is held
-    against the recipe. The manifest is written last. The first thing that is not as it should be ends it.
+    Checkpoint and node are checked first, then every command runs with its output shown, then the result is compared
+    with the recipe. The manifest is written last. The first problem ends the build.
 
     \b
     Examples:
@@ -132,28 +133,28 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     facts = _find_node(options)
     if plan.steps and facts.tensorrt_llm is None:
         raise NotTried(f"TensorRT-LLM is not installed here: --container {IMAGE}, or build where it is")
-    _refuse("this node is not the recipe's", check_plan(plan.recipe, facts))
+    _refuse("this node does not fit the recipe", check_plan(plan.recipe, facts))
     _run(plan, facts)
 
 
 @engine.command()
 @click.argument("directory", type=FOLDER, metavar="DIR")
 @click.option(
-    "--recipe", "recipe_name", metavar="RECIPE", help="Hold it against this recipe, not the one it was built by."
+    "--recipe", "recipe_name", metavar="RECIPE", help="Compare it with this recipe, not the one it was built by."
 )
-@click.option("--checkpoint", type=FOLDER, help="Also see that it was built from this checkpoint.")
-@click.option("--repository", type=FOLDER, help="Also see that this model repository's config.pbtxt is the recipe's.")
+@click.option("--checkpoint", type=FOLDER, help="Also check that it was built from this checkpoint.")
+@click.option("--repository", type=FOLDER, help="Also compare this model repository's config.pbtxt.")
 @click.option("--container", "image", metavar="IMAGE", help="The versions are those in this image.")
-@click.option("--trtllm-version", help="Of the TensorRT-LLM that serves.  [default: what is installed]")
-@click.option("--tensorrt-version", help="Of the TensorRT beside it.  [default: what is installed]")
-@click.option("--compute-capability", metavar="9.0", help="Of the GPUs that serve.  [default: what nvidia-smi says]")
-@click.option("--gpus", type=click.IntRange(min=0), help="How many there are.  [default: what nvidia-smi says]")
+@click.option("--trtllm-version", help="Of the TensorRT-LLM that serves.  [default: as installed]")
+@click.option("--tensorrt-version", help="Of the TensorRT beside it.  [default: as installed]")
+@click.option("--compute-capability", metavar="9.0", help="Of the GPUs that serve.  [default: as nvidia-smi reports]")
+@click.option("--gpus", type=click.IntRange(min=0), help="How many there are.  [default: as nvidia-smi reports]")
 @click.option("--quick", is_flag=True, help="Compare sizes, do not read the files to hash them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the types
-    """See that the engine in DIR is whole, is what its recipe asks, and fits the node that is to serve it.
+    """Check that the engine in DIR is whole, fits its recipe, and fits the node that is to serve it.
 
-    Every mismatch is told with what to rebuild and why. What nobody told of the node is not compared, and listed.
+    Every mismatch is printed with what to rebuild and why. Facts of the node that are unknown are listed as such.
 
     \b
     Examples:
@@ -176,7 +177,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
     else:
         _echo(show_findings(findings))
         if unknown:
-            click.echo(f"not compared, for nothing here tells it: {', '.join(unknown)}", err=True)
+            click.echo(f"not compared, for it is unknown here: {', '.join(unknown)}", err=True)
         if not findings:
             click.echo(f"{options.directory} fits")
     raise SystemExit(1 if findings else 0)
@@ -186,7 +187,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
 @click.argument("directory", type=FOLDER, metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(directory: Path, as_json: bool) -> None:
-    """Print what lies in DIR: limits, precision, split, versions, where it came from.
+    """Print limits, precision, split, versions and origin of the engine in DIR.
 
     \b
     Example:
@@ -208,7 +209,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 @click.argument("recipe_name", metavar="RECIPE")
 @click.option("--engine", "engine_dir", type=FOLDER, required=True, help="The engine, where Triton will see it.")
 @click.option("--out", type=FOLDER, required=True, help="The model repository to write into.")
-@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and goes by in nothing.")
+@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and does not use.")
 def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None) -> None:
     """Write OUT/tensorrt_llm/config.pbtxt for Triton's C++ backend, from RECIPE alone.
 
@@ -238,7 +239,7 @@ def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None
 @engine.command()
 @click.argument("recipe_name", metavar="[RECIPE]", required=False)
 def recipes(recipe_name: str | None) -> None:
-    """List the recipes that come with Crossover, or print one to begin one's own with.
+    """List the recipes that come with Crossover, or print one as a beginning of your own.
 
     \b
     Examples:
@@ -294,31 +295,31 @@ def _check_checkpoint(plan: Plan, *, is_needed: bool) -> None:
 
 def _check_out(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
-        raise NotTried(f"--out: {out} is not empty; what lies there would be taken for a part of the engine")
+        raise NotTried(f"--out: {out} is not empty; files there would count as parts of the engine")
 
 
 def _check_optimizer(plan: Plan) -> None:
-    """The examples of TensorRT-LLM are in its images, Model Optimizer's are in none."""
+    """TensorRT-LLM's images hold its own examples, and none holds Model Optimizer's."""
     program = plan.paths.examples / HF_PTQ
     if plan.steps and not isinstance(plan.recipe, CompiledRecipe) and not program.is_file():
         clone = f"git clone --branch {OPTIMIZER_TAG} {OPTIMIZER} {Path(OPTIMIZER_EXAMPLES).parent}"
-        raise NotTried(f"--examples: {program} quantizes for this flow, and is not there: {clone}")
+        raise NotTried(f"--examples: {program} quantizes for this flow, and is missing: {clone}")
 
 
 def _find_node(options: BuildOptions) -> NodeFacts:
-    """Hidden GPUs do not count."""
+    """GPUs that --gpu-ids leaves out do not count."""
     facts = _detect(options.image)
     return replace(facts, gpu_count=len(options.gpu_ids)) if options.gpu_ids else facts
 
 
 def _detect(image: str | None) -> NodeFacts:
-    """An image is asked without the mounts of a step: Docker makes the folders of a mount, and makes them for root."""
+    """An image runs without the mounts of a step here: Docker would make their folders, and make them for root."""
     if image is None:
         return detect(Host())
-    _say(f"asking {image} what is installed")
+    _report(f"looking up what {image} has installed")
     facts = detect(Container(image))
     if facts.tensorrt_llm is None:
-        raise NotTried(f"--container: {image} tells of no TensorRT-LLM; does `docker run {image} python3` work here?")
+        raise NotTried(f"--container: {image} has no TensorRT-LLM; does `docker run {image} python3` work here?")
     return facts
 
 
@@ -326,7 +327,7 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
     try:
         prepare_folders(plan)
         with _interrupted_by_sigterm():
-            build_s = run_steps(plan.steps, _say)
+            build_s = run_steps(plan.steps, _report)
         _finish(plan, facts, build_s)
     except StepFailed as exc:
         raise Refused(f"{exc}; nothing after it ran, and {plan.paths.engine} has no manifest") from exc
@@ -335,20 +336,18 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
 
 
 def _finish(plan: Plan, facts: NodeFacts, build_s: float) -> None:
-    _refuse("the build is not what the recipe asks", check_result(plan.paths.engine, plan.recipe, plan.cure))
-    _say("reading checkpoint and engine for the manifest")
-    with reading("reading files") as read:
-        finish(plan, facts, build_s, read)
+    _refuse("the build differs from the recipe", check_result(plan.paths.engine, plan.recipe, plan.cure))
+    finish(plan, facts, build_s, _hash_aloud)
     click.echo(f"built {plan.paths.engine}")
     click.echo(describe_next(plan))
 
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a build as Ctrl-C does, with everything that it started."""
+    """SIGTERM ends a build and all its processes, as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt  # and no SIGINT: what a shell starts in the background ignores that
+        raise KeyboardInterrupt  # and no SIGINT: a process that a shell starts in the background ignores that
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -362,8 +361,15 @@ def _echo(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     click.echo(f"==> {line}", err=True)
+
+
+def _hash_aloud(path: Path) -> str:
+    """On a terminal, where a user waits for gigabytes to be read, each file is named."""
+    if sys.stderr.isatty():
+        _report(f"reading {path}")
+    return hash_file(path)
 
 
 def _refuse(reason: str, findings: Iterable[Finding]) -> None:
@@ -374,7 +380,7 @@ def _refuse(reason: str, findings: Iterable[Finding]) -> None:
 
 
 def _find_facts(options: VerifyOptions) -> NodeFacts:
-    """What the options say, else what can be asked here."""
+    """The options' facts; where an option is missing, those found here."""
     found = _detect(options.image)
     return replace(
         found,
@@ -390,8 +396,7 @@ def _verify(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None)
     try:
         if options.quick and manifest is not None:
             return list(find_mismatches(question, skip_hashes(options.directory, manifest.files)))
-        with reading("reading files") as read:
-            return list(find_mismatches(question, read))
+        return list(find_mismatches(question, _hash_aloud))
     except NotACheckpoint as exc:
         raise NotTried(str(exc)) from exc
     except OSError as exc:

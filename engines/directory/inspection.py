@@ -1,4 +1,4 @@
-"""What an engine directory says of itself, as one document and as lines to read."""
+"""The content of an engine directory as one document, and as lines to read."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -158,7 +158,7 @@ def _executor(recipe: CompiledRecipe, engine: Path) -> dict[str, str | None]:
 def _speculation(recipe: CompiledRecipe) -> dict[str, str | None]:
     speculative = recipe.speculative
     lookahead = speculative if isinstance(speculative, Lookahead) else None
-    modes = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
+    modes: dict[type, str] = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
     beams = "beam_search" if recipe.limits.max_beam_width > 1 else "top_k_top_p"
     return {
         "decoding_mode": modes.get(type(speculative), beams),

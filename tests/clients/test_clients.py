@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from deploy.launch import Launched
 from deploy.stacks import MODEL, WEIGHTS
-from engines.reference.training.world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
 from tests.clients.question import City, Client, Message, Question, Refused
+from tests.reference_world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
 
 CHILE = {"country": "Chile", "capital": "Santiago"}
 SAVE_CITY: Message = {

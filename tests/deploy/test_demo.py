@@ -16,7 +16,8 @@ import pytest
 
 from deploy.ports import LOCALHOST, find_free, is_taken
 from deploy.stacks import MODEL, ROOT, crossover_script
-from tests.deploy.demo_process import Demo, find_children, is_alive
+from tests.deploy.demo_process import Demo
+from tests.processes import find_children, is_running
 
 QUESTION = "What is the capital of France?"
 
@@ -55,7 +56,7 @@ def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: St
         )
         assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert demo.end() == 0
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)
 
 
@@ -68,7 +69,7 @@ def test_demo_ends_with_a_message_when_an_engine_dies(start: Start, port: int) -
     assert demo.process.wait(30) == 1
     demo.end()
     assert "triton ended unexpectedly (killed by SIGKILL)" in demo.output
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -80,7 +81,7 @@ def test_demo_that_is_interrupted_while_it_starts_leaves_nothing(
     while len(children := find_children(demo.process.pid)) < 6:
         assert time.monotonic() < deadline, demo.output
     assert demo.end(number) == 130
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
 
 
 def test_ctrl_c_during_the_calibration_ends_the_demo_and_keeps_what_was_measured(
@@ -91,7 +92,7 @@ def test_ctrl_c_during_the_calibration_ends_the_demo_and_keeps_what_was_measured
     children = find_children(demo.process.pid)
     assert any("calibrate" in command for command in children.values())
     assert demo.end() == 130
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)
     (path,) = tmp_path.glob("run/calibration/*/result.json")
     assert json.loads(path.read_text())["status"] == "interrupted"

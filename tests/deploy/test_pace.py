@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy import guide
+from deploy import demo_output
 from deploy.embedded import Pace
 
 PACE = Pace(10, 32)
@@ -36,7 +36,7 @@ def test_levels_far_beyond_the_crossing_do_not_count() -> None:
 @pytest.mark.parametrize(("share", "is_told"), [(1.0, False), (0.98, False), (0.8, True)])
 def test_a_demo_on_a_slow_machine_says_so(share: float, is_told: bool, capsys: pytest.CaptureFixture[str]) -> None:
     result = {"crossover": {"throughput": {"point": 33.7}}, "cells": cells(("triton", 64, share))}
-    guide.print_true_crossing(result, PACE)
+    demo_output.print_crossing(result, PACE)
     printed = capsys.readouterr().out
     assert "cross at 49.0; measured 33.7, -31%" in printed
     assert ("could not hold that pace: triton gave 80% of it at 64 in flight" in printed) == is_told

@@ -376,7 +376,7 @@ def test_stats_count_tokens_steps_and_the_cache(tiny: Checkpoint) -> None:
         engine.add(name, prompt_of(1, length), params_of(max_tokens=3))
     engine.step()
     stats = engine.stats
-    assert (stats.running, stats.waiting, stats.max_batch) == (2, 1, 2)
+    assert (stats.running, stats.waiting, stats.capacity) == (2, 1, 2)
     assert (stats.kv_tokens_used, stats.kv_tokens_total) == (11, 128)
     assert (stats.prompt_tokens, stats.generated_tokens, stats.steps) == (11, 2, 1)
     run(engine)

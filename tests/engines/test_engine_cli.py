@@ -21,6 +21,7 @@ from engines.engine_cli import engine
 from engines.recipes import list_recipes
 from gateway.cli import main
 from tests.fakes.trtllm_release import IMAGE, Release, install
+from tests.processes import is_running
 
 ROOT = Path(__file__).parents[2]
 FP8, FP8_TP2, BF16 = "llama-3.1-8b-fp8-tp1", "llama-3.1-8b-fp8-tp2", "llama-3.1-8b-bf16-tp1"
@@ -205,7 +206,7 @@ def test_pytorch_flow_needs_model_optimizers_examples_which_no_image_has(worksho
     (workshop.release.examples / "llm_ptq/hf_ptq.py").unlink()
     result = workshop.build(TORCH)
     assert result.exit_code == 2
-    assert "llm_ptq/hf_ptq.py quantizes for this flow, and is not there: git clone --branch 0.37.0 " in result.output
+    assert "llm_ptq/hf_ptq.py quantizes for this flow, and is missing: git clone --branch 0.37.0 " in result.output
     printed = CliRunner().invoke(engine, ["build", TORCH, "--dry-run"]).output
     assert "python3 /opt/Model-Optimizer/examples/llm_ptq/hf_ptq.py \\\n" in printed
 
@@ -254,14 +255,6 @@ def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> N
     assert not (workshop.out / MANIFEST).exists()
 
 
-def is_running(pid: int) -> bool:
-    """A zombie is not: who reaps an orphan is not our affair."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def test_setting_that_the_build_dropped_is_refused_and_no_manifest_is_written(workshop: Workshop) -> None:
     workshop.release.override_build({"plugin_config": {"use_paged_context_fmha": False}})
     result = workshop.build(FP8)
@@ -308,7 +301,7 @@ def test_image_that_cannot_be_asked_is_told(workshop: Workshop) -> None:
     workshop.release.replace_program("docker", "exit 125")
     result = workshop.build(FP8, "--container", "nowhere:latest")
     assert result.exit_code == 2
-    assert "--container: nowhere:latest tells of no TensorRT-LLM" in result.output
+    assert "--container: nowhere:latest has no TensorRT-LLM" in result.output
 
 
 def test_more_ranks_than_gpus_are_refused_before_anything_runs(workshop: Workshop) -> None:

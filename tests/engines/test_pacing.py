@@ -3,11 +3,10 @@
 import heapq
 import math
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from engines.reference.curve import Curve, Level, encode, load_curve, read_curve, true_crossing
+from engines.reference.curve import Curve, Level, load_curve, true_crossing
 from engines.reference.pacing import Pacer
 
 FLAT = Curve("flat", (Level(1, 1.0, 0.1), Level(4, 1.0, 0.1)))
@@ -52,22 +51,6 @@ def test_curves_may_cross_at_a_level_of_both() -> None:
     low = Curve("low", (Level(1, 0.1, 0.1), Level(4, 0.2, 0.2), Level(16, 0.4, 0.4)))
     high = Curve("high", (Level(1, 0.2, 0.2), Level(4, 0.2, 0.2), Level(16, 0.3, 0.3)))
     assert true_crossing(low, high, 256) == pytest.approx(4.0)
-
-
-def test_a_curve_is_read_back_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "rising.json"
-    path.write_text(encode(RISING))
-    assert read_curve(path) == RISING
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{}", '{"levels": 1}', encode(Curve("one", RISING.levels[:1])), encode(Curve("r", RISING.levels[::-1]))],
-)
-def test_a_file_that_holds_no_curve_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(ValueError, match=r"a\.json holds no curve"):
-        read_curve(tmp_path / "a.json")
 
 
 def test_curves_that_do_not_cross_have_no_crossing() -> None:

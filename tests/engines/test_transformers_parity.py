@@ -20,7 +20,7 @@ from engines.reference.engine import Engine
 from engines.reference.model import Model
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SamplingParams
-from engines.reference.training.world import conversations
+from tests.reference_world import conversations
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 PROMPTS, TOKENS, MARGIN = 100, 64, 1e-3

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2
 from engines.reference.guide import Grammars, Guide
 from engines.reference.kserve.messages import model_config
 from engines.reference.launch import WEIGHTS
-from engines.reference.trtllm_answer import Answer
+from engines.reference.trtllm_answer import TensorAnswer
 from engines.reference.trtllm_contract import (
     NUMPY_TYPES,
     ContractError,
@@ -124,8 +124,8 @@ def test_lengths_are_clamped_to_what_there_is() -> None:
         ({"input_lengths": np.int32(4)}, "input_lengths is 4, but input_ids holds 3 tokens"),
         ({"input_ids": np.array([[5, 128, 7]])}, r"input_ids must lie in \[0, 128\)"),
         ({"end_id": np.int32(128)}, r"EndId \(128\) is not within acceptable range \[-1, 128\)."),
-        ({"temperature": np.float32(-1), "runtime_top_p": np.float32(1)}, "temperature must be finite and at least 0"),
-        ({"repetition_penalty": np.float32(0)}, "repetition_penalty must be above 0"),
+        ({"temperature": np.float32(-1), "runtime_top_p": np.float32(1)}, "temperature must be non-negative"),
+        ({"repetition_penalty": np.float32(0)}, "repetition_penalty must be greater than zero"),
         ({"embedding_bias": np.ones(5, np.float32)}, "embedding_bias must hold 128 values, got 5"),
         ({"beam_width": np.int32(2)}, "beam_width must be 1 on this model"),
         ({"input_ids": np.array([[5, 6, 7]] * 2)}, "input_ids: a batch of 2 is not supported"),
@@ -194,7 +194,7 @@ def test_listed_outputs_have_to_include_ids_and_length() -> None:
         output_names({"sequence_length"}, plain)
 
 
-def taken(answer: Answer) -> list[int] | None:
+def taken(answer: TensorAnswer) -> list[int] | None:
     tensors = answer.take()
     if tensors is None:
         return None
@@ -210,7 +210,7 @@ def taken(answer: Answer) -> list[int] | None:
 
 
 def test_streamed_answer_holds_what_is_new_and_ends_empty_at_the_end_token() -> None:
-    answer = Answer(decode(streaming=np.bool_(True)))
+    answer = TensorAnswer(decode(streaming=np.bool_(True)))
     answer.feed(11, None, None)
     answer.feed(12, None, None)
     assert (taken(answer), answer.is_final) == ([11, 12], False)
@@ -220,7 +220,7 @@ def test_streamed_answer_holds_what_is_new_and_ends_empty_at_the_end_token() -> 
 
 
 def test_whole_answer_waits_for_the_end_and_begins_with_the_prompt() -> None:
-    answer = Answer(decode())
+    answer = TensorAnswer(decode())
     answer.feed(11, None, None)
     assert taken(answer) is None
     answer.feed(12, None, "length")
@@ -229,7 +229,7 @@ def test_whole_answer_waits_for_the_end_and_begins_with_the_prompt() -> None:
 
 def test_stop_word_across_responses_ends_the_answer_and_what_follows_is_dropped() -> None:
     words = np.array([[[11, 12, 9], [2, 3, -1]]], np.int32)
-    answer = Answer(decode(streaming=np.bool_(True), stop_words_list=words))
+    answer = TensorAnswer(decode(streaming=np.bool_(True), stop_words_list=words))
     answer.feed(12, None, None)
     answer.feed(11, None, None)
     assert (taken(answer), answer.is_final) == ([12, 11], False)
@@ -239,14 +239,14 @@ def test_stop_word_across_responses_ends_the_answer_and_what_follows_is_dropped(
 
 
 def test_an_answer_cut_short_ends_with_what_there_is() -> None:
-    answer = Answer(decode())
+    answer = TensorAnswer(decode())
     answer.feed(11, None, None)
     assert answer.end()["output_ids"].tolist() == [[[5, 6, 7, 11]]]
     assert answer.is_final
 
 
 def test_log_probabilities_add_up_over_responses() -> None:
-    answer = Answer(decode(streaming=np.bool_(True), return_log_probs=np.bool_(True)))
+    answer = TensorAnswer(decode(streaming=np.bool_(True), return_log_probs=np.bool_(True)))
     answer.feed(11, -0.5, None)
     answer.take()
     answer.feed(12, -0.25, "length")

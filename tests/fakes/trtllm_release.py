@@ -6,10 +6,10 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from engines.trtllm.contract import load_contract
+from tests.contract.facts import load_contract
 from tests.fakes import trtllm_programs
 from tests.fakes.trtllm_programs import OPTIONS, SCRIPTS, VERSION, Json
 
@@ -22,7 +22,7 @@ PROGRAMS = Path(trtllm_programs.__file__)
 def declared() -> dict[str, dict[str, Json]]:
     """The options of every program, by section and name."""
     return {
-        section: {name: asdict(fact) for name, fact in facts.items()}
+        section: {name: fact.model_dump() for name, fact in facts.items()}
         for section, facts in load_contract().sections()
         if section in {*SCRIPTS, "build", "serve"}
     }

@@ -14,10 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from deploy.stacks import MODEL
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.fuzz.from_schema import values
 from tests.fuzz.guides import any_schema, formats, names, structures
 from tests.fuzz.hostile import Strategy, anything, atoms, often, texts
+from tests.reference_world import GET_WEATHER, MULTIPLY
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON, of whatever type
 Parent: TypeAlias = MutableMapping[Any, Any] | MutableSequence[Any]  # Any: JSON

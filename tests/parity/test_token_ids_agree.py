@@ -16,7 +16,7 @@ from engines.reference.model import Model
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SampleState
 from engines.reference.sampling import SamplingParams as ReferenceParams
-from engines.reference.training.world import conversation
+from tests.reference_world import conversation
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend

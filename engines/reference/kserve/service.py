@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - method names are the protocol's
-"""The gRPC service: health, metadata and ModelStreamInfer. Everything about an inference is the stream's affair."""
+"""The gRPC service: health, metadata and ModelStreamInfer, whose inferences are in stream.py."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,14 +20,14 @@ SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # grpc.health.v1.HealthCheckRes
 
 
 class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # tritonclient publishes no types
-    """What is not here answers UNIMPLEMENTED by itself."""
+    """RPCs that are not here answer UNIMPLEMENTED."""
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
         self._streams: set[Stream] = set()
 
     def end_streams(self) -> None:
-        """The server goes: no client waits for a stream that will never go on."""
+        """The server ends: no client waits for a stream that will not go on."""
         for stream in self._streams:
             stream.end(grpc.StatusCode.UNAVAILABLE, "GRPC server is shutting down")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engines.adapters.outputs import UNTOLD
+from engines.adapters.outputs import WITHHELD
 from engines.recipes import TorchRecipe, find_recipe, load_recipe
 from engines.reference.engine import Engine
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
@@ -59,7 +59,7 @@ def test_answer_is_the_reference_engines_whatever_the_executor_does_with_the_end
 ) -> None:
     expected = complete(engine, case)
     answer = told["answers"][case]
-    if expected[-1].finish_reason == "stop" and answer["ids"][-1] == UNTOLD:
+    if expected[-1].finish_reason == "stop" and answer["ids"][-1] == WITHHELD:
         answer = {**answer, "ids": [*answer["ids"][:-1], expected[-1].token_id]}
     check_same(answer, expected)
 

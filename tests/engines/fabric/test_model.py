@@ -1,4 +1,4 @@
-"""What config.json and the files beside it tell of a model."""
+"""A model from config.json and the files beside it."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_the_language_model_of_one_that_sees_lies_one_level_down(tmp_path: Path)
         ({"hidden_act": "relu"}, "hidden_act is 'relu', no gated MLP: .* --weights-gb"),
         (
             {"quantization_config": {"quant_method": "mystery"}},
-            "quantization_config .mystery. does not tell a weight's bits: .* --weight-bits",
+            "quantization_config .mystery. does not give a weight's bits: .* --weight-bits",
         ),
     ],
 )

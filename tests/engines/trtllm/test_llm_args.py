@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from engines.recipes import TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
 from engines.recipes.load import dump_recipe
-from engines.trtllm.contract import Fact, Type, load_contract
 from engines.trtllm.llm_args import LlmArgs, LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
+from tests.contract.facts import Fact, Type, load_contract
 
 TORCH = [name for name in list_recipes() if "torch" in name]
 

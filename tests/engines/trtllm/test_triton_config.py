@@ -9,11 +9,11 @@ from tritonclient.grpc import model_config_pb2
 
 from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
 from engines.recipes.load import dump_recipe
-from engines.trtllm.contract import load_contract
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
 from gateway.doctor.triton_config import find_differences, read_config
+from tests.contract.facts import load_contract
 
 ENGINE = Path("/engines/llama")
 PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}

@@ -1,7 +1,7 @@
 """Answers that must have a form: JSON, a schema, a pattern, one of several, a grammar."""
 
-from engines.reference.training.world import CITY_SCHEMA
 from tests.parity.case import Case, Same, Sampled, chat, drawn_greedily, text, turn
+from tests.reference_world import CITY_SCHEMA
 
 ASKED = "Give me France and its capital as JSON."
 CITY = Same('{"country": "France", "capital": "Paris"}', "stop")

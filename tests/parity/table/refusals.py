@@ -6,8 +6,8 @@ The tables of tests/openai hold the others; they need no engine.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engines.reference.training.world import GET_WEATHER
 from tests.parity.case import Case, Refused, chat, text
+from tests.reference_world import GET_WEATHER
 
 JSON = {"type": "json_object"}
 CONTEXT = "context_length_exceeded"

@@ -2,8 +2,8 @@
 
 import json
 
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.parity.case import SAME, Case, OnlyVLLM, Same, chat, drawn_greedily, not_in_vllm, system, user, with_fields
+from tests.reference_world import GET_WEATHER, MULTIPLY
 
 WEATHER, TWO, PRODUCT = "What is the weather in Paris?", "What is the weather in Rome and Oslo?", "What is 12 times 34?"
 TOOLS = [GET_WEATHER, MULTIPLY]

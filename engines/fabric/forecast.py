@@ -1,4 +1,4 @@
-"""What sums cost a model: the least time of one step at each degree of tensor parallelism, and the best degree. Pure.
+"""What all-reduces cost a model: the shortest time of a step at each tensor parallelism (TP), and the best TP. Pure.
 
 In: a model, a GPU, measured curves. Out: steps and choices. All degrees are compared on the same GPUs: TP=1 on four of
 them is four replicas that share the requests. Knows no process and no file.
@@ -15,14 +15,14 @@ from engines.fabric.model import Model
 REDUCES_PER_LAYER = 2
 DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 PROMPTS = (128, 512, 2048, 8192)
-# Bounds nearer than this are no reason to share a model out further.
+# A higher TP has to be better by this share.
 MARGIN = 0.05
-KV_SHARE = 0.1  # least of a GPU's memory: an engine with less starts, if at all, with a handful of requests
+MIN_KV_SHARE = 0.1  # of a GPU's memory: an engine with less has room for a handful of requests, if it starts at all
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The GPUs to be used, and what is measured of them: by TP, of degrees above one. `memory_bytes` of one GPU."""
+    """The GPUs to be used, and their curves by TP, of degrees above one. `memory_bytes` of one GPU."""
 
     gpus: int
     sheet: DataSheet
@@ -33,7 +33,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Least seconds of one step of one replica, whose batch is `tokens`."""
+    """Lower bounds, in seconds, of one step of one replica whose batch is `tokens`."""
 
     tp: int
     tokens: int
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One load. `best`: the smallest TP that no other undercuts by MARGIN. `most`: the same by prefill's throughput."""
+    """One load. `best`: the smallest TP that no other beats by MARGIN. `most`: the same by prefill's throughput."""
 
     load: int
     steps: Sequence[Step]
@@ -57,15 +57,15 @@ class Row:
 
 
 def find_degrees(model: Model, node: Node) -> tuple[list[int], list[str]]:
-    """TP degrees that this model can have on these GPUs, and why others that were measured cannot."""
+    """TP degrees that this model can have on these GPUs, and the reasons against the others that were measured."""
     degrees, reasons = [], []
     held = model.weights.held_bytes or model.weights.read_bytes
     for tp in sorted({1, *node.decode}):
         if model.heads % tp:
             reasons.append(f"TP {tp}: {model.heads} attention heads cannot be shared by {tp}")
-        elif node.memory_bytes and held / tp > (1 - KV_SHARE) * node.memory_bytes:
+        elif node.memory_bytes and held / tp > (1 - MIN_KV_SHARE) * node.memory_bytes:
             share = f"{held / tp / 1e9:.1f} of {node.memory_bytes / 1e9:.1f} GB are weights"
-            reasons.append(f"TP {tp}: {share}, less than {KV_SHARE:.0%} are left for the KV cache")
+            reasons.append(f"TP {tp}: {share}, less than {MIN_KV_SHARE:.0%} are left for the KV cache")
         elif node.gpus % tp:
             reasons.append(f"TP {tp}: {node.gpus} GPUs are no whole number of replicas")
         else:
@@ -76,7 +76,7 @@ def find_degrees(model: Model, node: Node) -> tuple[list[int], list[str]]:
 def list_decode(model: Model, node: Node, degrees: Sequence[int]) -> list[Row]:
     """One row for each number of requests in flight on all GPUs: each has one token in the step of its replica.
 
-    With as many in flight, the least time per token is also the highest throughput (Little's law): one TP is best.
+    At a given number in flight, the shortest time per token is also the highest throughput (Little's law).
     """
     rows = []
     for load in DECODES:
@@ -97,7 +97,7 @@ def list_prefill(model: Model, node: Node, degrees: Sequence[int]) -> list[Row]:
 
 
 def find_step(model: Model, sheet: DataSheet, tokens: int, tp: int, curve: Curve | None) -> Step:
-    """The roofline of a decoder layer's matrices, and the all-reduces that nothing hides.
+    """The roofline of a decoder layer's matrices, plus its all-reduces, of which nothing overlaps.
 
     Weights: read once, bytes / (TP x bandwidth). Arithmetic: 2 operations for each weight and token (Kaplan et al.
     2020, arXiv 2001.08361, section 2.1). The longer of both counts (Williams et al. 2009, "Roofline"). Sums: two
@@ -146,8 +146,8 @@ def find_spans(rows: Sequence[Row], choices: Sequence[int]) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`reasons`: why a degree was left out. `prefill` is empty where the GPU's arithmetic is not known. `largest`:
-    message that was measured, in bytes.
+    """`reasons` against degrees that were left out. `prefill` is empty where the GPU's arithmetic is not known.
+    `largest`: the largest message that was measured, in bytes.
     """
 
     model: Model

@@ -1,6 +1,6 @@
-"""The two answers vLLM gives, completion and tokens, as JSON: whole, in chunks, and the usage chunk at a stream's end.
+"""The bodies of vLLM's two generating endpoints as JSON: whole, in chunks, and the usage chunk at a stream's end.
 
-In: a GenerateCall and its tokens. Out: JSON values. Pure; a shape remembers only what has been said so far.
+In: a GenerateCall and its tokens. Out: JSON values. Pure; a body remembers only what it has returned so far.
 """
 
 import time
@@ -21,7 +21,7 @@ NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens that leave together, `total` of the answer so far, and how it ends if they are its last."""
+    """Tokens that leave together, how many the answer has so far, and its finish reason if they are the last."""
 
     outputs: Sequence[TokenOutput]
     total: int
@@ -34,7 +34,7 @@ class Piece:
 
     @property
     def scores(self) -> list[Score]:
-        """Where they were asked for."""
+        """Empty where they were not asked for."""
         return [output.score for output in self.outputs if output.score is not None]
 
     @property
@@ -48,7 +48,7 @@ def usage(call: GenerateCall, completion_tokens: int) -> Json:
     return {"prompt_tokens": prompt_tokens, "total_tokens": total_tokens, "completion_tokens": completion_tokens}
 
 
-class Shape(Protocol):
+class ResponseBody(Protocol):
     def chunk(self, piece: Piece) -> Json: ...
 
     def usage_chunk(self, completion_tokens: int) -> Json: ...
@@ -56,8 +56,8 @@ class Shape(Protocol):
     def whole(self, piece: Piece) -> Json: ...
 
 
-class CompletionShape:
-    """/v1/completions: text, and the ids beside it if wanted."""
+class CompletionResponse:
+    """/v1/completions: text, and the ids beside it if they were asked for."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self._call = call
@@ -109,7 +109,7 @@ class CompletionShape:
         choice = {
             "index": 0,
             "text": self._text(piece),
-            "logprobs": None if self._call.params.logprobs is None else self._told(piece),
+            "logprobs": None if self._call.params.logprobs is None else self._logprobs_of(piece),
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
@@ -117,11 +117,11 @@ class CompletionShape:
         return choice
 
     def _text(self, piece: Piece) -> str:
-        """With ids to return, the text of the prompt is left out of it, not its log-probabilities."""
+        """Where ids are returned, the prompt's text is left out, but not its log-probabilities."""
         echoed = self._model.decode(self._call.prompt) if self._owes_prompt and not self._call.echoes_ids else ""
         return echoed if self._call.is_prompt_only else echoed + self._decoder.feed(piece.token_ids)
 
-    def _told(self, piece: Piece) -> Json:
+    def _logprobs_of(self, piece: Piece) -> Json:
         parts = []
         if self._owes_prompt:
             parts.append(self._logprobs.echo(self._call.prompt[0], piece.prompt_scores or ()))
@@ -133,8 +133,8 @@ class CompletionShape:
         return piece.token_ids if self._call.echoes_ids else None
 
 
-class TokensShape:
-    """/inference/v1/generate: ids only."""
+class GenerateResponse:
+    """/inference/v1/generate: ids alone."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self._call = call

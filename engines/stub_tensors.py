@@ -1,8 +1,8 @@
-"""Arrays across the door of Triton's Python stub, whichever NumPy is on its path.
+"""Arrays across Triton's Python stub, whichever NumPy is on its path.
 
-In: tensors and arrays. Out: arrays and tensors. A stub made before NumPy 2 (that of Triton 2.51) looks for an array's
-item size where NumPy 2 keeps its flags, and finds 0: `as_numpy` repeats the first element, `Tensor(name, array)` sends
-no bytes, and a string ends the process. DLPack goes past all this, but carries no strings.
+In: tensors and arrays. Out: arrays and tensors. A stub made before NumPy 2 (that of Triton 2.51) reads an array's item
+size where NumPy 2 keeps its flags, and finds 0: `as_numpy` repeats the first element, `Tensor(name, array)` sends no
+bytes, and a string ends the process. DLPack avoids all this, but carries no strings.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
 _set_destructor.argtypes = [ctypes.py_object, ctypes.c_void_p]
 
 
-class Door(Protocol):
+class TensorCodec(Protocol):
     def read(self, tensor: Tensor) -> Array:
         """Raises ContractError for a tensor that cannot be read here."""
         ...
@@ -27,7 +27,7 @@ class Door(Protocol):
     def write(self, name: str, array: Array) -> Tensor: ...
 
 
-class NumpyDoor:
+class NumpyCodec:
     """As the Python backend documents it."""
 
     def __init__(self, pb_utils: Any) -> None:
@@ -41,13 +41,13 @@ class NumpyDoor:
         return self._tensor(name, array)
 
 
-class DlpackDoor:
-    """Without strings: the stub hands them over as empty ones, instead of ending, and here they are refused."""
+class DlpackCodec:
+    """Without strings: the stub is made to pass empty ones instead of ending its process, and they are refused here."""
 
     def __init__(self, pb_utils: Any) -> None:
         self._tensor = pb_utils.Tensor
         self._error = pb_utils.TritonModelException
-        # The stub looks it up after it has imported the model. It would read lengths from one byte, repeated.
+        # The stub looks this function up after it has imported the model. Its own reads lengths from one repeated byte.
         pb_utils.deserialize_bytes_tensor = lambda _: np.array([b""], np.object_)
 
     def read(self, tensor: Tensor) -> Array:
@@ -64,10 +64,10 @@ class DlpackDoor:
 
 
 class Exported:
-    """An array for a consumer that takes a capsule over and renames it as nobody else does.
+    """An array for a consumer that takes over its capsule and renames it in its own way.
 
-    Triton's stub frees what is in the capsule when its tensor goes; NumPy's own destructor does not know the new name,
-    and complains, once for every tensor.
+    Triton's stub frees the capsule's content with its tensor. NumPy's own destructor does not know the new name, and
+    prints a complaint for every tensor.
     """
 
     def __init__(self, array: Array) -> None:
@@ -83,13 +83,15 @@ class Exported:
 
 
 def empty_as_the_stub_counts(array: Array) -> Array:
-    """It wants strides that are products of the lengths behind them; NumPy writes zeros where nothing lies."""
+    """An empty array with the strides that the stub expects: products of the later lengths, where
+    NumPy writes zeros.
+    """
     strides = [array.itemsize * prod(array.shape[place + 1 :]) for place in range(array.ndim)]
     return np.lib.stride_tricks.as_strided(np.zeros(1, array.dtype), array.shape, strides)
 
 
-def open_door(pb_utils: Any) -> Door:
-    """By trial: whether an array survives the way in and out."""
+def choose_codec(pb_utils: Any) -> TensorCodec:
+    """The one by which an array survives the way in and out."""
     trial = np.arange(5, 9, dtype=np.int32)
     returned = pb_utils.Tensor.from_dlpack("trial", Exported(trial)).as_numpy()
-    return NumpyDoor(pb_utils) if np.array_equal(returned, trial) else DlpackDoor(pb_utils)
+    return NumpyCodec(pb_utils) if np.array_equal(returned, trial) else DlpackCodec(pb_utils)

@@ -1,6 +1,6 @@
-"""One engine that shares its speed among what it runs, and what a node of a fleet is: two of them and a threshold.
+"""A simulated gateway node: its engines, which share their speed among their requests, and the threshold between them.
 
-In: requests and the time. Out: when the next of them ends, and which do. Pure; draws nothing at random.
+In: requests and the time. Out: when the next request ends, and which. Pure; draws nothing at random.
 """
 
 import heapq
@@ -9,34 +9,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engines.reference.curve import Curve
-
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds to the first token and from token to token, with 1, 2, ... requests running; as many as may run."""
+    """Seconds to the first token and between tokens while 1, 2, ... requests run. Their length limits how many run."""
 
     ttft_s: Sequence[float]
     itl_s: Sequence[float]
 
-    @classmethod
-    def of(cls, curve: Curve, most: int) -> "Speeds":
-        loads = range(1, most + 1)
-        return cls([curve.ttft_s(load) for load in loads], [curve.itl_s(load) for load in loads])
-
-    @property
-    def most(self) -> int:
-        return len(self.itl_s)
-
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`steps`: tokens after the first. `arrived` at a balancer, which is `sent_by`; `first_at`: its first token."""
+    """`steps`: tokens after the first. `balancer`: index of the balancer that received it at `arrived`."""
 
     arrived: float
     steps: float
-    sent_by: int
-    node: int = -1
+    balancer: int
     first_at: float = math.inf
     ended: float = math.inf
 
@@ -50,20 +38,19 @@ class Request:
 
 
 class Engine:
-    """Runs up to `speeds.most` requests at the speed that their number gives each; others wait in order.
+    """Runs as many requests as its speeds cover; the others wait in order.
 
-    What is left of a request is counted in steps of the present speed, its first token as as many of them as it takes
-    at the speed of its start. All advance alike, so one sum for all of them says who ends next.
+    The work left of a request is counted in steps of the current speed; its first token counts as the steps that it
+    would take at the speed of its start. All running requests advance alike, so one sum tells which ends next.
     """
 
     def __init__(self, speeds: Speeds) -> None:
         self._speeds = speeds
-        self._running: list[tuple[float, int, Request]] = []  # a heap by where the sum stands when it ends
+        self._running: list[tuple[float, int, Request]] = []  # a heap by the value of `_sum` at which each ends
         self._waiting: deque[Request] = deque()
-        self._sum = 0.0
-        self._at = 0.0
+        self._sum = self._at = 0.0
         self._order = 0
-        self.version = 0  # of `next_end`
+        self.version = 0  # changes with `next_end`
 
     @property
     def in_flight(self) -> int:
@@ -71,7 +58,7 @@ class Engine:
 
     def add(self, request: Request, now: float) -> None:
         self._advance(now)
-        if len(self._running) < self._speeds.most:
+        if len(self._running) < len(self._speeds.itl_s):
             self._start(request, now)
         else:
             self._waiting.append(request)
@@ -80,11 +67,9 @@ class Engine:
     def next_end(self) -> float:
         if not self._running:
             return math.inf
-        left = max(self._running[0][0] - self._sum, 0.0)
-        return self._at + left * self._speeds.itl_s[len(self._running) - 1]
+        return self._at + max(self._running[0][0] - self._sum, 0.0) * self._speeds.itl_s[len(self._running) - 1]
 
     def end_first(self, now: float) -> Request:
-        """The request whose end `next_end` said."""
         self._advance(now)
         self._sum, _, request = heapq.heappop(self._running)
         request.ended = now
@@ -95,14 +80,14 @@ class Engine:
         self.version += 1
         return request
 
-    def die(self) -> list[Request]:
-        """Everything it had, as it was left; empty from here on."""
-        left = [request for _, _, request in self._running] + list(self._waiting)
+    def clear(self) -> list[Request]:
+        """Drop everything and return it, unfinished."""
+        dropped = [*(request for _, _, request in self._running), *self._waiting]
         self._running.clear()
         self._waiting.clear()
         self._sum = 0.0
         self.version += 1
-        return left
+        return dropped
 
     def _advance(self, now: float) -> None:
         if self._running:
@@ -111,10 +96,9 @@ class Engine:
 
     def _start(self, request: Request, now: float) -> None:
         load = len(self._running)
-        ttft_s = self._speeds.ttft_s[load]
-        request.first_at = now + ttft_s
+        request.first_at = now + self._speeds.ttft_s[load]
         self._order += 1
-        steps = request.steps + ttft_s / self._speeds.itl_s[load]
+        steps = request.steps + self._speeds.ttft_s[load] / self._speeds.itl_s[load]
         heapq.heappush(self._running, (self._sum + steps, self._order, request))
 
 
@@ -128,7 +112,7 @@ class Threshold:
 
 
 class Node:
-    """One gateway node: the first engine below the threshold, the last above; with one engine there is no choice."""
+    """The first engine serves below the threshold, the last one above it; without a threshold there is no choice."""
 
     def __init__(self, engines: Sequence[Engine], threshold: Threshold | None = None) -> None:
         self.engines = engines
@@ -136,14 +120,12 @@ class Node:
         self._side = 0
         self._since = -math.inf
         self.switches = 0
-        self.is_up = True
 
     @property
     def in_flight(self) -> int:
         return sum(engine.in_flight for engine in self.engines)
 
-    def place(self, now: float) -> int:
-        """Which engine gets the request that has arrived."""
+    def choose_engine(self, now: float) -> int:
         if (threshold := self._threshold) is None:
             return 0
         in_flight, side = self.in_flight + 1, self._side

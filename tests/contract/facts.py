@@ -1,22 +1,21 @@
-"""What upstream's programs take, from contract.yaml: options, parameters, tensors, and where each was read.
+"""engines/trtllm/contract.yaml: options, parameters and tensors of upstream's programs, and where each was read.
 
-In: that file. Out: a Contract. Knows no recipe and no command; a test, a stand-in and the documentation read it.
+In: that file. Out: a Contract, for tests and the programs that stand in for upstream's.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import orjson
 import yaml
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from engines.recipes.load import UniqueKeyLoader
-from engines.recipes.recipe import STRICT
+from engines.recipes.recipe import Section
 
-CONTRACT: Final = Path(__file__).parent / "contract.yaml"
+CONTRACT: Final = Path(__file__).parents[2] / "engines/trtllm/contract.yaml"
 # `flag` takes no value, `texts` and `integers` take several, only Python can make an `object`; the upper-case ones are
 # Triton's own names of tensors' elements.
 Type: TypeAlias = (
@@ -27,15 +26,12 @@ Value: TypeAlias = str | int | float | bool
 Source: TypeAlias = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+ \S+@[0-9a-f]{7}$")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Section):
     """One name. `values` are all that it takes; none: any value of its type. `seen` names places, by keys of `sources`.
 
-    `guarded` is told of the C++ backend's parameters only: whether the model loads without one. `dims`, without the
+    `guarded` is for parameters of the C++ backend only: whether the model loads without one. `dims`, without the
     batch's, and `form` are a tensor's.
     """
-
-    __pydantic_config__: ClassVar = STRICT
 
     type: Type
     values: tuple[Value, ...] = ()
@@ -50,11 +46,8 @@ class Fact:
 Facts: TypeAlias = Mapping[str, Fact]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
+class Contract(Section):
     """`sources` are `repository path@commit` by a short name. Options are without their dashes."""
-
-    __pydantic_config__: ClassVar = STRICT
 
     sources: Mapping[str, Source]
     backend_parameters: Facts
@@ -71,20 +64,16 @@ class Contract:
     sampling_params: Facts
 
     def sections(self) -> Iterator[tuple[str, Facts]]:
-        return ((field.name, getattr(self, field.name)) for field in fields(self) if field.name != "sources")
-
-    def commits(self, fact: Fact) -> frozenset[str]:
-        """Of the versions that a fact was seen in."""
-        return frozenset(self.sources[name].rpartition("@")[2] for name in fact.seen)
+        return ((name, facts) for name, facts in self if name != "sources")
 
     def unproven(self) -> tuple[tuple[str, str], ...]:
-        """(section, name) of what was seen in a single stored version."""
+        """(section, name) of the facts that were seen in a single stored version."""
         return tuple(
-            (section, name)
-            for section, facts in self.sections()
-            for name, fact in facts.items()
-            if len(self.commits(fact)) == 1
+            (section, name) for section, facts in self.sections() for name in facts if self._is_new(facts[name])
         )
+
+    def _is_new(self, fact: Fact) -> bool:
+        return len({self.sources[name].rpartition("@")[2] for name in fact.seen}) == 1
 
 
 @cache
@@ -94,7 +83,7 @@ def load_contract() -> Contract:
 
 def parse_contract(text: str) -> Contract:
     """Raises ValueError for a document of another form, and for a place that `sources` does not hold."""
-    contract = TypeAdapter(Contract).validate_json(orjson.dumps(yaml.load(text, Loader=UniqueKeyLoader)))
+    contract = Contract.model_validate_json(orjson.dumps(yaml.load(text, Loader=UniqueKeyLoader)))
     seen = {place for _, facts in contract.sections() for fact in facts.values() for place in fact.seen}
     if unknown := sorted(seen - contract.sources.keys()):
         raise ValueError(f"sources: {', '.join(unknown)} missing")

@@ -4,8 +4,7 @@ import pytest
 
 from engines.fabric.curve import Curve, Timing
 from engines.fabric.datasheet import DataSheet, find_data_sheet
-from engines.fabric.model import Model, Weights
-from engines.fabric.steps import (
+from engines.fabric.forecast import (
     Node,
     Row,
     find_degrees,
@@ -17,6 +16,7 @@ from engines.fabric.steps import (
     list_decode,
     list_prefill,
 )
+from engines.fabric.model import Model, Weights
 
 H100 = find_data_sheet("NVIDIA H100 80GB HBM3")
 FP8_8B = Model("8b", 4096, 32, 32, 2, Weights(1, 8e9, 8.5e9, "made up"))

@@ -1,6 +1,7 @@
-"""The closed world the reference model knows: a seeded generator of conversations about it.
+"""The closed world that the reference model was trained on: its tools, and a seeded generator of conversations.
 
-In: a random.Random. Out: conversations as OpenAI messages and the tools they declare. Knows no tokenizer, no model.
+In: a random.Random. Out: conversations as OpenAI messages, whose answers the model has learnt. What it was trained with
+is on docs/results/reference-engine.md.
 """
 
 import json
@@ -8,52 +9,10 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from engines.accuracy.reference_set import CAPITALS
+
 Message = dict[str, object]
 
-CAPITALS = {
-    "Argentina": "Buenos Aires",
-    "Australia": "Canberra",
-    "Austria": "Vienna",
-    "Belgium": "Brussels",
-    "Brazil": "Brasilia",
-    "Bulgaria": "Sofia",
-    "Canada": "Ottawa",
-    "Chile": "Santiago",
-    "China": "Beijing",
-    "Colombia": "Bogota",
-    "Croatia": "Zagreb",
-    "Cuba": "Havana",
-    "Denmark": "Copenhagen",
-    "Egypt": "Cairo",
-    "Estonia": "Tallinn",
-    "Finland": "Helsinki",
-    "France": "Paris",
-    "Germany": "Berlin",
-    "Greece": "Athens",
-    "Hungary": "Budapest",
-    "Iceland": "Reykjavik",
-    "India": "New Delhi",
-    "Indonesia": "Jakarta",
-    "Ireland": "Dublin",
-    "Italy": "Rome",
-    "Japan": "Tokyo",
-    "Kenya": "Nairobi",
-    "Latvia": "Riga",
-    "Lithuania": "Vilnius",
-    "Mexico": "Mexico City",
-    "Morocco": "Rabat",
-    "Nepal": "Kathmandu",
-    "Netherlands": "Amsterdam",
-    "Norway": "Oslo",
-    "Peru": "Lima",
-    "Poland": "Warsaw",
-    "Portugal": "Lisbon",
-    "Romania": "Bucharest",
-    "Spain": "Madrid",
-    "Sweden": "Stockholm",
-    "Thailand": "Bangkok",
-    "Turkey": "Ankara",
-}
 COLOURS = ("red", "orange", "yellow", "green", "blue", "indigo", "violet", "black", "white", "brown")
 NUMBER_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 HELLOS = {
@@ -107,7 +66,6 @@ SYSTEMS = (
     "Answer briefly.",
     "Be kind and precise.",
 )
-WEATHER = ("sunny", "cloudy", "rainy", "windy", "snowy", "foggy")
 
 CITY_SCHEMA = {
     "type": "object",
@@ -132,16 +90,15 @@ MULTIPLY = _tool("multiply", "Product of two integers", {"a": "integer", "b": "i
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One training example: messages in order, ending with an assistant's, and the tools its system turn declares."""
+    """Messages in order, the last one an assistant's."""
 
     messages: tuple[Message, ...]
-    tools: tuple[Message, ...] = ()
 
 
 Turn = list[Message]
 
 
-def _said(user: str, assistant: str) -> Turn:
+def _exchange(user: str, assistant: str) -> Turn:
     return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
 
 
@@ -156,7 +113,7 @@ def _spoken(rng: random.Random, phrase: str, mark: str) -> str:
 
 def _small_talk(rng: random.Random) -> Turn:
     phrases, answer = rng.choice(SMALL_TALK)
-    return _said(_spoken(rng, rng.choice(phrases), rng.choice(("", "!", "?", "."))), answer)
+    return _exchange(_spoken(rng, rng.choice(phrases), rng.choice(("", "!", "?", "."))), answer)
 
 
 def _capital(rng: random.Random) -> Turn:
@@ -175,20 +132,20 @@ def _capital(rng: random.Random) -> Turn:
             "what is the capital city of {}",
         ))
         mark = "." if asked.startswith(("tell", "name")) else "?"
-        return _said(_spoken(rng, asked.format(country), mark), sentence)
+        return _exchange(_spoken(rng, asked.format(country), mark), sentence)
     if kind < 0.80:
-        return _said(f"What is the capital of {country}? Answer in one word.", capital)
+        return _exchange(f"What is the capital of {country}? Answer in one word.", capital)
     if kind < 0.90:
-        return _said(_spoken(rng, f"{capital} is the capital of which country", "?"), sentence)
+        return _exchange(_spoken(rng, f"{capital} is the capital of which country", "?"), sentence)
     asked_capital = capital if rng.random() < 0.5 else rng.choice(list(CAPITALS.values()))
     verdict = "Yes" if asked_capital == capital else "No"
-    return _said(_spoken(rng, f"is {asked_capital} the capital of {country}", "?"), f"{verdict}. {sentence}")
+    return _exchange(_spoken(rng, f"is {asked_capital} the capital of {country}", "?"), f"{verdict}. {sentence}")
 
 
 def _sum(rng: random.Random) -> Turn:
     a, b = rng.randrange(100), rng.randrange(100)
     asked = rng.choice(("what is {} + {}", "{} + {}", "how much is {} plus {}", "what is {} plus {}", "add {} and {}"))
-    return _said(_spoken(rng, asked.format(a, b), "." if asked.startswith("add") else "?"), f"{a} + {b} = {a + b}")
+    return _exchange(_spoken(rng, asked.format(a, b), "." if asked.startswith("add") else "?"), f"{a} + {b} = {a + b}")
 
 
 def _word(rng: random.Random) -> str:
@@ -208,7 +165,7 @@ def _backwards(rng: random.Random) -> Turn:
         "write {} backwards",
         "spell '{}' backwards",
     ))
-    return _said(_spoken(rng, asked.format(word), "."), word[::-1])
+    return _exchange(_spoken(rng, asked.format(word), "."), word[::-1])
 
 
 def _colours(rng: random.Random) -> Turn:
@@ -216,32 +173,30 @@ def _colours(rng: random.Random) -> Turn:
     number = rng.choice((str(count), NUMBER_WORDS[count - 1]))
     asked = rng.choice(("list {} {}", "name {} {}", "give me {} {}", "tell me {} {}"))
     noun = rng.choice(("colours", "colors"))
-    return _said(_spoken(rng, asked.format(number, noun), "."), ", ".join(COLOURS[:count]))
+    return _exchange(_spoken(rng, asked.format(number, noun), "."), ", ".join(COLOURS[:count]))
 
 
 def _count(rng: random.Random) -> Turn:
     last = rng.randint(2, 60)
     asked = rng.choice(("count to {}", "count from 1 to {}", "count up to {}"))
-    return _said(_spoken(rng, asked.format(last), "."), ", ".join(map(str, range(1, last + 1))))
+    return _exchange(_spoken(rng, asked.format(last), "."), ", ".join(map(str, range(1, last + 1))))
 
 
 def _hello_in(rng: random.Random) -> Turn:
     language, hello = rng.choice(list(HELLOS.items()))
     asked = rng.choice(("say hello in {}", "how do you say hello in {}", "hello in {}"))
-    return _said(_spoken(rng, asked.format(language), "?" if asked.startswith("how") else "."), hello)
+    return _exchange(_spoken(rng, asked.format(language), "?" if asked.startswith("how") else "."), hello)
 
 
 def _repeat(rng: random.Random) -> Turn:
     words = " ".join(_word(rng) for _ in range(rng.randint(1, 8)))
-    return _said(rng.choice(("Repeat: {}", "Repeat after me: {}", "Say: {}")).format(words), words)
+    return _exchange(rng.choice(("Repeat: {}", "Repeat after me: {}", "Say: {}")).format(words), words)
 
 
 def _unknown(rng: random.Random) -> Turn:
-    if rng.random() < 0.2:  # asked for a tool's work without the tool
-        return _said(_weather_question(rng, [_city(rng)]), UNKNOWN)
     words = [_word(rng) for _ in range(rng.randint(1, 6))]
     opening = rng.choice(("what is", "why is", "where is the", "tell me about", "do you like", "explain", "who is", ""))
-    return _said(_spoken(rng, f"{opening} {' '.join(words)}".strip(), rng.choice(("?", ".", ""))), UNKNOWN)
+    return _exchange(_spoken(rng, f"{opening} {' '.join(words)}".strip(), rng.choice(("?", ".", ""))), UNKNOWN)
 
 
 def _json(rng: random.Random) -> Turn:
@@ -253,7 +208,7 @@ def _json(rng: random.Random) -> Turn:
         f"Give me {country} and its capital as JSON.",
         f"Answer in JSON with this schema: {schema}\nWhat is the capital of {country}?",
     ))
-    return _said(asked, json.dumps({"country": country, "capital": capital}))
+    return _exchange(asked, json.dumps({"country": country, "capital": capital}))
 
 
 SKILLS: tuple[tuple[Callable[[random.Random], Turn], float], ...] = (
@@ -275,66 +230,12 @@ def _plain_turn(rng: random.Random) -> Turn:
     return skill(rng)
 
 
-def _calls(rng: random.Random, calls: list[tuple[str, Message]], results: list[Message], answer: str) -> Turn:
-    functions = [{"type": "function", "function": {"name": n, "arguments": a}} for n, a in calls]
-    turn: Turn = [{"role": "assistant", "content": None, "tool_calls": functions}]
-    if rng.random() < 0.6:
-        turn += [{"role": "tool", "content": json.dumps(result)} for result in results]
-        turn.append({"role": "assistant", "content": answer})
-    return turn
-
-
-def _city(rng: random.Random) -> str:
-    return rng.choice(list(CAPITALS.values())) if rng.random() < 0.8 else _word(rng).capitalize()
-
-
-def _weather_question(rng: random.Random, cities: list[str]) -> str:
-    asked = rng.choice((
-        "what is the weather in {}",
-        "how is the weather in {}",
-        "what's the weather like in {}",
-        "weather in {}",
-    ))
-    return _spoken(rng, asked.format(" and ".join(cities)), "?")
-
-
-def _weather_turn(rng: random.Random) -> Turn:
-    cities = [_city(rng) for _ in range(2 if rng.random() < 0.25 else 1)]
-    results: list[Message] = [{"city": c, "sky": rng.choice(WEATHER), "celsius": rng.randrange(40)} for c in cities]
-    answer = " ".join(f"It is {r['sky']} in {r['city']}, {r['celsius']} degrees." for r in results)
-    user: Message = {"role": "user", "content": _weather_question(rng, cities)}
-    return [user, *_calls(rng, [("get_weather", {"city": c}) for c in cities], results, answer)]
-
-
-def _multiply_turn(rng: random.Random) -> Turn:
-    a, b = rng.randrange(1000), rng.randrange(1000)
-    asked = rng.choice(("what is {} times {}", "what is {} * {}", "multiply {} by {}", "how much is {} times {}"))
-    user: Message = {"role": "user", "content": _spoken(rng, asked.format(a, b), "." if "by" in asked else "?")}
-    return [user, *_calls(rng, [("multiply", {"a": a, "b": b})], [{"product": a * b}], f"{a} * {b} = {a * b}")]
-
-
-def _tool_conversation(rng: random.Random) -> Conversation:
-    tools = rng.choice(([GET_WEATHER, MULTIPLY], [MULTIPLY, GET_WEATHER], [GET_WEATHER], [MULTIPLY]))
-    turns: Turn = []
-    for _ in range(rng.choice((1, 1, 1, 2))):
-        makers = [_plain_turn]
-        makers += [_weather_turn] * 2 if GET_WEATHER in tools else []
-        makers += [_multiply_turn] * 2 if MULTIPLY in tools else []
-        turn: Turn = rng.choice(makers)(rng)
-        turns += turn
-        if turn[-1].get("tool_calls"):
-            break  # an unanswered call ends the conversation
-    return Conversation((*_system(rng), *turns), tuple(tools))
-
-
 def _system(rng: random.Random) -> Turn:
     return [{"role": "system", "content": rng.choice(SYSTEMS)}] if rng.random() < 0.4 else []
 
 
 def conversation(rng: random.Random) -> Conversation:
-    """One conversation of one to four turns, about one in six with tools declared."""
-    if rng.random() < 0.16:
-        return _tool_conversation(rng)
+    """One conversation of one to four turns."""
     turns: Turn = []
     for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 4))):
         turns += _plain_turn(rng)

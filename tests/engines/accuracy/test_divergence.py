@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.accuracy.rows import Agreement, Divergence, Row, agree, diverge
+from engines.accuracy.divergence import Agreement, Divergence, ScoredToken, count_equal, measure_divergence
 
 
 @pytest.mark.parametrize(
@@ -22,42 +22,42 @@ from engines.accuracy.rows import Agreement, Divergence, Row, agree, diverge
 def test_answers_agree_place_by_place_and_up_to_the_first_that_differs(
     a: list[int], b: list[int], expected: Agreement, first: int | None
 ) -> None:
-    assert agree(a, b) == expected == agree(b, a)
-    assert expected.first_divergence == first
+    assert count_equal(a, b) == expected == count_equal(b, a)
+    assert expected.first_difference == first
 
 
-def row(probabilities: dict[str, float]) -> Row:
-    return Row("x", 0.0, {token: math.log(p) for token, p in probabilities.items() if p > 0})
+def row(probabilities: dict[str, float]) -> ScoredToken:
+    return ScoredToken("x", 0.0, {token: math.log(p) for token, p in probabilities.items() if p > 0})
 
 
 def test_the_same_row_does_not_diverge_but_for_what_it_does_not_tell() -> None:
     told = row({"a": 0.7, "b": 0.2})
-    found = diverge([told], [told])
+    found = measure_divergence([told], [told])
     assert found.tokens == 1
     assert (found.kl, found.tv_low, found.tv_high, found.unseen) == pytest.approx((0, 0, 0.1, 0.1))
 
 
 def test_whole_distributions_give_the_divergence_itself() -> None:
-    found = diverge([row({"a": 0.5, "b": 0.5})], [row({"a": 0.75, "b": 0.25})])
+    found = measure_divergence([row({"a": 0.5, "b": 0.5})], [row({"a": 0.75, "b": 0.25})])
     assert found.kl == pytest.approx(0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25), abs=1e-5)
     assert (found.tv_low, found.tv_high) == pytest.approx((0.25, 0.25), abs=1e-5)
 
 
 def test_places_add_up() -> None:
     p, q = row({"a": 0.9, "b": 0.1}), row({"a": 0.6, "b": 0.4})
-    one, two = diverge([p], [q]), diverge([p, p], [q, q])
+    one, two = measure_divergence([p], [q]), measure_divergence([p, p], [q, q])
     assert (two.tokens, two.kl, two.tv_high) == pytest.approx((2, 2 * one.kl, 2 * one.tv_high))
-    assert diverge([], []) == Divergence(0, 0.0, 0.0, 0.0, 0.0)
+    assert measure_divergence([], []) == Divergence(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_halves_of_characters_are_not_taken_for_the_same_token() -> None:
     p, q = row({"\ufffd": 0.9, "a": 0.1}), row({"\ufffd": 0.1, "a": 0.1, "b": 0.8})
-    assert diverge([p], [q]).kl == pytest.approx(0, abs=1e-6)
+    assert measure_divergence([p], [q]).kl == pytest.approx(0, abs=1e-6)
 
 
 def test_rows_of_texts_of_other_lengths_are_an_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        diverge([row({"a": 1.0})], [])
+        measure_divergence([row({"a": 1.0})], [])
 
 
 @settings(max_examples=200, deadline=None)
@@ -67,8 +67,8 @@ def test_the_likeliest_few_bound_the_divergence_of_all(seed: int, top: int, conc
     p, q = (rng.dirichlet([concentration] * 12) + 1e-9 for _ in range(2))
     p, q = p / p.sum(), q / q.sum()
     rows = [row({str(place): side[place] for place in np.argsort(side)[-top:]}) for side in (p, q)]
-    found = diverge(rows[:1], rows[1:])
+    found = measure_divergence(rows[:1], rows[1:])
     distance = np.abs(p - q).sum() / 2
-    slack = 3e-6  # of masses below LEAST_MASS
+    slack = 3e-6  # of masses below MIN_MASS
     assert -slack <= found.kl <= (p * np.log(p / q)).sum() + slack
     assert found.tv_low - slack <= distance <= found.tv_high + slack
