@@ -1,4 +1,4 @@
-"""A receiver of one gRPC call that writes down what it hears, and every word that comes after the last."""
+"""A receiver of one gRPC call that records its messages and outcome, and every call that comes after the end."""
 
 from collections.abc import Callable, Sequence
 
@@ -46,6 +46,6 @@ class RecordingReceiver:
         assert self.outcome is not None
         return self.outcome
 
-    def _check(self, word: str) -> None:
+    def _check(self, call: str) -> None:
         if self.outcome is not None or self.is_cancelled:
-            self.breaches.append(f"{word} after the end")
+            self.breaches.append(f"{call} after the end")
