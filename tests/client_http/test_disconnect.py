@@ -53,7 +53,7 @@ async def test_slot_is_freed_when_the_official_client_closes_its_stream(
 async def test_neighbours_are_unharmed_by_a_client_that_leaves(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    stack.low.script = [writer.ids("Paris"), Pause(), *writer.says(" is nice.")]
+    stack.low.script = [writer.ids("Paris"), Pause(), *writer.script(" is nice.")]
     async with raw_client(stack) as leaver:
         leaver.ask(stream=True)
         stream = await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
@@ -76,7 +76,7 @@ async def test_forty_of_two_hundred_streams_leave_and_nothing_is_left_behind(sta
     def script(request: GenerateRequest) -> Script:
         n = number_of(request)
         first: Script = [] if n < 20 else [writer.ids("Paris")]
-        return [*first, Pause()] if n < 40 else [*first, Pause(0.05), *writer.says(f" {n} done")]
+        return [*first, Pause()] if n < 40 else [*first, Pause(0.05), *writer.script(f" {n} done")]
 
     async def ask(n: int) -> None:
         async with raw_client(stack) as client:

@@ -1,4 +1,4 @@
-"""HTTP as clients really speak it, well and badly, through the gateway's own connections, on both lanes."""
+"""HTTP as real clients use it, well and badly, through the gateway's own connections, on both lanes."""
 
 import asyncio
 import itertools

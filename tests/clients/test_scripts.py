@@ -28,7 +28,7 @@ async def client(connect: Connect, stack: Stack) -> AsyncIterator[Client]:
 
 async def test_a_stream_comes_token_by_token(client: Client, stack: Stack, writer: Writer) -> None:
     text = "Once upon a time two engines lived in one house."
-    stack.low.script = writer.says(text)
+    stack.low.script = writer.script(text)
     answer = await to_thread.run_sync(client.ask, replace(HELLO, stream=True))
     assert answer.text == text
     assert len(answer.pieces) == len(writer.ids(text))
@@ -38,7 +38,7 @@ async def test_a_stream_comes_token_by_token(client: Client, stack: Stack, write
 async def test_an_answer_that_breaks_off_is_an_error(
     client: Client, stack: Stack, writer: Writer, *, stream: bool
 ) -> None:
-    stack.low.script = writer.says("Pa", BackendLost("the engine died"))
+    stack.low.script = writer.script("Pa", BackendLost("the engine died"))
     with pytest.raises(Refused) as caught:
         await to_thread.run_sync(client.ask, replace(HELLO, stream=stream))
     assert (caught.value.code, caught.value.status) == ("backend_lost", None if stream else 502), caught.value
@@ -68,7 +68,7 @@ async def test_an_engine_that_could_not_be_reached_is_asked_again(
     client: Client, stack: Stack, writer: Writer, *, stream: bool
 ) -> None:
     def script(request: GenerateRequest) -> Script:
-        return [BackendUnavailable("not now")] if len(stack.low.calls) == 0 else writer.says("Hello!")
+        return [BackendUnavailable("not now")] if len(stack.low.calls) == 0 else writer.script("Hello!")
 
     stack.low.script = script
     answer = await to_thread.run_sync(client.ask, replace(HELLO, stream=stream, retries=1))

@@ -1,7 +1,7 @@
 """`crossover serve --workers 2` as processes before scripted engines: one count, one policy, one page of metrics.
 
 Engines hold every answer until the test lets go of it, so the test knows how many are in flight. A connection stays
-with one worker, and `/admin/state` says with which.
+with one worker, which `/admin/state` names.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Bodies of generated requests: plausible ones by the body types' own JSON schemas, and damaged ones.
 
-A field that a body type gains is generated from then on, by its type; MEANT has those of which a type says too little.
+A field that a body type gains is generated from then on, by its type; MEANT has those whose type alone is too loose.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence

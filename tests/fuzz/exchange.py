@@ -1,6 +1,6 @@
 """One request over a real socket, and whether its answer is of a declared shape.
 
-In: a Sent. Out: a Received, or an AssertionError that says what is wrong with it.
+In: a Sent. Out: a Received, or an AssertionError that names what is wrong.
 """
 
 import http.client
@@ -91,7 +91,7 @@ class Caller:
 
 def check(sent: Sent, received: Received) -> None:
     """Raises AssertionError."""
-    if sent.method == "HEAD":  # it has no body to speak of
+    if sent.method == "HEAD":  # it has no body
         _expect(received.status < 500, f"a status of {received.status}")
         return
     _expect(len(received.headers.get("x-request-id", "")) == 32, "no x-request-id")
@@ -226,4 +226,4 @@ def _check_choice(asked: Mapping[str, Any], choices: Sequence[Any]) -> None:  # 
     if hasattr(last, "delta"):
         opens = [isinstance(choice.delta, shapes.Opening) for choice in choices]
         _expect(opens == [True] + [False] * len(others), "a role anywhere but in the first chunk")
-        _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that says more")
+        _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that holds more")

@@ -109,7 +109,7 @@ def test_an_answer_as_it_should_be_passes(asked: Sent, answer: Received) -> None
         (STREAM, streamed(TEXT, LAST), "a role"),
         (STREAM, streamed(OPENING, TEXT), "does not finish"),
         (STREAM, streamed(OPENING, LAST, TEXT, LAST), "after its end"),
-        (STREAM, streamed(OPENING, chunk({"content": "Hi"}, "stop")), "says more"),
+        (STREAM, streamed(OPENING, chunk({"content": "Hi"}, "stop")), "holds more"),
         (STREAM, streamed(OPENING, chunk({"content": ""}), LAST), "content"),
         (STREAM, streamed(OPENING, LAST | {"id": f"chatcmpl-{'1' * 32}"}), "several answers"),
         (STREAM, streamed(OPENING, LAST | NULL), "usage"),

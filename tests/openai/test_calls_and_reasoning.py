@@ -37,12 +37,12 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return build_byte_level(tmp_path_factory.mktemp("thinker"), special=["<think>", "</think>"], template=THINKING)
 
 
-def answer(model: Model, body: Generation, said: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
-    """The one choice of an answer whose tokens, one at a time, are those of `said`."""
+def answer(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
+    """The one choice of an answer whose tokens, one at a time, are those of `written`."""
     generations = translate(body, model.language, ENVELOPE, reasoning_field)
     parts, recorded = generations.choice(0, generations.group()), Recorded()
     sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
-    for token_id in [*model.encode(said), model.language.eos_token_ids[0]]:
+    for token_id in [*model.encode(written), model.language.eos_token_ids[0]]:
         sink.tokens([token_id])
     sink.finish(FinishReason.STOP)
     raw = b"".join(recorded.puts)
@@ -51,11 +51,11 @@ def answer(model: Model, body: Generation, said: str, reasoning_field: str = "re
 
 
 def answer_twice(
-    model: Model, said: str, reasoning_field: str = "reasoning", **fields: object
+    model: Model, written: str, reasoning_field: str = "reasoning", **fields: object
 ) -> tuple[dict[str, Any], str]:
     """The message and its `finish_reason`, the same whole and streamed; of calls name and arguments, not the id."""
     whole, streamed = (
-        outline(answer(model, chat(**fields, stream=stream), said, reasoning_field)) for stream in (False, True)
+        outline(answer(model, chat(**fields, stream=stream), written, reasoning_field)) for stream in (False, True)
     )
     assert whole == streamed
     return whole
@@ -89,8 +89,8 @@ def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapp
 
 
 def test_calls_that_were_required_end_with_tool_calls(thinker: Model) -> None:
-    said = '[{"name": "weather", "parameters": {"city": "Rome"}}]'
-    message, reason = answer_twice(thinker, said, tools=TOOLS, tool_choice="required")
+    written = '[{"name": "weather", "parameters": {"city": "Rome"}}]'
+    message, reason = answer_twice(thinker, written, tools=TOOLS, tool_choice="required")
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
 
 
@@ -114,7 +114,7 @@ def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said", "expected"),
+    ("fields", "written", "expected"),
     [
         ({"response_format": JSON}, "{}", {"content": "{}"}),
         ({"structured_outputs": {"regex": "a"}}, "a", {"content": "a"}),
@@ -122,9 +122,9 @@ def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
     ],
 )
 def test_an_answer_that_is_held_to_a_form_has_no_reasoning(
-    thinker: Model, fields: Mapping[str, Any], said: str, expected: object
+    thinker: Model, fields: Mapping[str, Any], written: str, expected: object
 ) -> None:
-    assert answer_twice(thinker, said, reasoning_effort="high", **fields)[0] == expected
+    assert answer_twice(thinker, written, reasoning_effort="high", **fields)[0] == expected
 
 
 def test_a_completion_is_all_text(thinker: Model) -> None:

@@ -1,6 +1,6 @@
 """Where the gateway's answers are not those of vLLM's own server, and why. docs/api.md repeats the tables.
 
-Plain data; `explain` says which row covers a difference. Measured against vLLM 0.32.
+Plain data; `explain` finds the row that covers a difference. Measured against vLLM 0.32.
 """
 
 import re

@@ -141,6 +141,6 @@ def check_anchor(case: Case, answer: Answer) -> None:
     choices = answer.document["choices"]
     if case.expected.finish is not None:
         assert {choice["finish_reason"] for choice in choices} == {case.expected.finish}
-    if case.expected.says is not None:
+    if case.expected.text is not None:
         texts = {choice["message"]["content"] if case.is_chat else choice["text"] for choice in choices}
-        assert texts == {case.expected.says}
+        assert texts == {case.expected.text}

@@ -16,13 +16,13 @@ from engines.reference.model import Model
 from engines.reference.plan import Chunk
 from engines.reference.sampling import SampleState
 from engines.reference.sampling import SamplingParams as ReferenceParams
-from tests.reference_world import conversation
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBackend
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.sink import RecordingSink
+from tests.reference_world import conversation
 from tests.serving.stack import eventually
 
 NEAR_TIE = 1e-3  # logits closer than this may swap between two correct float32 implementations

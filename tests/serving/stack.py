@@ -62,7 +62,7 @@ async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes scripts: texts as the tokens a model would have made of them."""
+    """Writes scripts: texts as the tokens that a model would generate for them."""
 
     tokenizer: Tokenizer
     eos: int
@@ -70,8 +70,8 @@ class Writer:
     def ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def says(self, text: str, *then: Step) -> Script:
-        """One token per turn of the loop, then the end: by default its end token and "stop"."""
+    def script(self, text: str, *then: Step) -> Script:
+        """The text, one token per turn of the loop, then the end: by default its end token and "stop"."""
         return [*([token_id] for token_id in self.ids(text)), *(then or ([self.eos], FinishReason.STOP))]
 
 

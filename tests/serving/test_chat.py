@@ -19,7 +19,7 @@ TEXT = "Paris, 巴黎, is nice 🙂."
 
 
 async def test_a_plain_answer(client: AsyncOpenAI, stack: Stack, writer: Writer, language: ModelLanguage) -> None:
-    stack.low.script = writer.says(TEXT)
+    stack.low.script = writer.script(TEXT)
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
@@ -34,7 +34,7 @@ async def test_a_plain_answer(client: AsyncOpenAI, stack: Stack, writer: Writer,
 
 
 async def test_a_streamed_answer(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says(TEXT)
+    stack.low.script = writer.script(TEXT)
     options = {"include_usage": True}
     stream = await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True, stream_options=options)  # type: ignore[call-overload]  # a TypedDict
     first, *texts, last, usage = [chunk async for chunk in stream]
@@ -46,7 +46,7 @@ async def test_a_streamed_answer(client: AsyncOpenAI, stack: Stack, writer: Writ
 
 
 async def test_a_streamed_completion(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says(" is nice.", FinishReason.LENGTH)
+    stack.low.script = writer.script(" is nice.", FinishReason.LENGTH)
     stream = await client.completions.create(model=MODEL, prompt="Paris", stream=True)
     *texts, last = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].text for chunk in texts) == " is nice."
@@ -68,7 +68,7 @@ async def test_the_models_are_listed(client: AsyncOpenAI, language: ModelLanguag
 async def test_a_stop_string_over_token_borders_ends_the_answer_and_the_engine_call(
     stack: Stack, writer: Writer, stream: bool
 ) -> None:
-    stack.low.script = [*writer.says("Paris is nice. Berlin", Pause())]  # the engine would go on for ever
+    stack.low.script = [*writer.script("Paris is nice. Berlin", Pause())]  # the engine would go on for ever
     async with raw_client(stack) as client:
         client.ask(stream=stream, stop=["e. B"])
         assert await read_text(client) == "Paris is nic"
@@ -116,7 +116,7 @@ async def test_the_first_token_is_not_held_back_for_the_second(stack: Stack, wri
 
 
 async def test_a_connection_is_used_again(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     async with raw_client(stack) as client:
         for stream in (False, True, False, True):
             client.ask(stream=stream)
@@ -125,7 +125,7 @@ async def test_a_connection_is_used_again(stack: Stack, writer: Writer) -> None:
 
 async def test_many_streams_at_once_are_not_mixed_up(stack: Stack, writer: Writer) -> None:
     def script(request: GenerateRequest) -> Script:
-        return writer.says(str(request.params.max_tokens))
+        return writer.script(str(request.params.max_tokens))
 
     async def ask(number: int) -> None:
         async with raw_client(stack) as client:
@@ -143,7 +143,7 @@ async def test_many_streams_at_once_are_not_mixed_up(stack: Stack, writer: Write
 async def test_a_body_that_is_parsed_beside_the_event_loop_is_answered_alike(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     label = {"label": "x" * (INLINE_BODY_BYTES + 1)}
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO, metadata=label)
     assert answer.choices[0].message.content == "Paris"

@@ -18,7 +18,7 @@ TEXTS = ("Paris is nice.", "Berlin too.", "So is Rome, they say.")
 
 def speak_in_turn(stack: Stack, writer: Writer, *texts: str) -> None:
     """Each generation on `low` is the next of `texts`."""
-    scripts = iter([writer.says(text) for text in texts])
+    scripts = iter([writer.script(text) for text in texts])
     stack.low.script = lambda _: next(scripts)
 
 
@@ -73,18 +73,10 @@ async def test_all_choices_are_in_flight_on_one_backend_until_the_last_one_ends(
     await stack.settle()
 
 
-async def test_the_choices_of_a_request_count_when_it_is_placed(
-    client: AsyncOpenAI, stack: Stack, writer: Writer
-) -> None:
-    stack.low.script = stack.high.script = writer.says("x")
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=5)  # `high` takes over at five
-    assert (len(stack.low.calls), len(stack.high.calls)) == (0, 5)
-
-
 async def test_a_choice_that_met_its_stop_string_leaves_its_engine_while_others_go_on(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    scripts: Iterator[Script] = iter([[*writer.says("Paris. And"), Pause()], [writer.ids("Berlin"), Pause()]])
+    scripts: Iterator[Script] = iter([[*writer.script("Paris. And"), Pause()], [writer.ids("Berlin"), Pause()]])
     stack.low.script = lambda _: next(scripts)
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(client.chat.completions.create(model=MODEL, messages=HELLO, n=2, stop="."))
@@ -92,8 +84,8 @@ async def test_a_choice_that_met_its_stop_string_leaves_its_engine_while_others_
         assert stack.low.calls[0].was_cancelled
         stack.low.calls[1].steps = [FinishReason.LENGTH]
         stack.low.calls[1].go_on()
-    said = [(choice.message.content, choice.finish_reason) for choice in asking.result().choices]
-    assert said == [("Paris", "stop"), ("Berlin", "length")]
+    found = [(choice.message.content, choice.finish_reason) for choice in asking.result().choices]
+    assert found == [("Paris", "stop"), ("Berlin", "length")]
 
 
 async def test_one_choice_that_fails_ends_all_of_them(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
@@ -112,10 +104,10 @@ async def test_choices_are_tried_elsewhere_together_before_anything_is_answered(
 ) -> None:
     def refuse_second(request: GenerateRequest) -> Script:
         is_first = request.request_id == stack.low.calls[0].request.request_id if stack.low.calls else True
-        return writer.says("never shown") if is_first else [BackendUnavailable("low is down")]
+        return writer.script("never shown") if is_first else [BackendUnavailable("low is down")]
 
     stack.low.script = refuse_second
-    stack.high.script = writer.says("Rome")
+    stack.high.script = writer.script("Rome")
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
     assert [choice.message.content for choice in answer.choices] == ["Rome", "Rome"]
     await stack.settle()

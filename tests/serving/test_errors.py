@@ -23,7 +23,7 @@ async def test_an_error_before_the_first_frame_is_a_status(
     client: AsyncOpenAI, stack: Stack, writer: Writer, *, error: GatewayError, text: str, stream: bool
 ) -> None:
     """A folded answer has no frame before its end."""
-    stack.low.script = writer.says(text, error)
+    stack.low.script = writer.script(text, error)
     with pytest.raises(APIStatusError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
     assert caught.value.status_code == error.status
@@ -37,7 +37,7 @@ async def test_an_error_before_the_first_frame_is_a_status(
 
 
 async def test_an_error_after_two_tokens_of_a_stream_is_its_last_event(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Pa", DIED)
+    stack.low.script = writer.script("Pa", DIED)
     async with raw_client(stack) as client:
         for _ in range(2):  # the connection is good for another request
             client.ask(stream=True)
@@ -102,7 +102,7 @@ async def test_bad_input_is_named_and_reaches_no_engine(
 
 @pytest.mark.parametrize("path", [CHAT, f"{CHAT}?a=1"], ids=["read here", "parsed"])
 async def test_a_body_may_be_as_large_as_it_says(stack: Stack, writer: Writer, path: str) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     body = orjson.dumps({"model": MODEL, "messages": HELLO}).ljust(LIMITS.max_body_bytes)
     async with raw_client(stack) as client:
         for sent, status in ((body, 200), (body + b" ", 413)):
@@ -141,7 +141,7 @@ async def test_a_wrong_path_or_method_gets_openais_error_shape(
 
 
 async def test_the_content_type_of_a_request_does_not_matter(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     body = orjson.dumps({"model": MODEL, "messages": HELLO})
     async with raw_client(stack) as client:
         for headers in ({}, {"content_type": "text/plain"}, {"content_type": "application/x-www-form-urlencoded"}):

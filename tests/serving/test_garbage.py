@@ -24,7 +24,7 @@ Lane: TypeAlias = tuple[Any, Forget]  # Any: a Stack or a RelayStack
 async def token_lane(language: ModelLanguage, writer: Writer, _: bool) -> AsyncIterator[Lane]:
     """Its backend is scripted: what an adapter leaves is in tests/backends/test_contract.py."""
     async with running(make_stack(language)) as stack:
-        stack.low.script = writer.says("Paris, as ever.")
+        stack.low.script = writer.script("Paris, as ever.")
         yield stack, stack.low.calls.clear
 
 

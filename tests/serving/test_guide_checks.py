@@ -73,7 +73,7 @@ async def test_a_guide_that_cannot_be_followed_is_refused_before_any_engine(
     assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert why in error["message"]
     assert not stack.requests
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     assert (await ask(stack, schema({"type": "integer"}))).status == 200, "whatever became of the process"
 
 
@@ -91,13 +91,13 @@ async def test_a_guide_that_cannot_be_followed_is_refused_before_any_engine(
 async def test_a_guide_that_can_be_followed_reaches_an_engine(
     stack: Stack, writer: Writer, fields: Mapping[str, object]
 ) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     answer = await ask(stack, fields)
     assert (answer.status, len(stack.requests)) == (200, 1), answer.body
 
 
 async def test_guides_that_take_long_hold_up_no_other_answer(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     answered = 0
     async with raw_client(stack) as client, asyncio.TaskGroup() as tasks:
         trials = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(2)]
@@ -114,7 +114,7 @@ async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(s
         client.ask(CHAT, **guide(grammar=EXPONENTIAL))
         await asyncio.sleep(0.05)
         client.leave()
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     assert (await ask(stack, guide(regex="a"))).status == 200  # in the same line, so the other one is through
     assert len(stack.requests) == 1
 
@@ -124,7 +124,7 @@ async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_
 ) -> None:
     """A hundred took 27 s, a quarter of one for each, before any other guide had its turn."""
     tried = count_trials(stack.app.endpoints._guides)
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     async with asyncio.TaskGroup() as tasks:
         same = [tasks.create_task(ask(stack, schema(COUNTED))) for _ in range(100)]
         await asyncio.sleep(0.1)
@@ -136,7 +136,7 @@ async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_
 
 
 async def test_many_guides_that_take_long_hold_up_no_short_one_of_the_same_client(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     async with asyncio.TaskGroup() as tasks:
         long = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(3)]
         await asyncio.sleep(0.1)

@@ -49,7 +49,7 @@ async def test_nothing_is_sent_before_the_first_token_so_that_errors_keep_their_
     stack: Stack, writer: Writer
 ) -> None:
     stack.low.script = [SILENCE, BackendUnavailable("low is down")]
-    stack.high.script = [SILENCE, *writer.says("Rome")]
+    stack.high.script = [SILENCE, *writer.script("Rome")]
     answer = await ask(stack)
     assert ALIVE not in answer.text
     assert answer.headers["x-crossover-backend"] == "high"
@@ -57,7 +57,7 @@ async def test_nothing_is_sent_before_the_first_token_so_that_errors_keep_their_
 
 @pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
 async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [SILENCE, *writer.says("Rome")]
+    stack.low.script = [SILENCE, *writer.script("Rome")]
     data = [block for block in (await ask(stack)).text.split("\n\n") if block.startswith("data: ")]
     assert ('"role":"assistant"' in data[0], data[-1]) == (True, "data: [DONE]")
     stack.low.script = [SILENCE, BackendUnavailable("low is down")]
@@ -70,7 +70,7 @@ async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack:
 
 @pytest.mark.parametrize("stack", [(True, OFTEN_S)], indirect=True)
 async def test_an_answer_that_is_not_streamed_gets_none(stack: Stack, writer: Writer) -> None:
-    stack.low.script = [SILENCE, *writer.says("Rome")]
+    stack.low.script = [SILENCE, *writer.script("Rome")]
     answer = await ask(stack, {**BODY, "stream": False})
     assert answer.json()["choices"][0]["message"]["content"] == "Rome"
 
@@ -93,7 +93,7 @@ async def test_no_comment_follows_an_end_that_comes_when_one_is_due(stack: Stack
         call.sink.finish(FinishReason.LENGTH)
         time.sleep(2 * OFTEN_S)  # noqa: ASYNC251 - the loop is busy; when it goes on, the next comment is due
         await client.until(b"0\r\n\r\n")
-        stack.low.script = writer.says("Rome")
+        stack.low.script = writer.script("Rome")
         client.ask()
         assert (await client.answer()).status == 200  # nothing stood between the two
 

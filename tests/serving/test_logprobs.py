@@ -80,10 +80,15 @@ async def test_an_echo_begins_with_the_prompt_and_its_log_probabilities(
     assert {Need.LOGPROBS, Need.PROMPT_LOGPROBS} == set(stack.requests[0].needs)
     assert stack.requests[0].params.prompt_logprobs == 0
     assert not any("prompt_token_ids" in part for part in (*answers, *choices))
+    for backend in (stack.low, stack.high):
+        backend.capabilities -= {Need.PROMPT_LOGPROBS}
+    async with httpx.AsyncClient(base_url=f"{stack.url}/v1") as client:
+        refusal = await client.post("/completions", json={"model": MODEL, **body})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "echo")
 
 
 async def test_every_choice_echoes_its_own_prompt(stack: Stack, writer: Writer) -> None:
-    stack.low.script = stack.high.script = writer.says("!")
+    stack.low.script = stack.high.script = writer.script("!")
     (answer,) = await fetch(
         stack, "/completions", {"prompt": ["One", "Two", "Six"], "n": 2, "echo": True, "stream": False}
     )

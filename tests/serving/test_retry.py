@@ -15,7 +15,7 @@ GONE = BackendUnavailable("connection refused")
 async def test_a_request_that_has_not_begun_is_answered_by_the_other_backend(
     stack: Stack, writer: Writer, stream: bool
 ) -> None:
-    stack.low.script, stack.high.script = [GONE], writer.says("Paris is")
+    stack.low.script, stack.high.script = [GONE], writer.script("Paris is")
     async with raw_client(stack) as client:
         client.ask(stream=stream, stop=["is is"])
         answer = await client.answer()
@@ -37,11 +37,11 @@ async def test_the_backend_that_could_not_be_reached_is_not_chosen_until_it_pass
         stack.low.ready = False
         return [GONE]
 
-    stack.low.script, stack.high.script = die, writer.says("Paris")
+    stack.low.script, stack.high.script = die, writer.script("Paris")
     for _ in range(3):
         await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert (len(stack.low.calls), len(stack.high.calls)) == (1, 3)
-    stack.low.ready, stack.low.script = True, writer.says("Paris")
+    stack.low.ready, stack.low.script = True, writer.script("Paris")
     await eventually(lambda: stack.is_ready("low"))
     await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert len(stack.low.calls) == 2
@@ -50,7 +50,7 @@ async def test_the_backend_that_could_not_be_reached_is_not_chosen_until_it_pass
 async def test_a_full_backend_is_not_taken_for_a_dead_one(
     client: AsyncOpenAI, stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stack.low.script, stack.high.script = [BackendFull("low is full")], writer.says("Paris")
+    stack.low.script, stack.high.script = [BackendFull("low is full")], writer.script("Paris")
     answer = await client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO)
     assert answer.headers["x-crossover-backend"] == "high"
     assert "is down" not in caplog.text
@@ -62,7 +62,7 @@ async def test_a_full_backend_is_not_taken_for_a_dead_one(
 async def test_a_backend_lost_in_the_middle_is_marked_at_once(
     client: AsyncOpenAI, stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stack.low.script = writer.says("Pa", BackendLost("cut"))
+    stack.low.script = writer.script("Pa", BackendLost("cut"))
     with pytest.raises(APIError, match="cut"):
         await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert "is down" in caplog.text
@@ -89,7 +89,7 @@ async def test_without_another_backend_the_client_gets_the_error(client: AsyncOp
 
 
 async def test_a_pinned_request_stays_where_it_was_sent(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script, stack.high.script = [GONE], writer.says("Paris")
+    stack.low.script, stack.high.script = [GONE], writer.script("Paris")
     with pytest.raises(APIStatusError, match="connection refused"):
         await client.chat.completions.create(model=MODEL, messages=HELLO, extra_headers={"x-crossover-pin": "low"})
     assert not stack.high.calls
@@ -129,7 +129,7 @@ async def test_what_an_engine_turns_out_not_to_support_is_answered_by_one_that_d
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
     refuse_penalties(stack)
-    stack.high.script = writer.says("Paris")
+    stack.high.script = writer.script("Paris")
     for reason in ("threshold", "needs=penalties"):
         raw = await client.chat.completions.with_raw_response.create(
             model=MODEL, messages=HELLO, extra_body={"repetition_penalty": 1.2}

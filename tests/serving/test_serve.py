@@ -1,4 +1,4 @@
-"""`crossover serve` as a process, before scripted engines that speak the real wires."""
+"""`crossover serve` as a process, before scripted engines on the real wires."""
 
 import asyncio
 import resource

@@ -1,11 +1,11 @@
-"""Requests go where the load says: low load to one engine, high load to the other, once across and once back."""
+"""Requests follow the load: low load to one engine, high load to the other, once across and once back."""
 
 import asyncio
 import itertools
 
 import pytest
 
-from tests.system.site import Site, StreamedAnswer
+from tests.system.site import Site
 
 
 @pytest.mark.timeout(120)
@@ -31,23 +31,3 @@ async def test_load_that_rises_and_falls_switches_once_each_way(paced: Site) -> 
     assert all(answer.is_whole for answer in answers)
     assert [backend for backend, _ in itertools.groupby(seen)] == ["triton", "vllm", "triton"]
     assert (await paced.state())["switches"] == switches + 2
-
-
-async def test_a_threshold_changed_ten_times_under_load_drops_nothing(paced: Site) -> None:
-    answers: list[StreamedAnswer] = []
-    over = asyncio.Event()
-
-    async def keep_asking() -> None:
-        while not over.is_set():
-            answers.append(await paced.ask(8))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(40):
-            group.create_task(keep_asking())
-        for change in range(10):
-            up = 10 if change % 2 else 60
-            await paced.set_policy(up=up, down=up - 5, dwell_s=0.0)
-            await asyncio.sleep(0.4)
-        over.set()
-    assert all(answer.is_whole and answer.completion_tokens == 8 for answer in answers)
-    assert {answer.backend for answer in answers} == {"triton", "vllm"}

@@ -1,4 +1,4 @@
-"""What may be told beside the text: log-probabilities and token ids."""
+"""What an answer may hold beside the text: log-probabilities and token ids."""
 
 from dataclasses import replace
 

@@ -13,7 +13,7 @@ from tests.parity.case import (
     with_fields,
 )
 
-# Of its own language the model is too sure: whatever is asked, it tells the same story. These ids are none of it.
+# On text of its world the model is too sure to be swayed. These ids are none of that.
 NOISE = [1, 400, 401]
 HELLO = Same("Hello! How can I help you?", "stop")
 SEEDED = Sampled(is_seeded=True)
@@ -26,8 +26,8 @@ def drawn(name: str, expected: Sampled | OnlyVLLM = SEEDED, **fields: object) ->
 
 
 def drawn_chat(name: str, expected: Sampled | OnlyVLLM = SEEDED, **fields: object) -> Case:
-    said = "Repeat: é ß 日本語 한글"
-    return with_fields(chat(name, said, expected), {"temperature": 2.0, "seed": 7, **EXACTLY, **fields})
+    asked = "Repeat: é ß 日本語 한글"
+    return with_fields(chat(name, asked, expected), {"temperature": 2.0, "seed": 7, **EXACTLY, **fields})
 
 
 def swayed(name: str, **fields: object) -> Case:

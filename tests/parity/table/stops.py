@@ -6,8 +6,8 @@ FRANCE = "What is the capital of France?"
 COUNT = "Count to 20."
 
 
-def stopped(name: str, stop: object, says: str | None = None, **fields: object) -> Case:
-    return chat(f"stop: {name}", FRANCE, Same(says, "stop"), stop=stop, **fields)
+def stopped(name: str, stop: object, expected: str | None = None, **fields: object) -> Case:
+    return chat(f"stop: {name}", FRANCE, Same(expected, "stop"), stop=stop, **fields)
 
 
 CASES: tuple[Case, ...] = (
