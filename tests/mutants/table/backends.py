@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant("Triton's answers end for the reason that their ids show", f"{TENSORS}:Answer._with_end",
         lambda _was: lambda _self, token_ids: (token_ids, FinishReason.STOP), (f"{TRITON}ends_are_inferred",)),
     Mutant("Triton's ids outside the vocabulary are a protocol error", f"{TENSORS}:Answer.__init__",
-        lambda was: lambda self, peer, request, *_id_limit: was(self, peer, request),
+        lambda was: lambda self, peer, request, id_limit=0: was(self, peer, request),
         (f"{TRITON}an_id_outside_the_vocabulary_is_a_protocol_error",)),
     Mutant("Triton's errors in band are told apart by their text", f"{TENSORS}:inband_error",
         returns(BackendError("It failed.")), (f"{TRITON}inband_errors_end_the_answer_by_their_text",)),
@@ -88,7 +88,7 @@ MUTANTS = (
         lambda _was: lambda request: [*request.params.stop_token_ids],
         (f"{VLLM}stop_ids_hold_every_end_id_once_and_none_when_the_end_is_ignored",)),
     Mutant("vLLM's ids outside the vocabulary are a protocol error", f"{JSON}:Answer.__init__",
-        lambda was: lambda self, peer, request, _vocab_size=0, if_refused=None: was(
+        lambda was: lambda self, peer, request, vocab_size=0, if_refused=None: was(
             self, peer, request, if_refused=if_refused),
         (f"{VLLM}an_id_outside_the_vocabulary_is_a_protocol_error",)),
     Mutant("vLLM's refusals are told apart by status and text", f"{JSON}:refusal", returns(BackendError("It failed.")),
