@@ -34,7 +34,7 @@ class Supervisor:
         self._serving = serving
         self._listener = listener
         self._announce = announce
-        self._node = Node.found(settings)
+        self._node = Node.create(settings)
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
         self._is_up = False

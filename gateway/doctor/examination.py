@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
-from gateway.address import find_door
+from gateway.address import parse_target
 from gateway.doctor import logs, vllm_words
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu, read_gpus
@@ -110,10 +110,10 @@ def _describe(settings: Settings, engine: Engine, languages: Mapping[str, ModelL
 
 
 def _find_process(subject: Subject) -> Listener | None:
-    door = find_door(subject.backend.url)
-    if door.socket is not None:
-        return find_listener(door.socket)
-    address = urlsplit(door.url)
+    target = parse_target(subject.backend.url)
+    if target.socket_path is not None:
+        return find_listener(target.socket_path)
+    address = urlsplit(target.url)
     if address.hostname is None or address.port is None or not is_local(address.hostname):
         return None
     return find_listener(address.port)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import orjson
 
-from gateway.address import find_door
+from gateway.address import parse_target
 from gateway.evidence import Transport, through
 
 TIMEOUT_S = 5.0
@@ -63,8 +63,10 @@ class Http:
         return await self._ask("POST", url, TIMEOUT_S, json=document)
 
     async def _ask(self, method: str, url: str, timeout_s: float, **content: Any) -> Answer:  # Any: httpx's own
-        door, patience = find_door(url), httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        request = self._client.build_request(method, door.url, timeout=patience, extensions=through(door), **content)
+        target, patience = parse_target(url), httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        request = self._client.build_request(
+            method, target.url, timeout=patience, extensions=through(target), **content
+        )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S + timeout_s):
                 response = await self._client.send(request)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.address import find_door
+from gateway.address import parse_target
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
 from gateway.doctor.processes import is_loopback
@@ -79,9 +79,9 @@ def _addresses(model: ModelSettings) -> Iterator[tuple[str, str]]:
 
 
 def _address(url: str) -> str:
-    door = find_door(url)
-    if door.socket is not None:
-        return door.socket
+    target = parse_target(url)
+    if target.socket_path is not None:
+        return target.socket_path
     return urlsplit(url).netloc.replace("localhost:", f"{LOOPBACK}:")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
-from gateway.address import find_door
+from gateway.address import parse_target
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor.faults import Fault, Finding
@@ -116,8 +116,8 @@ async def _read_info(
         return (), ()
     if answer.status not in {200, 500}:  # 500: the route is there, and stumbles over its environment (seen in 0.32)
         return (), ()
-    door = find_door(settings.url)
-    is_shielded = door.socket is not None or is_loopback(urlsplit(door.url).hostname or "")
+    target = parse_target(settings.url)
+    is_shielded = target.socket_path is not None or is_loopback(urlsplit(target.url).hostname or "")
     fault = Finding(Fault.DEV_MODE_OPEN, where, f"{settings.url}/server_info answers {answer.status}")
     return tuple(read_info(answer.document)), () if is_shielded else (fault,)
 

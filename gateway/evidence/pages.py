@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.address import find_door
-from gateway.bulk import is_bulky
+from gateway.address import parse_target
 from gateway.evidence.sockets import Transport, through
+from gateway.json_limits import exceeds
 
 TIMEOUT_S = 2.0
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # vLLM's metrics are some 100 kB
@@ -43,7 +43,7 @@ class Pages:
     async def fetch_json(self, url: str, key: str | None = None) -> dict[str, Any]:  # Any: another server's JSON
         """An object; empty if there is no such page or it holds something else. Raises Silent."""
         page = await self.fetch(url, key) or b"{}"
-        if is_bulky(page, MAX_PARTS, MAX_PARTS):
+        if exceeds(page, MAX_PARTS, MAX_PARTS):
             return {}
         try:
             document = orjson.loads(page)
@@ -52,8 +52,8 @@ class Pages:
         return document if isinstance(document, dict) else {}
 
     async def _read(self, url: str, headers: dict[str, str]) -> bytes | None:
-        door = find_door(url)
-        async with self._client.stream("GET", door.url, headers=headers, extensions=through(door)) as response:
+        target = parse_target(url)
+        async with self._client.stream("GET", target.url, headers=headers, extensions=through(target)) as response:
             if response.is_server_error:
                 raise Silent(f"{url}: HTTP {response.status_code}")
             if not response.is_success:

@@ -2,7 +2,7 @@
 
 import httpx
 
-from gateway.address import Door
+from gateway.address import Target
 
 SOCKET = "socket"  # of a request's extensions
 
@@ -26,6 +26,6 @@ class Transport(httpx.AsyncBaseTransport):
         return self._by_socket[socket]
 
 
-def through(door: Door) -> dict[str, str | None]:
+def through(target: Target) -> dict[str, str | None]:
     """The extensions of a request that is to go there."""
-    return {SOCKET: door.socket}
+    return {SOCKET: target.socket_path}

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Tag, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from gateway.bulk import is_bulky
+from gateway.json_limits import exceeds
 
 # More than any context holds. Each costs microseconds to check, on a thread that shares the interpreter with the loop.
 MAX_ITEMS = 32_768
@@ -100,7 +100,7 @@ def _refuse_huge(value: object) -> object:
 
 def refuse_bulky(text: str) -> None:
     """The same of JSON in a string, before it is read. An object has a key for each value."""
-    if is_bulky(text.encode(errors="replace"), 2 * MAX_ITEMS, MAX_ITEMS):
+    if exceeds(text.encode(errors="replace"), 2 * MAX_ITEMS, MAX_ITEMS):
         raise refusal(f"must not hold more than {MAX_ITEMS} values")
 
 

@@ -9,8 +9,8 @@ import orjson
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.bulk import UNCHECKED_BYTES, is_bulky
 from gateway.errors import InvalidRequest
+from gateway.json_limits import UNCHECKED_BYTES, exceeds
 from gateway.openai.fields import TAG_MARK, WireModel
 
 MAX_NAME_LENGTH = 100
@@ -37,7 +37,7 @@ def parse_json(raw: bytes, max_commas: int = MAX_COMMAS) -> dict[str, object]:
 
     `max_commas`: more where a model's context takes more tokens.
     """
-    if len(raw) > UNCHECKED_BYTES and is_bulky(raw, MAX_PARTS, max_commas):
+    if len(raw) > UNCHECKED_BYTES and exceeds(raw, MAX_PARTS, max_commas):
         raise InvalidRequest(
             f"The body holds more than {MAX_PARTS} strings, arrays and objects, or {max_commas} numbers."
         )

@@ -26,7 +26,7 @@ from gateway.core import GenerateRequest, Guide, GuideKind, Need
 from gateway.errors import InvalidRequest
 from gateway.serving.offload import LONG_UNITS, Offload, Share
 
-PROGRAM = Path(__file__).parents[1] / "language" / "guides.py"
+PROGRAM = Path(__file__).parents[1] / "language" / "guide_validator.py"
 START_S = 10.0
 QUICK_S = 0.05  # 300 properties take 13 ms; where a busy machine needs more, the guide is tried once more
 TRY_S = 2.0  # the largest grammar that llguidance allows takes 0.5 s

@@ -83,7 +83,7 @@ class RelayAttempt:
     def splice(self) -> Callable[[bytes], None]:
         return self._reply.exchange.splice()
 
-    def lost(self) -> None:
+    def write_failed(self) -> None:
         self._reply.exchange.lost()
 
     def finish(self, data: bytes = b"") -> None:

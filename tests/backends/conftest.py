@@ -1,4 +1,4 @@
-"""Both adapters, each joined by a real socket that can be cut to a scripted server that speaks its wire."""
+"""Both adapters, each connected by a real socket, which can be cut, to a scripted server of its protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.rpc.aio import AioClient
+from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import GenerateRequest, Prompt, SamplingParams
@@ -32,18 +32,18 @@ REQUEST = GenerateRequest(
 
 @pytest.fixture(scope="session", params=[True, False], ids=["uvloop", "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    """Adapters live on the event loop's own ways with sockets: on uvloop, which serves, and on asyncio's."""
+    """Adapters depend on how the event loop handles sockets: tests run on uvloop, as in production, and on asyncio."""
     return "asyncio", {"use_uvloop": request.param}
 
 
 @pytest.fixture(scope="session", autouse=True)
 async def one_loop(anyio_backend: object) -> AsyncIterator[None]:
-    """One loop for all tests: grpc.aio's poller, which the whole process shares, would still talk to those closed."""
+    """One loop for all tests: grpc.aio's poller, shared by the whole process, would go on using closed loops."""
     yield  # noqa: PT022 - being an async generator it is what keeps the loop open
 
 
 class Lane:
-    """An adapter, its engine and the wire between them; `ask` starts a call."""
+    """An adapter, its engine and the connection between them; `ask` starts a call."""
 
     def __init__(self, backend: TritonBackend | VLLMBackend, engine: FakeEngine, wire: Wire) -> None:
         self.backend = backend
@@ -66,7 +66,7 @@ class Lane:
         return sink
 
     async def idle(self) -> None:
-        """Nothing is held for any call any more, on either side."""
+        """Wait until neither side holds anything for a call."""
         await settled(lambda: self.engine.running == 0, f"{self.engine.running} answers still running")
         await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
 
@@ -92,7 +92,7 @@ async def lane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 def client_tasks() -> list[str]:
-    """Tasks under way that belong neither to the test runner nor to a fake server."""
+    """Running tasks that belong neither to the test runner nor to a fake server."""
     names = [str(getattr(task.get_coro(), "__qualname__", task)) for task in asyncio.all_tasks()]
     return [name for name in names if not name.startswith(("TestRunner.", "AioServer.", "_Connection._play"))]
 
@@ -104,7 +104,7 @@ def make_backend(kind: str, wire: Wire, idle_timeout_s: float = 60.0) -> TritonB
                 "triton", f"grpc://127.0.0.1:{wire.port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s
             )
         )
-    if kind == "triton by grpc.aio":  # as over TLS, without the certificates
+    if kind == "triton by grpc.aio":  # the client for TLS, here without certificates
         settings = TritonSettings("triton", "grpcs://unused:1", idle_timeout_s=idle_timeout_s)
         return TritonBackend(settings, AioClient(f"127.0.0.1:{wire.port}", connect_timeout_s=5.0, credentials=None))
     return VLLMBackend(VLLMSettings("vllm", wire.url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))

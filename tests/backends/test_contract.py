@@ -1,4 +1,4 @@
-"""What core.Backend promises, asked of every adapter over real sockets."""
+"""The contract of core.TokenBackend, tested on every adapter over real sockets."""
 
 import asyncio
 import gc
@@ -119,7 +119,7 @@ async def test_cancel_before_the_first_token_frees_the_engine(lane: Lane) -> Non
 async def test_cancel_in_mid_answer_frees_the_engine_and_harms_no_neighbour(lane: Lane) -> None:
     lane.engine.play(Say((5,)), Pause(0.3), Say((6,)), EndToken())
     neighbour, sink = lane.ask(), lane.ask()
-    await sink.heard(1)
+    await sink.received(1)
     sink.cancel()
     sink.cancel()
     await settled(lambda: lane.engine.left == 1, "the engine seeing its caller leave")
@@ -132,7 +132,7 @@ async def test_cancel_in_mid_answer_frees_the_engine_and_harms_no_neighbour(lane
 async def test_a_sink_may_cancel_from_inside_tokens(lane: Lane) -> None:
     lane.engine.play(Say((5,)), Say((6,)), Say((7,)), EndToken())
     sink = lane.ask(reaction=RecordingSink.cancel)
-    await sink.heard(1)
+    await sink.received(1)
     await asyncio.sleep(0.1)
     await lane.idle()
 
@@ -146,7 +146,7 @@ async def test_cancel_after_the_end_keeps_the_connection(lane: Lane) -> None:
 
 
 def lives(kind: type) -> bool:
-    """Compiled ones cannot be referred to weakly."""
+    """Skipped for compiled calls, which have no weak references."""
     return any(type(thing) is kind for thing in gc.get_objects())
 
 
@@ -154,7 +154,7 @@ def lives(kind: type) -> bool:
 async def test_a_call_that_is_over_is_freed_without_waiting_for_the_collector(lane: Lane, end: str) -> None:
     lane.engine.play(Say((5,)), *([EndToken()] if end == "finished" else [Stall()]))
     sink = lane.ask()
-    await sink.heard(1)
+    await sink.received(1)
     kind = type(sink.call)
     assert lives(kind)
     gc.disable()
@@ -184,7 +184,7 @@ async def test_a_server_that_does_not_speak_ends_a_call_in_bounded_time(lane: La
     started = asyncio.get_running_loop().time()
     lane.backend.calls._idle_timeout_s = 0.5
     sink = lane.ask()
-    # Over HTTP a connection that stays silent looks like a slow engine; gRPC shakes hands first.
+    # Over HTTP a silent connection looks like a slow engine; a gRPC server has to send its settings first.
     assert type(await sink.ended()) in {BackendUnavailable, BackendTimeout}
     assert asyncio.get_running_loop().time() - started < 10
     await settled(lambda: len(lane.backend.calls) == 0, repr(lane.backend))
@@ -213,21 +213,21 @@ async def test_asking_in_the_moment_in_which_the_connection_breaks_is_answered_o
 async def test_cut_after_the_first_token_is_an_error(lane: Lane) -> None:
     lane.engine.play(Say((5,)), Stall())
     sink = lane.ask()
-    await sink.heard(1)
+    await sink.received(1)
     lane.wire.cut()
     assert type(await sink.ended()) is BackendLost
     assert sink.token_ids == [5]
     await lane.idle()
 
 
-async def test_what_has_not_begun_is_given_up_when_the_engine_answers_no_probe_any_more(
+async def test_calls_without_a_token_fail_when_the_engine_answers_no_probe_any_more(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
     lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
     waiting = lane.ask()
     answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
-    await answered.heard(1)
+    await answered.received(1)
     await settled(lambda: lane.engine.running == 2, "both running")
     lane.wire.freeze()
     assert not await lane.backend.is_ready()
@@ -258,7 +258,7 @@ async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(la
         ("broken", BackendError, BackendError),
     ],
 )
-async def test_the_engines_own_errors_are_told_apart(
+async def test_the_engines_own_errors_are_distinguished(
     lane: Lane, kind: str, first: type[Exception], later: type[Exception]
 ) -> None:
     lane.engine.play(Fault(kind))
@@ -326,7 +326,7 @@ async def test_is_ready_follows_the_server(lane: Lane) -> None:
 
 
 async def test_is_ready_is_bounded_when_the_server_is_mute(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
     lane.wire.freeze()
     assert not await lane.backend.is_ready()
 
@@ -353,7 +353,7 @@ async def test_closing_ends_every_call_and_frees_the_engine(lane: Lane) -> None:
     lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
     waiting = lane.ask()
     answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
-    await answered.heard(1)
+    await answered.received(1)
     await settled(lambda: lane.engine.running == 2, "both running")
     fresh = lane.ask()
     await lane.backend.aclose()

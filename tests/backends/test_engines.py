@@ -36,7 +36,7 @@ pytestmark = pytest.mark.parametrize("anyio_backend", [True], ids=["uvloop"], in
 
 @pytest.fixture(scope="module")
 def question() -> GenerateRequest:
-    """One that the model answers in a few tokens and an end token."""
+    """A question that the model answers with a few tokens and an end token."""
     language = ModelLanguage.load(WEIGHTS)
     prompt = language.render_chat([{"role": "user", "content": "What is the capital of France?"}])
     return GenerateRequest("req", "m", prompt, GREEDY, language.eos_token_ids)
@@ -44,7 +44,7 @@ def question() -> GenerateRequest:
 
 @dataclass
 class Engine:
-    """A backend and its engine's own count of the requests it holds."""
+    """A backend, and the engine's own count of its running requests."""
 
     backend: TritonBackend | VLLMBackend
     metrics: Client
@@ -148,7 +148,9 @@ async def test_ignoring_the_end_gives_exactly_so_many(engine: Engine, question: 
 
 
 async def test_seeds_repeat_and_their_absence_does_not(engine: Engine, question: GenerateRequest) -> None:
-    nonsense = replace(question, prompt=Prompt(tuple(range(300, 340))))  # of its own language the model is too sure
+    nonsense = replace(
+        question, prompt=Prompt(tuple(range(300, 340)))
+    )  # in its own language the model's distribution is too narrow
 
     async def sampled(seed: int | None) -> list[int]:
         sink = engine.ask(nonsense, temperature=2.0, ignore_eos=True, max_tokens=60, seed=seed)
@@ -161,7 +163,7 @@ async def test_seeds_repeat_and_their_absence_does_not(engine: Engine, question:
     assert await sampled(None) != await sampled(None)
 
 
-async def test_a_prompt_beyond_the_context_is_told_apart(engine: Engine, question: GenerateRequest) -> None:
+async def test_a_prompt_beyond_the_context_has_an_error_of_its_own(engine: Engine, question: GenerateRequest) -> None:
     sink = engine.ask(replace(question, prompt=Prompt((11,) * 1500)))
     assert type(await sink.ended()) is ContextLengthExceeded
 
@@ -169,13 +171,13 @@ async def test_a_prompt_beyond_the_context_is_told_apart(engine: Engine, questio
 async def test_cancelling_in_any_phase_frees_the_engine(engine: Engine, question: GenerateRequest) -> None:
     whole = replace(question, params=replace(GREEDY, max_tokens=900, ignore_eos=True))
     sinks = [engine.ask(whole) for _ in range(12)]
-    for sink in sinks[:4]:  # before anything was sent
+    for sink in sinks[:4]:  # before the request is sent
         sink.cancel()
     await asyncio.sleep(0.05)
-    for sink in sinks[4:8]:  # queued, or in the prompt, or just begun
+    for sink in sinks[4:8]:  # queued, in the prompt's phase, or just begun
         sink.cancel()
     for sink in sinks[8:]:
-        await sink.heard(2)
+        await sink.received(2)
         sink.cancel()
     await engine.holds(0)
     await asyncio.sleep(0.1)
@@ -193,10 +195,10 @@ async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, questio
     await settled(lambda: len(engine.backend.calls) == 0, repr(engine.backend))
 
 
-# What only some can do.
+# Needs that only some engines serve.
 
 
-async def test_what_each_engine_says_it_can_do(engine: Engine) -> None:
+async def test_the_needs_that_each_engine_serves(engine: Engine) -> None:
     is_triton = isinstance(engine.backend, TritonBackend)
     by_tensors = {Need.LOGIT_BIAS, Need.PENALTIES, Need.MIN_TOKENS, Need.GUIDE}
     expected = by_tensors if is_triton else set(Need) - {Need.PRIORITY}
@@ -295,7 +297,7 @@ async def test_an_unlikely_token_is_not_among_the_most_probable(engine: Engine, 
     sink = engine.ask(question, logprobs=3, logit_bias=((300, 100.0),), max_tokens=4)
     assert await sink.ended() is FinishReason.LENGTH
     for entry in sink.entries:
-        assert (entry.token_id, len(entry.top)) == (300, 3)  # of the model's own distribution, before the bias
+        assert (entry.token_id, len(entry.top)) == (300, 3)  # from the model's own distribution, without the bias
         assert 300 not in dict(entry.top)
 
 

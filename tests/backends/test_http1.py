@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the client reads it, from a server that sends whatever bytes a test wants, cut where it wants."""
+"""The HTTP/1.1 client, with a server that sends any bytes, cut anywhere."""
 
 import asyncio
 import socket
@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.backends.http1 import MAX_INTERIM, Take
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_connection import MAX_INTERIM, Deliver
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
 from tests.fakes.sink import PATIENCE_S, settled
@@ -24,8 +24,8 @@ EARLY_HINT = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + SIZED
 Answers: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Told:
-    """A receiver that writes down what it is told."""
+class AnswerRecorder:
+    """A receiver that records its answer."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -34,13 +34,13 @@ class Told:
         self.status: int | None = None
         self.error: GatewayError | None = None
 
-    def whole(self, head: Head, data: bytes) -> None:
-        take = self.head(head, len(data))
+    def receive_answer(self, head: Head, data: bytes) -> None:
+        deliver = self.receive_head(head, len(data))
         if data:
-            take(data)
-        self.done()
+            deliver(data)
+        self.exchange_finished()
 
-    def head(self, head: Head, length: int | None) -> Take:
+    def receive_head(self, head: Head, length: int | None) -> Deliver:
         assert self._status is None
         self._status = head.status
         return self._body
@@ -49,17 +49,17 @@ class Told:
         self.data += data
         self.reads += 1
 
-    def done(self) -> None:
+    def exchange_finished(self) -> None:
         assert self.status is None
         assert self.error is None
         self.status = self._status
 
-    def lost(self, error: GatewayError) -> None:
+    def exchange_failed(self, error: GatewayError) -> None:
         assert self.status is None
         assert self.error is None
         self.error = error
 
-    async def over(self) -> "Told":
+    async def over(self) -> "AnswerRecorder":
         await settled(lambda: self.status is not None or self.error is not None, "the answer over")
         return self
 
@@ -97,7 +97,7 @@ async def talking_to(answers: Answers) -> AsyncIterator[tuple[Client, Server]]:
 
 
 def saying(*pieces: bytes, pause_s: float = 0.0, then_close: bool = False) -> Answers:
-    """Answer every request with these pieces, each its own write."""
+    """Answer every request with these pieces, each in a write of its own."""
 
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"\r\n\r\n"):
@@ -111,10 +111,10 @@ def saying(*pieces: bytes, pause_s: float = 0.0, then_close: bool = False) -> An
     return answers
 
 
-async def ask(client: Client) -> Told:
-    told = Told()
-    client.send(client.render("GET", "/"), told)
-    return await told.over()
+async def ask(client: Client) -> AnswerRecorder:
+    recorder = AnswerRecorder()
+    client.send(client.render("GET", "/"), recorder)
+    return await recorder.over()
 
 
 @pytest.mark.parametrize("answer", [CHUNKED, SIZED, EARLY_HINT])
@@ -122,8 +122,8 @@ async def test_an_answer_is_the_same_in_one_piece_and_byte_by_byte(answer: bytes
     for pieces in ([answer], [bytes([byte]) for byte in answer]):
         async with talking_to(saying(*pieces)) as (client, server):
             for _ in range(2):
-                told = await ask(client)
-                assert (told.status, told.data) == (200, b"abcd\r\nef!")
+                recorder = await ask(client)
+                assert (recorder.status, recorder.data) == (200, b"abcd\r\nef!")
             assert server.connections == 1
 
 
@@ -132,7 +132,7 @@ async def test_chunks_that_come_in_one_read_are_handed_on_in_one_call() -> None:
         assert (await ask(client)).reads == 1
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone tells")
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
 @pytest.mark.parametrize(("server", "acknowledges_at_once"), [("uvicorn", False), ("llama.cpp", True)])
 async def test_tokens_are_acknowledged_late_where_the_server_does_not_wait_for_that(
     server: str, acknowledges_at_once: bool
@@ -156,7 +156,7 @@ async def test_a_server_that_closes_after_its_answer_gets_a_new_connection_each_
 async def test_a_kept_connection_that_proves_dead_is_replaced_once_without_a_word() -> None:
     async with talking_to(saying(SIZED, then_close=True)) as (client, server):
         assert (await ask(client)).status == 200
-        # Send in the same turn in which the server's close may or may not have been noticed.
+        # Send in the same turn of the loop, in which the server's close may or may not be noticed.
         for _ in range(20):
             assert (await ask(client)).status == 200
         assert server.connections >= 2
@@ -194,9 +194,9 @@ async def test_a_reused_connection_that_has_begun_to_answer_is_not_tried_again()
 
     async with talking_to(answers) as (client, server):
         await ask(client)
-        told = await ask(client)
-        assert type(told.error) is BackendUnavailable
-        assert told.data == b"abcd\r\nef"
+        recorder = await ask(client)
+        assert type(recorder.error) is BackendUnavailable
+        assert recorder.data == b"abcd\r\nef"
         assert server.connections == 1
 
 
@@ -216,8 +216,8 @@ async def test_nonsense_is_a_protocol_error(nonsense: bytes) -> None:
 async def test_what_came_before_the_nonsense_is_handed_on() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"
     async with talking_to(saying(answer)) as (client, _):
-        told = await ask(client)
-        assert (told.data, type(told.error)) == (b"abc", BackendProtocolError)
+        recorder = await ask(client)
+        assert (recorder.data, type(recorder.error)) == (b"abc", BackendProtocolError)
 
 
 @pytest.mark.parametrize("surplus", [SIZED, b"garbage", EMPTY])
@@ -241,19 +241,19 @@ async def test_a_few_interim_answers_are_skipped_and_a_flood_of_them_is_a_protoc
     async with talking_to(saying(MAX_INTERIM * interim + SIZED)) as (client, _):
         assert (await ask(client)).status == 200
     async with talking_to(saying(*(1000 * interim for _ in range(50)))) as (client, _):
-        told = await ask(client)
-        assert isinstance(told.error, BackendProtocolError)
+        recorder = await ask(client)
+        assert isinstance(recorder.error, BackendProtocolError)
 
 
-async def test_aborting_closes_the_connection_and_says_nothing() -> None:
+async def test_aborting_closes_the_connection_without_calling_the_receiver() -> None:
     async with talking_to(saying(SIZED[:-1])) as (client, _):
-        told = Told()
-        exchange = client.send(client.render("GET", "/"), told)
-        await settled(lambda: bool(told.data), "part of the answer")
+        recorder = AnswerRecorder()
+        exchange = client.send(client.render("GET", "/"), recorder)
+        await settled(lambda: bool(recorder.data), "part of the answer")
         exchange.abort()
         exchange.abort()
         await settled(lambda: not client._open, "the connection closed")
-        assert (told.status, told.error) == (None, None)
+        assert (recorder.status, recorder.error) == (None, None)
 
 
 async def test_fetch_returns_status_and_whole_body() -> None:
@@ -274,22 +274,22 @@ async def test_fetch_raises_what_was_lost_and_leaves_no_connection_when_cancelle
 
 
 async def test_connecting_is_bounded_in_time() -> None:
-    # A listener whose backlog is full neither accepts nor refuses: what a lost machine looks like from here.
+    # A listener with a full backlog neither accepts nor refuses, like a machine that is gone.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         port = listener.getsockname()[1]
         client = Client(f"http://127.0.0.1:{port}", peer="engine", connect_timeout_s=0.3)
-        tolds = [Told() for _ in range(8)]
-        for told in tolds:
-            client.send(client.render("GET", "/"), told)
-        await settled(lambda: any(told.error is not None for told in tolds), "a connection given up")
-        assert {type(told.error) for told in tolds if told.error} == {BackendUnavailable}
+        recorders = [AnswerRecorder() for _ in range(8)]
+        for recorder in recorders:
+            client.send(client.render("GET", "/"), recorder)
+        await settled(lambda: any(recorder.error is not None for recorder in recorders), "a connection given up")
+        assert {type(recorder.error) for recorder in recorders if recorder.error} == {BackendUnavailable}
         await client.aclose()
 
 
 async def test_giving_up_while_connecting_leaves_nothing_to_wait_for() -> None:
     async with talking_to(saying(SIZED)) as (client, _):
-        for turns in range(40):  # somewhere among these the connection is just made
-            exchange = client.send(client.render("GET", "/"), Told())
+        for turns in range(40):  # in one of these turns the connection is just made
+            exchange = client.send(client.render("GET", "/"), AnswerRecorder())
             for _ in range(turns % 8):
                 await asyncio.sleep(0)
             exchange.abort()

@@ -1,4 +1,4 @@
-"""Server-sent events: the same events however the bytes are cut."""
+"""Server-sent events are the same wherever the bytes are cut."""
 
 import time
 
@@ -70,7 +70,7 @@ def test_an_event_that_is_too_long_is_refused_with_its_end_too() -> None:
 
 
 def test_what_an_event_costs_grows_with_its_length_and_no_faster() -> None:
-    """Each read was once searched with all that had come before it: eight times the length cost 64 times as much."""
+    """Once each read was searched together with all reads before it: eight times the length cost 64 times as much."""
 
     def cost(megabytes: int) -> float:
         stream = EventStream(max_event_bytes=1 << 30)

@@ -1,4 +1,4 @@
-"""python -m tests.backends.triton_cost: what receiving paced tokens from a real tritonserver costs a client.
+"""python -m tests.backends.triton_cost: a client's cost of receiving paced tokens from a real tritonserver.
 
 CPU microseconds (user and system, all threads) per token: tritonclient.grpc.aio alone beside our backend into a sink
 that only counts, each in a process of its own on uvloop, interleaved; medians and their ratio as one JSON line. Needs
@@ -34,7 +34,7 @@ PACE_S = 0.020  # of tests/fakes/paced_model.py
 PROMPT = tuple(range(1, 9))
 WARM_TOKENS = 4
 
-Ask = Callable[[int], Awaitable[int]]  # so many tokens, please -> so many came
+Ask = Callable[[int], Awaitable[int]]  # tokens to ask for -> tokens received
 
 
 def paced_repository(folder: Path) -> Path:

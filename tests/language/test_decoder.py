@@ -1,4 +1,4 @@
-"""What ends an answer, what is shown of it then, and how many tokens it used."""
+"""Which tokens and strings end an answer, which text is shown then, and how many tokens count."""
 
 import random
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def test_special_tokens_are_seen_where_they_are_asked_for(byte_level: Model, rng
 
 
 def test_special_tokens_show_as_the_library_shows_them(model: Model, rng: random.Random) -> None:
-    """Between one another, too: no tokenizer that we load puts spaces there."""
+    """Also between special tokens: no tokenizer that we load puts spaces there."""
     special = [*model.tokenizer.get_added_tokens_decoder()]
     for _ in range(100):
         ids = [*model.encode("go"), *rng.choices(special, k=4), *model.encode("on"), *rng.choices(special, k=2)]
@@ -196,7 +196,7 @@ def test_any_cutting_of_the_ids_gives_the_same_answer(model: Model, rng: random.
 
 
 def test_a_token_shows_the_same_alone_and_among_others(byte_level: Model) -> None:
-    """Alone, one that is whole characters takes a short way: not inside a character, a stop string or after the end."""
+    """A single token of whole characters is read by a shorter way, except inside a character or stop string."""
     befores = [byte_level.ids_of_bytes(data) for data in (b"", b"\xe4", b"\xe4\xbd", b"\xff", b"ST", b"STO", b"x\xf0")]
     after = byte_level.ids_of_bytes(b"OP.")
     params = replace(UNLIMITED, stop_token_ids=tuple(byte_level.encode("<tool_call>")))

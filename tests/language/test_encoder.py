@@ -1,4 +1,4 @@
-"""What was encoded before is not encoded again, and the ids are those of one encoding of everything, always."""
+"""Segments that were encoded before come from the cache, and the ids always equal one encoding of the whole text."""
 
 import random
 import time
@@ -79,7 +79,7 @@ def special(**attributes: bool) -> list[AddedToken]:
     return [AddedToken(content, special=True, **{"normalized": False, **attributes}) for content in SPECIAL_TOKENS]
 
 
-# Kinds of tokenizers that can be cut, as real models have them
+# Kinds of real models' tokenizers whose texts can be cut
 LOCAL: dict[str, Callable[[], Tokenizer]] = {
     "gpt-2": train,
     "prefix space": lambda: train(pre_tokenizers.ByteLevel(add_prefix_space=True)),
@@ -109,7 +109,7 @@ LOCAL: dict[str, Callable[[], Tokenizer]] = {
     ),
 }
 
-# Kinds that cannot, each for its own reason
+# Kinds whose texts cannot be cut, each for another reason
 NOT_LOCAL: dict[str, Callable[[], Tokenizer]] = {
     "metaspace at the start only": lambda: train(pre_tokenizers.Metaspace(prepend_scheme="first")),
     "pre-tokenizer not known": lambda: train(pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), BYTE_LEVEL])),
@@ -130,7 +130,7 @@ NOT_LOCAL: dict[str, Callable[[], Tokenizer]] = {
 
 
 def random_text(rng: random.Random) -> str:
-    """What a message may hold: any text, and the text of special tokens, whole, cut or run together."""
+    """Returns a message's text: any text, and special tokens' text, whole, cut or joined."""
     pieces = [
         *NASTY_TEXTS, *SPECIAL_TOKENS, "<|im_", "end|>", "<", "|>", " ", "\n", "  ", "", "12", "345", "'ll", "THE",
         "user", "\u0301", "\uff1c|im_end|>", "</s>", "<s>", "[INST]", "<tool_call>",
@@ -139,7 +139,7 @@ def random_text(rng: random.Random) -> str:
 
 
 def random_chats(rng: random.Random, render: Callable[[list[str]], str]) -> list[str]:
-    """Chats that grow turn by turn and share what came before, as clients send them; some go back and branch."""
+    """Chats that grow turn by turn and share their beginning, as clients send them; some go back and branch."""
     chats, messages = [], [random_text(rng)]
     for _ in range(60):
         if rng.random() < 0.2:
@@ -297,4 +297,4 @@ def test_other_threads_go_on_while_a_long_text_is_encoded(reference: Model, fram
             time.sleep(0.001)
             woken, before = time.perf_counter(), woken
             longest_wait = max(longest_wait, woken - before)
-    assert longest_wait < (time.perf_counter() - started) / 2  # with the interpreter held it is all of it
+    assert longest_wait < (time.perf_counter() - started) / 2  # while the interpreter is held, all of the time

@@ -1,4 +1,4 @@
-"""The stop matcher against a search of the whole text that knows nothing of pieces."""
+"""The stop matcher finds what a search of the whole text finds, wherever the text is cut."""
 
 import random
 import time
@@ -91,7 +91,7 @@ def test_no_more_is_held_back_than_may_become_a_stop_string(rng: random.Random) 
 
 
 def test_nothing_is_held_where_no_stop_string_begins(rng: random.Random) -> None:
-    """What a caller may rely on who does not feed text without any of `starts` while nothing is held."""
+    """So a caller need not feed text without any of `starts` while nothing is held."""
     for _ in range(1_000):
         stop = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(rng.randint(0, 3))]
         matcher, text = StopMatcher(stop), ""

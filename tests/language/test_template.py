@@ -1,4 +1,4 @@
-"""Chats come out as transformers' `apply_chat_template` renders them, and refusals name what the template said."""
+"""Chats are rendered as by transformers' `apply_chat_template`, and refusals carry the template's message."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ TEMPLATES = {
 
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "add", "description": None, "parameters": {"type": "object"}}},
-    {"type": "function", "function": {"name": "now", "description": "Tells \u00fc.", "parameters": None}},
+    {"type": "function", "function": {"name": "now", "description": "Returns \u00fc.", "parameters": None}},
 ]
 WITH_TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -87,8 +87,8 @@ def test_tools_and_variables_are_rendered_as_by_transformers(
     theirs = tokenizer.apply_chat_template(
         CHATS["tool call"], tools=TOOLS, tokenize=False, add_generation_prompt=adds, **variables
     )
-    how = Rendering(tools=TOOLS, add_generation_prompt=adds, variables=variables)
-    assert ChatTemplate(tokenizer).render(CHATS["tool call"], how) == theirs
+    rendering = Rendering(tools=TOOLS, add_generation_prompt=adds, variables=variables)
+    assert ChatTemplate(tokenizer).render(CHATS["tool call"], rendering) == theirs
 
 
 CONTINUED: Mapping[str, Chat] = {
@@ -115,8 +115,8 @@ def test_last_message_is_left_open_as_by_transformers(
 ) -> None:
     tokenizer.chat_template = template
     theirs = tokenizer.apply_chat_template(CONTINUED[chat], tokenize=False, continue_final_message=True)
-    how = Rendering(add_generation_prompt=False, continue_final_message=True)
-    assert ChatTemplate(tokenizer).render(CONTINUED[chat], how) == theirs
+    rendering = Rendering(add_generation_prompt=False, continue_final_message=True)
+    assert ChatTemplate(tokenizer).render(CONTINUED[chat], rendering) == theirs
 
 
 def test_template_that_drops_the_last_message_cannot_continue_it(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest
 from gateway.language.tool_guide import Forced, Schema, Tool, tool_guide
 
 CITY: Schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = Tool("weather", CITY, "Tells the weather.")
+WEATHER = Tool("weather", CITY, "Returns the weather.")
 NOW = Tool("now")
 TREE = Tool(
     "tree",

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from gateway.address import Door, find_door
+from gateway.address import Target, parse_target
 from gateway.core import Need
 from gateway.settings import (
     AllowSettings,
@@ -193,8 +193,8 @@ def test_an_engine_may_be_at_a_socket(folder: Path, document: Document, url: str
     model(document)["backends"]["vllm"]["url"] = url
     backend = parse_settings(document, folder, environ={}).models[0].backends["vllm"]
     assert backend.url == "http://unix:/run/vllm.sock:"
-    assert find_door(f"{backend.url}/health?x=:") == Door("/run/vllm.sock", "http://localhost/health?x=:")
-    assert find_door("http://unix:8000/health") == Door(None, "http://unix:8000/health")
+    assert parse_target(f"{backend.url}/health?x=:") == Target("/run/vllm.sock", "http://localhost/health?x=:")
+    assert parse_target("http://unix:8000/health") == Target(None, "http://unix:8000/health")
 
 
 def test_a_metrics_page_may_be_at_a_socket(folder: Path, document: Document) -> None:
@@ -202,7 +202,7 @@ def test_a_metrics_page_may_be_at_a_socket(folder: Path, document: Document) -> 
     backend = parse_settings(document, folder, environ={}).models[0].backends["triton"]
     assert isinstance(backend, TritonSettings)
     assert backend.metrics_url == "http://unix:/run/triton.sock:/metrics?a=:"
-    assert find_door(backend.metrics_url) == Door("/run/triton.sock", "http://localhost/metrics?a=:")
+    assert parse_target(backend.metrics_url) == Target("/run/triton.sock", "http://localhost/metrics?a=:")
 
 
 @pytest.mark.parametrize(

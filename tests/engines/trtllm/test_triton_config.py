@@ -11,7 +11,7 @@ from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_reci
 from engines.recipes.load import dump_recipe
 from engines.trtllm.contract import load_contract
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
-from gateway.backends.triton_config import read_abilities
+from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
 from gateway.doctor.triton_config import find_differences, read_config
 
@@ -168,7 +168,7 @@ def test_no_input_is_declared_that_the_executor_drops_with_these_drafts(
     config = rendered(compiled("llama-3.1-8b-bf16-tp1", speculative=speculative))
     assert {tensor.name for tensor in plain.input} - {tensor.name for tensor in config.input} == left_out
     kept = {Need.PENALTIES: PENALTIES.isdisjoint(left_out), Need.MIN_TOKENS: "min_tokens" not in left_out}
-    assert read_abilities(config, 0).needs == {need for need, is_kept in kept.items() if is_kept}
+    assert read_capabilities(config, 0).needs == {need for need, is_kept in kept.items() if is_kept}
     assert list(find_differences(read_config(config))) == []  # nor is it a fault to the doctor
 
 

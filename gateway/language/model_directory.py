@@ -1,7 +1,7 @@
-"""A model's directory on disk: the tokenizer, the context length and the end tokens it names.
+"""Reads a model's directory on disk: the tokenizer, the context length and the end tokens.
 
-A path comes in, loaded values go out, or `UnusableTokenizer` with a message for the operator. The only module of this
-room that reads files.
+A path comes in; loaded values go out, or `UnusableTokenizer` with a message for the operator. No other module of this
+room reads files.
 """
 
 import json
@@ -19,7 +19,7 @@ REQUIRED_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")
 
 
 class UnusableTokenizer(Exception):
-    """The directory cannot serve a model; the message names the file and says what is wrong with it."""
+    """The directory cannot serve a model; the message names the file and its fault."""
 
 
 def load_tokenizer(directory: Path) -> "PreTrainedTokenizerFast":
@@ -30,11 +30,11 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerFast":
     try:
         # trust_remote_code must be False: None asks on the terminal whether to run the directory's Python.
         loaded: object = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except Exception as exc:  # tokenizers raises Exception itself for a malformed file, transformers whatever comes
+    except Exception as exc:  # tokenizers raises Exception itself for a malformed file, transformers many kinds
         raise UnusableTokenizer(f"{directory}: the tokenizer cannot be loaded: {exc}") from exc
     if not isinstance(loaded, PreTrainedTokenizerFast):
         raise UnusableTokenizer(f"{directory / 'tokenizer.json'}: not a `tokenizers` tokenizer")
-    # Baked into some tokenizer.json files; either would silently change a prompt.
+    # Some tokenizer.json files enable these; either would silently change a prompt.
     loaded.backend_tokenizer.no_truncation()
     loaded.backend_tokenizer.no_padding()
     return loaded
@@ -42,7 +42,7 @@ def load_tokenizer(directory: Path) -> "PreTrainedTokenizerFast":
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the configuration files say of a model. `vocab_size`: rows of its embedding, often padded; 0 if unsaid."""
+    """A model's limits by its configuration files. `vocab_size`: rows of its embedding, often padded; 0 if absent."""
 
     context_length: int
     eos_token_ids: tuple[int, ...]
@@ -53,23 +53,23 @@ def read_limits(directory: Path, tokenizer: "PreTrainedTokenizerFast") -> Limits
     config = _read_config(directory)
     vocab_size = config.get("vocab_size")
     return Limits(
-        context_length=min(_positions(config, directory), int(tokenizer.model_max_length)),  # 1e30 when unset
-        eos_token_ids=_eos_token_ids(config, directory, tokenizer),
+        context_length=min(_read_positions(config, directory), int(tokenizer.model_max_length)),  # 1e30 when unset
+        eos_token_ids=_read_eos_token_ids(config, directory, tokenizer),
         vocab_size=vocab_size if isinstance(vocab_size, int) else 0,
     )
 
 
-def _positions(config: Mapping[str, object], directory: Path) -> int:
+def _read_positions(config: Mapping[str, object], directory: Path) -> int:
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
         raise UnusableTokenizer(f"{directory / 'config.json'}: no max_position_embeddings, so no context length")
     return positions
 
 
-def _eos_token_ids(
+def _read_eos_token_ids(
     config: Mapping[str, object], directory: Path, tokenizer: "PreTrainedTokenizerFast"
 ) -> tuple[int, ...]:
-    """generation_config.json's (config.json's where that is absent, as in transformers), then the tokenizer's."""
+    """The ids in generation_config.json (where absent, in config.json, as in transformers), then the tokenizer's."""
     path = directory / "generation_config.json"
     named = (_read_json(path) if path.is_file() else config).get("eos_token_id")
     candidates = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id]
@@ -80,7 +80,7 @@ def _eos_token_ids(
 
 
 def _read_config(directory: Path) -> Mapping[str, object]:
-    """config.json; multimodal models keep their language model's part under `text_config`."""
+    """Reads config.json. Multimodal models have their language model's part under `text_config`."""
     config = _read_json(directory / "config.json")
     text_config = config.get("text_config")
     return {**config, **text_config} if isinstance(text_config, dict) else config

@@ -1,6 +1,6 @@
-"""What an answer's text consists of, content, reasoning and tool calls, and the protocol of those who tell them apart.
+"""The parts of an answer's text, which are content, reasoning and tool calls, and the protocol of their parsers.
 
-Readers of a model's format write parts here; the api room frames them. Knows no format, no wire and no engine.
+Readers of a model's format write the parts; gateway/openai frames them. Knows no format, no wire and no engine.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """The call that its arguments belong to: `index` counts an answer's calls from 0."""
+    """The beginning of a tool call: `index` counts an answer's calls from 0."""
 
     index: int
     call_id: str
@@ -29,7 +29,7 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A piece of the JSON of a call's arguments, as the model wrote it: nobody has checked it."""
+    """A piece of the JSON of a call's arguments, as the model wrote it and unchecked."""
 
     index: int
     text: str
@@ -39,14 +39,14 @@ Part: TypeAlias = Content | Reasoning | CallStart | CallArguments
 
 
 class ReplyParser(Protocol):
-    """Feed it an answer's text in pieces of any size, then `flush`: how it is cut changes only where parts are."""
+    """Feed it an answer's text in pieces of any size, then `flush`. The cuts only change where parts are cut."""
 
     def feed(self, text: str) -> list[Part]:
-        """What this text makes certain."""
+        """Returns the parts that are certain now."""
         ...
 
     def flush(self) -> list[Part]:
-        """What is left once no more text can come."""
+        """Returns the remaining parts when the text is over."""
         ...
 
     @property
@@ -58,8 +58,8 @@ class ReplyParser(Protocol):
 class PartWriter:
     """Collects the parts of one answer.
 
-    Whitespace that is all there is before, between or after calls belongs to their format and is dropped, as OpenAI
-    gives no content there either: so the content's first whitespace waits for what follows.
+    Whitespace alone before, between or after calls belongs to their format and is dropped, as OpenAI returns no content
+    there either. So whitespace at the start of content is kept back until the next text or call.
     """
 
     __slots__ = ("_has_text", "_new_id", "_parts", "_space", "calls")
@@ -94,7 +94,7 @@ class PartWriter:
         self.calls += 1
 
     def arguments(self, text: str) -> None:
-        """Of the call that was started last."""
+        """Adds to the arguments of the call that was started last."""
         if text:
             self._parts.append(CallArguments(self.calls - 1, text))
 
@@ -103,7 +103,7 @@ class PartWriter:
             self._parts.append(Content("".join(self._space)))
         self._space.clear()
 
-    def take(self) -> list[Part]:
-        """What was written since the last time."""
+    def drain(self) -> list[Part]:
+        """Returns the parts written since the last call."""
         parts, self._parts = self._parts, []
         return parts

@@ -1,11 +1,11 @@
-"""What is wrong with a guide, as text: no process, no sockets. Those that would end this one are in tests/api."""
+"""The faults of guides, as text, without processes and sockets. Guides that would end this process are in tests/api."""
 
 import json
 
 import pytest
 
 from gateway.core import GuideKind
-from gateway.language.guides import MAX_CHARACTERS, find_fault
+from gateway.language.guide_validator import MAX_CHARACTERS, find_fault
 
 SCHEMA, REGEX, GRAMMAR = GuideKind.JSON_SCHEMA, GuideKind.REGEX, GuideKind.GRAMMAR
 

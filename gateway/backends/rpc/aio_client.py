@@ -1,4 +1,4 @@
-"""grpc.aio behind the same seam: for TLS. A task per call, which costs several times what h2_client does.
+"""A gRPC client over grpc.aio, for TLS. It has a task per call, and costs several times as much as h2_client.
 
 Implements channel.Channel.
 """
@@ -11,12 +11,11 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from gateway.backends.rpc.channel import Receiver
-from gateway.backends.rpc.status import Outcome, Status
+from gateway.backends.rpc.call import Outcome, Receiver, Status
 
 END_OF_STREAM = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 
-# Calls whose messages are bytes both ways, and what makes them: grpc-stubs insist on serializers.
+# Calls with bytes as messages, and the channel that makes them: the types of grpc-stubs require serializers.
 RawCall: TypeAlias = Any
 RawChannel: TypeAlias = Any
 
@@ -31,7 +30,7 @@ class AioStream:
         self._is_sent = False
 
     def cancel(self) -> None:
-        """channel.Stream's."""
+        """As call.Stream."""
         self._receiver = None
         if self._call is not None:
             self._call.cancel()
@@ -55,23 +54,23 @@ class AioStream:
             self._call = open_call()
             return await self._exchange(request)
         except grpc.aio.AioRpcError as exc:
-            # INTERNAL is also what grpc.aio makes up for a request that it could not send.
+            # grpc.aio also reports INTERNAL for a request that it could not send.
             return Outcome(Status(exc.code().value[0]), exc.details() or "", self._is_sent)
         except grpc.aio.BaseError as exc:
             return Outcome(Status.UNAVAILABLE, str(exc), self._is_sent)
         finally:
-            # A call that is kept, be it in a cancelled task's traceback, keeps its connection open after the channel.
+            # A call object that is kept, even by a cancelled task's traceback, keeps its connection open.
             self._call = None
 
     async def _exchange(self, request: bytes) -> Outcome:
         await self._send(request)
         while (message := await self._call.read()) is not END_OF_STREAM:
             if self._receiver is not None:
-                self._receiver.messages([message])
+                self._receiver.receive([message])
         return Outcome(Status.OK)
 
     async def _send(self, request: bytes) -> None:
-        # On a connection that breaks just now these fail in ways of grpc.aio's own; reading then tells what happened.
+        # If the connection breaks meanwhile, grpc.aio raises these; the following read reports the cause.
         with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.InternalError):
             await self._call.write(request)
             self._is_sent = True
@@ -79,7 +78,7 @@ class AioStream:
 
 
 class AioClient:
-    """A grpc.aio channel to host:port; encrypted unless `credentials` is None."""
+    """A grpc.aio channel to host:port, encrypted unless `credentials` is None."""
 
     def __init__(self, target: str, *, connect_timeout_s: float, credentials: grpc.ChannelCredentials | None) -> None:
         self._target = target
@@ -98,7 +97,7 @@ class AioClient:
             loop = asyncio.get_running_loop()
             loop.call_soon(receiver.closed, Outcome(Status.UNAVAILABLE, "the client is closed", is_sent=False))
             return stream
-        # Owned by this set because it outlives `start`; AioStream.cancel and aclose() cancel it.
+        # The task outlives `start`, so self._tasks owns it; AioStream.cancel and aclose() cancel it.
         channel: RawChannel = self._open()
         task = stream.run(channel.stream_stream(path), request)
         self._tasks.add(task)
@@ -106,7 +105,7 @@ class AioClient:
         return stream
 
     def renew(self) -> None:
-        """Nothing to do: the channel's own keepalive finds connections that are dead."""
+        """Nothing to do: the channel's own keepalive finds dead connections."""
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -118,7 +117,7 @@ class AioClient:
             await self._channel.close(grace=None)
 
     def _open(self) -> grpc.aio.Channel:
-        """On first use, because a grpc.aio channel belongs to the running loop."""
+        """Opens the channel on first use, because a grpc.aio channel belongs to the running loop."""
         if self._channel is None:
             options = _options(self._connect_timeout_s)
             if self._credentials is None:
@@ -129,7 +128,7 @@ class AioClient:
 
 
 def _options(connect_timeout_s: float) -> list[tuple[str, int]]:
-    """A connection of its own that finds a restarted server again within about a second."""
+    """Options for a connection of its own, which finds a restarted server within about a second."""
     return [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -137,8 +136,8 @@ def _options(connect_timeout_s: float) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", 330_000),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # In spite of its name: how long one attempt to connect may take.
+        # In spite of its name this is the time limit of one attempt to connect.
         ("grpc.min_reconnect_backoff_ms", int(connect_timeout_s * 1000)),
-        ("grpc.use_local_subchannel_pool", 1),  # or backends at one address would share back-off and connection
-        ("grpc.enable_http_proxy", 0),  # engines are neighbours: a proxy in the environment is not meant for them
+        ("grpc.use_local_subchannel_pool", 1),  # else backends at one address share back-off and connection
+        ("grpc.enable_http_proxy", 0),  # engines are nearby: a proxy in the environment is not meant for them
     ]
