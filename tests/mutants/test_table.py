@@ -40,11 +40,15 @@ def test_a_mutant_takes_what_the_original_takes(mutant: Mutant) -> None:
     if not inspect.isfunction(original):
         return
     parameters = inspect.signature(original).parameters.values()
-    for are_optional in (False, True):
-        sent = [each for each in parameters if each.default is inspect.Parameter.empty or are_optional]
-        named = [each.name for each in sent if each.kind is inspect.Parameter.KEYWORD_ONLY]
-        places = [each for each in sent if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        inspect.signature(mutated).bind(*places, **dict.fromkeys(named))
+    places = [each for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    required = [each for each in places if each.default is inspect.Parameter.empty]
+    named = [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    required_names = {each.name for each in named if each.default is inspect.Parameter.empty}
+    all_names = {each.name for each in (*places[len(required) :], *named)}  # callers name what may be left out
+    bind = inspect.signature(mutated).bind
+    bind(*required, **dict.fromkeys(required_names))
+    bind(*required, **dict.fromkeys(all_names))
+    bind(*places, **dict.fromkeys(required_names))
 
 
 @each

@@ -51,7 +51,7 @@ MUTANTS = (
         lambda _was: lambda self, _prompt, max_tokens, **_params: max_tokens or self.context_length,
         (f"{LOADED}what_does_not_fit_is_refused_with_its_numbers",)),
     Mutant("a prompt's ids outside the vocabulary are refused", f"{MODEL}.prompt_from_ids",
-        lambda _was: lambda _self, token_ids: Prompt(tuple(token_ids)),
+        lambda _was: lambda _self, token_ids: Prompt(tuple(token_ids) or (0,)),
         (f"{LOADED}ids_outside_the_vocabulary_are_refused",)),
     Mutant("tool calls are found in the text", "gateway.language.reply_parser:make_parser",
         lambda was: lambda _tool_format, **how: was(None, **how), (f"{HEARD}a_model_that_may_call_is_heard",)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gateway.core import NO_NEEDS
 from gateway.errors import InvalidRequest
-from gateway.openai.frames import DONE, Usage
+from gateway.openai.frames import DONE
 from tests.mutants.mutant import Mutant, changes, returns
 
 TRANSLATE = "gateway.openai.translate"
@@ -21,7 +21,7 @@ MUTANTS = (
         returns(InvalidRequest("There is no such model.", param="model")),
         (f"{ERRORS}unknown_models_raise_the_clients_own_class",)),
     Mutant("`messages` are all in the prompt", "gateway.language.template:ChatTemplate.render",
-        lambda was: lambda self, messages, *how: was(self, messages[-1:], *how),
+        lambda was: lambda self, messages, *how, **named: was(self, messages[-1:], *how, **named),
         (f"{CHATS}tools_and_calls_are_in_the_prompt",)),
     Mutant("`prompt` may be a list, which keeps its order", "gateway.openai.completions:CompletionRequest.prompts",
         changes(lambda prompts: prompts[::-1]), (f"{FIELDS}several_prompts_keep_their_order",)),
@@ -41,9 +41,8 @@ MUTANTS = (
         (f"{CHOICES}the_choices_of_a_request_count_when_it_is_placed",)),
     Mutant("a body with a picture goes on unread", "gateway.openai.messages:find_relayed_part", returns(None),
         (f"{FIELDS}what_only_the_relay_lane_can_serve_goes_on_unread",)),
-    Mutant("the last choice ends the answer, and its usage counts all of them",
-        "gateway.openai.frames:ChoiceGroup.close",
-        lambda _was: lambda _self, completion_tokens: Usage(1, completion_tokens),
+    Mutant("usage counts the tokens of all choices", "gateway.openai.frames:ChoiceGroup.close",
+        changes(lambda usage: usage and replace(usage, completion_tokens=1)),
         (f"{CHOICES}n_choices_in_order_with_one_prompt_and_all_their_tokens_counted",)),
     Mutant("log-probabilities and ids after a stop string are not shown", "gateway.openai.choice:NotingDecoder.feed",
         lambda _was: lambda self, token_ids: (self._details.show(token_ids), self._decoder.feed(token_ids))[1],

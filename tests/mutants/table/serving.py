@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant("long work leaves a thread free", f"{OFFLOAD}:_Job.is_long", reads(False),
         (f"{SHARED}long_work_leaves_a_thread_free",)),
     Mutant("what waits for a thread is bounded", f"{OFFLOAD}:Offload.__init__",
-        lambda was: lambda self, threads=2, _max_waiting=32: was(self, threads, 1 << 40),
+        lambda was: lambda self, threads=2, max_waiting=32: was(self, threads, 1 << 40),
         (f"{SHARED}one_too_many_is_refused_at_once_and_the_others_are_not_disturbed",)),
     # Header fields of its own
     Mutant("a pin needs the operator's key", f"{OWN}:read_pin", lambda was: lambda head, _operator_key: was(head, None),
