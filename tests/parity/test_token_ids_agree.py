@@ -1,7 +1,6 @@
 """The same prompts to a real Triton and a real vLLM with the same weights give the same token ids."""
 
 import asyncio
-import random
 from collections.abc import Sequence
 from contextlib import aclosing
 
@@ -22,7 +21,7 @@ from gateway.core import FinishReason, GenerateRequest, SamplingParams, TokenBac
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.sink import RecordingSink
-from tests.reference_world import conversation
+from tests.reference_world import conversations
 from tests.serving.stack import eventually
 
 NEAR_TIE = 1e-3  # logits closer than this may swap between two correct float32 implementations
@@ -43,10 +42,8 @@ def language() -> ModelLanguage:
 
 @pytest.fixture(scope="module")
 def questions() -> list[list[dict[str, object]]]:
-    """Conversations of the model's world without their last answer; without tools, which no request here offers."""
-    rng = random.Random(2026)
-    made = (conversation(rng) for _ in range(10 * PROMPTS))
-    return [list(one.messages[:-1]) for one in made if not one.tools][:PROMPTS]
+    """Conversations of the model's world without their last answer."""
+    return [list(one.messages[:-1]) for one in conversations(seed=2026, count=PROMPTS)]
 
 
 async def generate(backend: TokenBackend, request: GenerateRequest) -> tuple[Sequence[int], FinishReason]:

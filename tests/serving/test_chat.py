@@ -89,7 +89,7 @@ async def test_an_answer_is_counted_before_its_place_is_free(
         close(lease)
 
     monkeypatch.setattr(Lease, "close", look_and_close)
-    stack.low.script = writer.says("Paris is nice.", Pause())  # the gateway ends it, at the stop string
+    stack.low.script = writer.script("Paris is nice.", Pause())  # the gateway ends it, at the stop string
     async with raw_client(stack) as client:
         client.ask(stop="nice")
         assert (await client.answer()).status == 200

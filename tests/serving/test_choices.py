@@ -118,7 +118,7 @@ async def test_a_stream_whose_first_choice_has_begun_is_not_tried_elsewhere(
 ) -> None:
     scripts: list[Script] = [[writer.ids("Paris"), Pause()], [Pause(0.1), BackendUnavailable("low is down")]]
     turns = iter(scripts)
-    stack.low.script, stack.high.script = lambda _: next(turns), writer.says("Rome")
+    stack.low.script, stack.high.script = lambda _: next(turns), writer.script("Rome")
     stream = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2, stream=True)
     with pytest.raises(APIError, match="low is down"):
         _ = [chunk async for chunk in stream]

@@ -96,7 +96,7 @@ async def test_a_pinned_request_stays_where_it_was_sent(client: AsyncOpenAI, sta
 
 
 async def test_other_errors_are_not_tried_elsewhere(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script, stack.high.script = [BackendError("out of memory")], writer.says("Paris")
+    stack.low.script, stack.high.script = [BackendError("out of memory")], writer.script("Paris")
     with pytest.raises(APIStatusError):
         await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert not stack.high.calls

@@ -91,8 +91,8 @@ MUTANTS = (
         lambda was: lambda self, peer, request, vocab_size=0, if_refused=None: was(
             self, peer, request, if_refused=if_refused),
         (f"{VLLM}an_id_outside_the_vocabulary_is_a_protocol_error",)),
-    Mutant("vLLM's refusals are told apart by status and text", f"{JSON}:error_of_answer", returns(BackendError("It failed.")),
-        (f"{VLLM}refusals",)),
+    Mutant("vLLM's refusals are told apart by status and text", f"{JSON}:error_of_answer",
+        returns(BackendError("It failed.")), (f"{VLLM}refusals",)),
     Mutant("vLLM without its token route is asked on the other one", "gateway.backends.vllm:ROUTE_OFF_STATUSES",
         becomes(frozenset()), (f"{VLLM}without_a_probe_the_first_call_falls_back_and_the_next_knows",)),
     # Relayed answers
