@@ -4,10 +4,10 @@ A request changes type at every door: OpenAI JSON -> GenerateRequest -> Lease ->
 Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and what a header is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from gateway.errors import GatewayError
 from gateway.header import Lines
@@ -350,15 +350,34 @@ class State:
 
 
 class Policy(Protocol):
-    """Which backend gets a request: a pure function of what it is handed, `now` in monotonic seconds.
+    """Which backend gets a request, and all that the gateway knows of how that is decided; see routing/policies.
 
-    `loads` holds every backend of the model; its counts do not yet include the request being placed. At least one
-    backend is ready when it is called. The returned state replaces the old one in the same step that counts the lease.
-    `start` begins on `side`, where the policy before it stood, if this one knows that side.
+    `choose` is a pure function of what it is handed, `now` in monotonic seconds. `loads` holds every backend of the
+    model; its counts do not yet include the request being placed. At least one backend is ready when it is called. The
+    returned state replaces the old one in the same step that counts the lease. `start` begins on `side`, where the
+    policy before it stood, if this one knows that side. `str()` is the policy in one line.
     """
+
+    kind: ClassVar[str]
 
     def start(self, version: int, now: float, side: str | None = None) -> State: ...
 
     def choose(
         self, request: Placeable, loads: Mapping[str, Load], state: State, now: float
     ) -> tuple[Route, State]: ...
+
+    def keys(self) -> Mapping[str, object]:
+        """Its keys as in crossover.yaml, all but `kind`."""
+        ...
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """Its keys that /metrics shows, as `crossover_policy_<key>`."""
+        ...
+
+    def max_in_flight(self, backend: str) -> int | None:
+        """How many generations an engine has to run at once for this policy. None: it sets no bound."""
+        ...

@@ -12,7 +12,8 @@ from gateway.api import Downstream, RelayLane
 from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.routing import Fleet
-from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings
 from tests.api.conftest import LIMITS, MODEL, QuietServer, eventually, live_tasks
 from tests.fakes.openai import FakeOpenAI
 
@@ -64,9 +65,9 @@ def _make(low: FakeOpenAI, high: FakeOpenAI, limits: LimitSettings, operator_key
         name: RelaySettings(name, engine.url, connect_timeout_s=5.0, idle_timeout_s=60.0)
         for name, engine in (("low", low), ("high", high))
     }
-    policy = ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0)
+    policy = Threshold(low="low", high="high", up=5, down=2, dwell_s=0)
     model = ModelSettings(id=MODEL, tokenizer=None, backends=backends, policy=policy)
-    settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key)
+    settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key)
     servers = {name: RelayServer(backend) for name, backend in backends.items()}
     fleet = Fleet(model, servers, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     return RelayStack(low, high, servers, compose(settings, {MODEL: RelayLane(servers)}, [fleet]))

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.app import App, open_app
 from gateway.core import Need
+from gateway.routing.policies import Threshold
 from gateway.settings import (
     AllowSettings,
     BackendSettings,
@@ -18,7 +19,6 @@ from gateway.settings import (
     ProbeSettings,
     RelaySettings,
     Settings,
-    ThresholdSettings,
     VLLMSettings,
 )
 from tests.api.conftest import LIMITS, MODEL, TOKENIZER, eventually, serving
@@ -70,9 +70,9 @@ async def node(*backends: BackendSettings, reads_text: bool = True) -> AsyncIter
             engines[backend.name] = await opened.enter_async_context(FakeOpenAI(saying(sized(SEEN))).serving())
         placed = {backend.name: replace(backend, url=engines[backend.name].url) for backend in backends}
         names = [name for name, backend in placed.items() if not reads_text or isinstance(backend, VLLMSettings)]
-        policy = ThresholdSettings(names[0], names[1], up=100, down=1) if len(names) > 1 else None
+        policy = Threshold(names[0], names[1], up=100, down=1) if len(names) > 1 else None
         model = ModelSettings(MODEL, TOKENIZER if reads_text else None, placed, policy)
-        settings = Settings("127.0.0.1", 0, (model,), limits=LIMITS, probe=PROBE)
+        settings = Settings((model,), "127.0.0.1:0", limits=LIMITS, probe=PROBE)
         app = await opened.enter_async_context(open_app(settings))
         port = await opened.enter_async_context(serving(app))
         stack = Node(engines, app, port)

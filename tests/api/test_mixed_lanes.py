@@ -14,7 +14,8 @@ from gateway.app import App, compose
 from gateway.backends.relay import RelayServer
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
-from gateway.settings import ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings, TritonSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import ModelSettings, ProbeSettings, RelaySettings, Settings, TritonSettings
 from tests.api.conftest import HELLO, LIMITS, MODEL, TOKENIZER, Writer, eventually, serving
 from tests.fakes.backend import ScriptedBackend
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
@@ -62,12 +63,12 @@ async def mixed(
                 "high": TritonSettings("high", "grpc://unused:1"),
             }
             | ({"eyes": relayed} if has_eyes else {}),
-            policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
+            policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
         )
         paths = model.relay_paths if relay_paths is None else relay_paths
         lane = TokenLane(language, {"low": low, "high": high}, RelayLane(relay), paths)
         fleet = Fleet(model, {"low": low, "high": high, **relay}, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-        app = compose(Settings("127.0.0.1", 0, (model,), limits=LIMITS), {MODEL: lane}, [fleet])
+        app = compose(Settings((model,), "127.0.0.1:0", limits=LIMITS), {MODEL: lane}, [fleet])
         await opened.enter_async_context(app.router.watching())
         port = await opened.enter_async_context(serving(app))
         stack = Mixed(low, high, eyes, app, port)

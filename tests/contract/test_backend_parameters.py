@@ -13,7 +13,7 @@ from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_reci
 from engines.recipes.recipe import CacheDType, Gpus, Parallel, Precision, TritonServing, Weights
 from engines.trtllm.contract import Fact, load_contract
 from engines.trtllm.triton_config import render_config
-from gateway.doctor.triton_config import BOOLEANS
+from gateway.engine_kinds.triton.model_config import BOOLEANS
 
 RECIPES = {
     name: recipe for name in list_recipes() if isinstance(recipe := load_recipe(find_recipe(name)), CompiledRecipe)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway import __version__
 from gateway.core import Need
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
@@ -226,7 +226,7 @@ def test_a_model_with_one_backend_shows_so_and_takes_no_policy() -> None:
 
 
 def test_state_tells_what_is_in_flight_and_what_steers() -> None:
-    policy = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
+    policy = Threshold(low="triton", high="vllm", up=2, down=1, dwell_s=0)
     with Operated(models={"llama": policy}).serving() as gateway:
         gateway.backends["llama"]["triton"].capabilities = frozenset({Need.LOGIT_BIAS, Need.GUIDE})
         gateway.backends["llama"]["vllm"].capabilities = frozenset()

@@ -7,21 +7,17 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.address import Door, find_door
+from gateway.configuration import SettingsError, default_path, load_settings, parse_settings
 from gateway.core import Need
+from gateway.routing.policies import Share, Threshold
 from gateway.settings import (
     AllowSettings,
     LimitSettings,
     ProbeSettings,
     RelaySettings,
-    SettingsError,
-    ShareSettings,
     StreamSettings,
-    ThresholdSettings,
     TritonSettings,
     VLLMSettings,
-    default_path,
-    load_settings,
-    parse_settings,
 )
 
 Document: TypeAlias = dict[str, Any]  # YAML as parsed
@@ -94,7 +90,7 @@ def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
         ),
         "vllm": VLLMSettings(name="vllm", url="http://127.0.0.1:8010"),
     }
-    assert only.policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
+    assert only.policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
 def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Document) -> None:
@@ -104,13 +100,13 @@ def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Do
     assert (settings.log_level, settings.operator_key) == ("info", None)
     assert settings.runs_folder == folder / "runs"
     assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
-    assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+    assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40)
 
 
 def test_a_share_is_a_policy_too(folder: Path, document: Document) -> None:
     model(document)["policy"] = {"kind": "share", "low": "triton", "high": "vllm", "share": 0.05}
     policy = parse_settings(document, folder, environ={}).models[0].policy
-    assert policy == ShareSettings(low="triton", high="vllm", share=0.05)
+    assert policy == Share(low="triton", high="vllm", share=0.05)
 
 
 def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:

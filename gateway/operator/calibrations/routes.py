@@ -8,8 +8,8 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
-from gateway.operator.calibrations.desk import Calibrations
 from gateway.operator.calibrations.job import END, Event, Job
+from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.calibrations.shapes import CalibrationBody, CalibrationList, CalibrationView
 from gateway.routing import Router
 

@@ -13,7 +13,7 @@ from engines.trtllm.contract import load_contract
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_abilities
 from gateway.core import Need
-from gateway.doctor.triton_config import find_differences, read_config
+from gateway.engine_kinds.triton.model_config import find_differences, read_config
 
 ENGINE = Path("/engines/llama")
 PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}

@@ -1,4 +1,4 @@
-"""How a gateway is to be served: what the command line said, and what each worker process is told."""
+"""The options of `crossover serve`, and the assignment that each worker process gets."""
 
 import logging
 import sys
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from gateway.settings import Settings
 
-FORCED_END_S = 2  # beyond the drain time, for streams that have been told to end
+FORCED_END_S = 2  # beyond the drain time, for streams that were failed at its end
 READY = b"ready"
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
-    """`drain_timeout_s`: how long running answers may take to end once the gateway is told to."""
+class ServeOptions:
+    """`drain_timeout_s`: how long running answers may take to finish after the signal to end."""
 
     log_level: str
     access_log: bool
@@ -20,16 +20,18 @@ class Serving:
 
     @property
     def end_timeout_s(self) -> int:
-        """After so long a server that was told to end has cut off what is left."""
+        """How long after the signal a server has closed every connection."""
         return self.drain_timeout_s + FORCED_END_S
 
     def configure_logging(self, who: str = "") -> None:
-        """On stderr; `who`: which of several processes that write there."""
+        """On stderr; `who`: this process among several that write there."""
         form = f"%(asctime)s %(levelname)s {who and who + ' '}%(name)s: %(message)s"
         logging.basicConfig(level=self.log_level.upper(), stream=sys.stderr, format=form)
-        logging.getLogger("grpc._common").setLevel(logging.CRITICAL)  # a traceback for each answer that cannot be read
+        logging.getLogger("grpc._common").setLevel(
+            logging.CRITICAL
+        )  # it logs a traceback for each answer that cannot be read
         if self.log_level != "debug":
-            for name in ("uvicorn.error", "httpx"):  # one line per start and stop, one per probe
+            for name in ("uvicorn.error", "httpx"):  # they log a line per start and stop, and one per probe
                 logging.getLogger(name).setLevel(logging.WARNING)
         if self.access_log:
             logger = logging.getLogger("uvicorn.access")
@@ -38,7 +40,7 @@ class Serving:
 
 
 def _drop_query(record: logging.LogRecord) -> bool:
-    """Some clients send keys there. uvicorn's arguments: client, method, path with its query, version, status."""
+    """Some clients send keys in the query. uvicorn's arguments: client, method, path with query, version, status."""
     if isinstance(record.args, tuple):
         client, method, path, *others = record.args
         record.args = (client, method, str(path).partition("?")[0], *others)
@@ -47,14 +49,14 @@ def _drop_query(record: logging.LogRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the supervisor tells a worker: who it is, and the descriptors that it inherits.
+    """What a worker gets from the supervisor: its index, and the descriptors that it inherits.
 
-    The settings come with it, not the file's name: every worker lays the same plan over the map, whatever has become of
-    the file. `leash_fd`: the worker says READY on it, and ends when the supervisor's end is closed.
+    It holds the settings and not the file's name, so that every worker lays the same plan over the map, however the
+    file has changed. `leash_fd`: the worker writes READY to it, and ends when the supervisor's end is closed.
     """
 
     settings: Settings
-    serving: Serving
+    options: ServeOptions
     index: int
     map_fd: int
     listener_fd: int

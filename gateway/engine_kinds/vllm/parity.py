@@ -1,18 +1,18 @@
-"""Whether the gateway makes the same ids of a text and of a chat as a vLLM with the same model does.
+"""Compares the token ids that a vLLM makes of texts and chats with those that the gateway makes.
 
 In: the gateway's language of a model, and vLLM's /tokenize. Out: the first difference.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from gateway.doctor.http import Http
+from gateway.doctor.subjects import Language
 from gateway.errors import InvalidRequest
-from gateway.language import ModelLanguage, Rendering
+from gateway.evidence import Http
 
-Chat: TypeAlias = Sequence[dict[str, object]]
+Chat: TypeAlias = Sequence[dict[str, Any]]  # Any: JSON
 
-# What tokenizers differ in: spaces, digits, case, other scripts, composed and decomposed accents, code, emoji.
+# Tokenizers differ in spaces, digits, case, other scripts, composed and decomposed accents, code, emoji.
 TEXTS = (
     "The quick brown fox, 12345 times.",
     "  two  spaces\n\n\tand a tab; x_1 = f(a[0]) != None",
@@ -37,37 +37,36 @@ class Parity(NamedTuple):
     difference: str | None
 
 
-async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
-    """What vLLM does not tokenize is not compared. Raises NoAnswer."""
+async def compare_prompts(http: Http, url: str, language: Language) -> Parity:
+    """Texts that vLLM refuses to tokenize are not compared. Raises NoAnswer."""
     texts = [await _compare_text(http, url, language, text) for text in TEXTS]
     chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
-    told = [result for result in (*texts, *chats) if result is not None]
-    return Parity(_count(texts), _count(chats), next(filter(None, told), None))
+    return Parity(_count(texts), _count(chats), next(filter(None, (*texts, *chats)), None))
 
 
 def _count(results: Sequence[str | None]) -> int:
     return sum(result is not None for result in results)
 
 
-async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
-    """The difference, "" if there is none; None if vLLM does not tell."""
+async def _compare_text(http: Http, url: str, language: Language, text: str) -> str | None:
+    """The difference, "" if there is none; None if vLLM did not tokenize it."""
     theirs = await _ask(http, url, {"prompt": text})
     return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
 
 
-async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Chat) -> str | None:
+async def _compare_chat(http: Http, url: str, language: Language, chat: Chat) -> str | None:
     theirs = await _ask(http, url, {"messages": chat, "add_generation_prompt": True})
     if theirs is None:
         return None
     try:
-        ours = language.tokenize_chat(list(chat), Rendering())
+        ours = language.tokenize_chat(list(chat))
     except InvalidRequest as exc:
         return f"a chat that vLLM takes is refused here: {exc.message}"
     return compare(f"a chat ({', '.join(str(message['role']) for message in chat)})", ours, theirs)
 
 
 def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
-    """In words; "" where they are the same."""
+    """The first difference in words; "" where they are the same."""
     if list(ours) == list(theirs):
         return ""
     at = next((at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
