@@ -99,7 +99,7 @@ class Fleet:
         """The backends that do not meet its needs. Raises InvalidRequest if that is so of all that it may go to."""
         lacking = find_lacking(request.needs, self.backends)
         may_have = [name for name in self.backends if request.pin in {None, name}]
-        # Some servers are asked what they can do by their first good probe; until then they are unavailable, not unable.
+        # Some servers are asked what they can do by the first good probe: until then they are unavailable, not unable.
         if may_have and all(name in lacking and self.healths[name].was_ready for name in may_have):
             model = f"model {self.model}"
             by = f"any engine of {model}" if request.pin is None else f"backend {request.pin} of {model}"

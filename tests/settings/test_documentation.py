@@ -1,4 +1,4 @@
-"""docs/configuration.md and docs/routing.md against the code: the example loads, each key and its default have a row."""
+"""docs/configuration.md and docs/routing.md against the code: the example loads, every key has a row."""
 
 import re
 from dataclasses import fields
