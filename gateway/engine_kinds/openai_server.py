@@ -3,10 +3,10 @@
 The names are vLLM's. What another server has under other names is unknown; a kind of its own names them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from gateway.doctor import Fault, Finding
+from gateway.doctor import Fault, Finding, Statement, vllm_settings
 from gateway.evidence import Http, Identity, NoAnswer, Silence
 from gateway.evidence.exposition import find_labels, sum_count
 
@@ -47,6 +47,10 @@ class OpenAIReader:
         counts = [sum_count(page, name) for name in self.COUNTS]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
+
+    def read_settings(self, page: bytes) -> Iterator[Statement]:
+        """What the page shows of the engine's settings; for the doctor."""
+        return vllm_settings.read_page(page)
 
     async def identify(self, page: bytes | None) -> Identity:
         if page is not None:  # without one these settings are what they were

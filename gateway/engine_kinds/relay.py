@@ -3,7 +3,6 @@
 from gateway.backends.relay import RelayServer
 from gateway.doctor import EngineReport, Fault, Finding, Means, Subject, make_account
 from gateway.doctor.recognise import identify
-from gateway.doctor.vllm_settings import read_page
 from gateway.engine_kinds.kind import EngineKind
 from gateway.engine_kinds.openai_server import OpenAIReader, examine_page, explain_silence
 from gateway.evidence import Http, NoAnswer
@@ -24,7 +23,7 @@ async def look_at_relay(subject: Subject, settings: RelaySettings, reader: OpenA
     if answer.status != 200:
         return EngineReport(subject, (Finding(Fault.NOT_READY, where, f"{url} answers {answer.status}"),))
     page, faults = await examine_page(where, reader)
-    account = make_account(read_page(page) if page else ())
+    account = make_account(reader.read_settings(page) if page else ())
     return EngineReport(subject, faults, account, await identify(reader, page))
 
 

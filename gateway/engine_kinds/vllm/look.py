@@ -14,7 +14,7 @@ from gateway.doctor import EngineReport, Fault, Finding, Means, Statement, Subje
 from gateway.doctor.behaviour import Behaviour, observe
 from gateway.doctor.processes import is_loopback
 from gateway.doctor.recognise import OPENAI, identify, recognise
-from gateway.doctor.vllm_settings import read_info, read_page
+from gateway.doctor.vllm_settings import read_info
 from gateway.engine_kinds.openai_server import OpenAIReader, examine_page, explain_silence
 from gateway.engine_kinds.vllm.parity import compare_prompts
 from gateway.evidence import Http, Identity, NoAnswer
@@ -30,7 +30,7 @@ async def look_at_vllm(subject: Subject, settings: VLLMSettings, reader: OpenAIR
     in_flight = reader.count(page) if page else None
     identity = await identify(reader, page)
     info, info_faults = await _read_info(subject.where, means.http, settings)
-    statements = (*info, *_read_card(identity), *(read_page(page) if page else ()))
+    statements = (*info, *_read_card(identity), *(reader.read_settings(page) if page else ()))
     behaviour = await _observe(subject, settings, means, statements, in_flight)
     compared = await _compare(subject, settings, means.http)
     findings = (*page_faults, *info_faults, *compared.findings, *behaviour.findings)
