@@ -9,6 +9,7 @@ import pytest
 from gateway.address import Door, find_door
 from gateway.configuration import SettingsError, default_path, load_settings, parse_settings
 from gateway.core import Need
+from gateway.engine_kinds import ENGINE_KINDS
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import (
     AllowSettings,
@@ -224,6 +225,10 @@ def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
     assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
 
 
+*FIRST, LAST = (f"kind: {kind}" for kind in ENGINE_KINDS)
+ANY_KIND = f"{', '.join(FIRST)} or {LAST}"
+RELAYED_KIND = " or ".join(name for name, kind in ENGINE_KINDS.items() if not kind.settings.takes_tokens)
+
 MISTAKES: dict[str, tuple[Edit, str]] = {
     "a policy where one backend takes token ids": (
         lambda d: model(d)["backends"].update(vllm=RELAY),
@@ -322,11 +327,11 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "no kind": (
         lambda d: triton(d).pop("kind"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
+        f"models.0.backends.triton: needs {ANY_KIND}",
     ),
     "backend is a string": (
         lambda d: model(d)["backends"].update(triton="grpc://h:1"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
+        f"models.0.backends.triton: needs {ANY_KIND}",
     ),
     "text for a number": (lambda d: policy(d).update(up="48"), "models.0.policy.up: input should be a valid integer"),
     "truth for a number": (lambda d: policy(d).update(up=True), "models.0.policy.up: input should be a valid integer"),
@@ -386,7 +391,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "no tokenizer for vLLM alone": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(triton=VLLM)),
-        "models.0.tokenizer: required, unless a backend is of kind relay",
+        f"models.0.tokenizer: required, unless a backend is of kind {RELAYED_KIND}",
     ),
     "unknown capability": (
         lambda d: model(d)["backends"]["vllm"].update(capabilities={"tools": True}),
