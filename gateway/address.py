@@ -23,3 +23,7 @@ def find_door(url: str) -> Door:
         return Door(None, url)
     path, _, rest = url[len(UNIX) - 1 :].partition(":")
     return Door(path, NAMELESS + rest)
+
+
+def make_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

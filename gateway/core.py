@@ -350,12 +350,11 @@ class State:
 
 
 class Policy(Protocol):
-    """Which backend gets a request, and all that the gateway knows of how that is decided; see routing/policies.
+    """Which backend gets a request: a pure function of what it is handed, `now` in monotonic seconds.
 
-    `choose` is a pure function of what it is handed, `now` in monotonic seconds. `loads` holds every backend of the
-    model; its counts do not yet include the request being placed. At least one backend is ready when it is called. The
-    returned state replaces the old one in the same step that counts the lease. `start` begins on `side`, where the
-    policy before it stood, if this one knows that side. `str()` is the policy in one line.
+    `loads` holds every backend of the model; its counts do not yet include the request being placed. At least one
+    backend is ready when it is called. The returned state replaces the old one in the same step that counts the lease.
+    `start` begins on `side`, where the policy before it stood, if this one knows that side.
     """
 
     kind: ClassVar[str]

@@ -48,7 +48,7 @@ class Node:
     @classmethod
     def alone(cls, settings: Settings) -> Self:
         """For a process that is the only worker, whatever the settings say."""
-        # The plan is laid for as many rows as they say; the others stay empty.
+        # The plan is laid for as many rows as they name; the others stay empty.
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.alone(spans.size, settings.workers))
         node._begin(settings)

@@ -12,9 +12,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gateway.configuration import SettingsError, default_path, load_settings
-from gateway.doctor import FEATURES, Options, Report, Topic, render_json, render_text
-from gateway.doctor.examination import examine
+from gateway.commands.options import read_settings
+from gateway.doctor import FEATURES, Options, Report, Topic, examine, render_json, render_text
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.settings import Settings
 
@@ -77,8 +76,7 @@ def doctor(
 
     Exit codes: 0 nothing found; 1 findings; 2 bad arguments or configuration, or no engine answers at all.
     """
-    path = config or default_path()
-    settings = _load(path)
+    settings = read_settings("doctor", config)
     options = Options(_check_logs(settings, logs), _check_features(settings, required), generates)
     report = _examine(settings, options)
     if form == "json":
@@ -93,14 +91,6 @@ def _examine(settings: Settings, options: Options) -> Report:
     console = Console(stderr=True)
     with console.status("looking") as status:  # shown on a terminal only
         return asyncio.run(examine(settings, options, ENGINE_KINDS, lambda what: status.update(f"looking at {what}")))
-
-
-def _load(path: Path) -> Settings:
-    try:
-        return load_settings(path)
-    except SettingsError as exc:
-        click.echo("\n".join(f"crossover doctor: {path}: {problem}" for problem in exc.problems), err=True)
-        sys.exit(2)
 
 
 def _check_logs(settings: Settings, logs: Sequence[tuple[str, str]]) -> Mapping[str, Path]:

@@ -1,13 +1,27 @@
-"""The options of `crossover serve`, and the assignment that each worker process gets."""
+"""The configuration and the options of a command, and the assignment that each worker process gets."""
 
 import logging
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import click
+
+from gateway.configuration import SettingsError, default_path, load_settings
 from gateway.settings import Settings
 
 FORCED_END_S = 2  # beyond the drain time, for streams that were failed at its end
 READY = b"ready"
+
+
+def read_settings(command: str, config: Path | None) -> Settings:
+    """From the default path if there is no `config`. Prints every mistake on stderr and exits with 2."""
+    path = config or default_path()
+    try:
+        return load_settings(path)
+    except SettingsError as exc:
+        click.echo("\n".join(f"crossover {command}: {path}: {problem}" for problem in exc.problems), err=True)
+        sys.exit(2)
 
 
 @dataclass(frozen=True, slots=True)

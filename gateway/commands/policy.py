@@ -15,7 +15,7 @@ import click
 import httpx
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from gateway.routing.policies import KEYS, POLICIES, SCHEMAS
 
@@ -226,17 +226,11 @@ def _print_model(entry: Json) -> None:
         terms = "{backend} {field} was {old}, is {new}".format_map(change)
         click.echo(f"STALE: measured on other engines ({terms}); calibrate again")
     click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("backend")
-    table.add_column("side")
-    table.add_column("ready")
-    table.add_column("in flight", justify="right")
-    table.add_column("steering", justify="right")
-    table.add_column("drift", justify="right")
-    table.add_column("steady drift", justify="right")
+    counts = (Column(name, justify="right") for name in ("in flight", "steering", "drift", "steady drift"))
+    table = Table("backend", "side", "ready", *counts, box=box.SIMPLE_HEAD)
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        counts = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
-        table.add_row(name, side, ready, *("?" if count is None else str(count) for count in counts))
+        shown = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
+        table.add_row(name, side, ready, *("?" if count is None else str(count) for count in shown))
     Console().print(table)

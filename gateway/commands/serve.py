@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from gateway.commands.options import ServeOptions
+from gateway.address import make_url
+from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
-from gateway.configuration import SettingsError, default_path, load_settings
 from gateway.settings import MAX_WORKERS, Settings
 
 
@@ -55,7 +55,7 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load); 2 bad
     arguments or configuration.
     """
-    settings = _load(config or default_path())
+    settings = read_settings("serve", config)
     settings = replace(settings, workers=workers or settings.workers)
     if settings.workers > 1 and sys.platform != "linux":
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
@@ -71,14 +71,6 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # on systems whose real limit is below the one they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _load(path: Path) -> Settings:
-    try:
-        return load_settings(path)
-    except SettingsError as exc:
-        click.echo("\n".join(f"crossover serve: {path}: {problem}" for problem in exc.problems), err=True)
-        sys.exit(2)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -97,12 +89,11 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _name_url(listener: socket.socket) -> str:
-    host, port, *_ = listener.getsockname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return make_url(*listener.getsockname()[:2])
 
 
 def _run_alone(settings: Settings, options: ServeOptions, listener: socket.socket) -> None:
-    # Imported here: a supervisor needs none of it, and would hold 80 MB and start two seconds later.
+    # Imported here: a supervisor needs none of it, and would hold 16 MB more and start most of a second later.
     from gateway.app import build_app  # noqa: PLC0415
     from gateway.commands.server import Server  # noqa: PLC0415
 

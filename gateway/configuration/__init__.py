@@ -1,4 +1,4 @@
-"""Reads crossover.yaml and the environment into one frozen Settings, or says what is wrong with them.
+"""Reads crossover.yaml and the environment into one frozen Settings, or reports every mistake in them.
 
 Knows every kind of engine and every policy, which have sections of their own; nothing else here reads the environment.
 Every key, default and meaning: docs/configuration.md.

@@ -1,9 +1,10 @@
 """Whether the features that an engine is credited with are on, and whether the node fits together: `crossover doctor`.
 
 In: settings, and the servers that they name. Out: findings, each with its cure. How to look at one kind of engine
-stands in engine_kinds/. `examine` is imported from `examination` only: that module needs the language room.
+stands in engine_kinds/.
 """
 
+from gateway.doctor.examination import examine
 from gateway.doctor.faults import Fault, Finding, Severity
 from gateway.doctor.report import render_json, render_text
 from gateway.doctor.statements import FEATURES, Account, Statement, Topic, make_account
@@ -22,6 +23,7 @@ __all__ = [
     "Statement",
     "Subject",
     "Topic",
+    "examine",
     "make_account",
     "render_json",
     "render_text",

@@ -9,8 +9,9 @@ from gateway.core import TokenBackend
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.generation import Examiner, answers, overtakes, remembers
 from gateway.doctor.statements import Account, Statement, Topic
-from gateway.doctor.subjects import Language, Subject
+from gateway.doctor.subjects import Subject
 from gateway.errors import GatewayError
+from gateway.language import ModelLanguage
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
 
@@ -52,7 +53,7 @@ async def _find_memory(examiner: Examiner, known: Account) -> tuple[Statement, .
     return (Statement(Topic.PREFIX_CACHING, True, "prompts that were answered much sooner the second time"),)
 
 
-def _make_examiner(backend: TokenBackend, language: Language, known: Account) -> Examiner:
+def _make_examiner(backend: TokenBackend, language: ModelLanguage, known: Account) -> Examiner:
     context = known.get(Topic.CONTEXT_LENGTH)
     return Examiner(
         backend=backend,

@@ -16,24 +16,22 @@ from gateway.address import find_door
 from gateway.doctor import logs, vllm_settings
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu, read_gpus
-from gateway.doctor.node import EVERYWHERE, GATEWAY, LOOPBACK, Machine, find_node_faults
+from gateway.doctor.node import GATEWAY, Machine, find_node_faults, own_url
 from gateway.doctor.processes import Listener, find_listener, is_local
 from gateway.doctor.recognise import recognise
 from gateway.doctor.rules import find_features_off, find_narrow_front_end, find_tight_limits, find_uncredited
 from gateway.doctor.statements import Statement, Topic, make_account
 from gateway.doctor.subjects import EngineReport, Means, Options, Report, Subject
-from gateway.evidence import Engine, Http, NoAnswer, Reader, open_engines
+from gateway.evidence import Engine, Http, NoAnswer, open_engines
+from gateway.evidence.engine import ReadableKind
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.settings import ModelSettings, Settings
 
 TIMEOUT_S = 5.0  # of an HTTP call
 
 
-class ExaminableKind(Protocol):
-    """A kind of engine, as far as this room is concerned; engine_kinds has them. Any: each has settings of its own."""
-
-    @property
-    def open_reader(self) -> Callable[[Any, Http], Reader]: ...
+class ExaminableKind(ReadableKind, Protocol):
+    """A kind of engine, as far as this room is concerned. Any: each has settings and a reader of its own."""
 
     @property
     def look(self) -> Callable[[Subject, Any, Any, Means], Awaitable[EngineReport]]: ...
@@ -128,19 +126,18 @@ async def _look_around(settings: Settings, http: Http, gpus: tuple[Gpu, ...]) ->
     own_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if not settings.listen_port or not is_local(settings.listen_host):
         return Machine(own_limit, gpus)
-    host = LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host
-    address = f"[{host}]:{settings.listen_port}" if ":" in host else f"{host}:{settings.listen_port}"
-    listening = await recognise(http, f"http://{address}")
+    url = own_url(settings)
+    listening = await recognise(http, url)
     listener = find_listener(settings.listen_port)
     limit = own_limit if listener is None or listener.open_files is None else listener.open_files
-    stale = {model.id: await _read_stale(http, address, settings.operator_key, model) for model in settings.models}
+    stale = {model.id: await _read_stale(http, url, settings.operator_key, model) for model in settings.models}
     return Machine(limit, gpus, listening, stale if listening is not None else None)
 
 
-async def _read_stale(http: Http, address: str, key: str | None, model: ModelSettings) -> Sequence[str]:
+async def _read_stale(http: Http, url: str, key: str | None, model: ModelSettings) -> Sequence[str]:
     """The changes that the running gateway reports, worded as by `crossover policy show`; none if it does not run."""
     try:
-        answer = await http.get(f"http://{address}/admin/policy?model={quote(model.id, safe='')}", key)
+        answer = await http.get(f"{url}/admin/policy?model={quote(model.id, safe='')}", key)
     except NoAnswer:
         return ()
     changes = answer.document.get("stale", [])

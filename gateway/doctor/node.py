@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.address import find_door
+from gateway.address import find_door, make_url
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
 from gateway.doctor.processes import is_loopback
@@ -63,11 +63,15 @@ def find_clashes(settings: Settings) -> Iterator[Finding]:
         for owner, url in (server for backend in model.backends.values() for server in backend.servers()):
             owners.setdefault(_address(url), {})[owner] = None
     if settings.listen_port:
-        host = LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host
-        owners.setdefault(f"{host}:{settings.listen_port}", {})["the gateway itself"] = None
+        owners.setdefault(_address(own_url(settings)), {})["the gateway itself"] = None
     for address, names in owners.items():
         if len(names) > 1:
             yield Finding(Fault.PORTS_CLASH, NODE, f"{address} is to be {' and '.join(names)}")
+
+
+def own_url(settings: Settings) -> str:
+    """Of the gateway, for a client on this machine."""
+    return make_url(LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host, settings.listen_port)
 
 
 def _address(url: str) -> str:

@@ -1,15 +1,14 @@
 """The engine to examine, what it is examined with, and the report on it. Values only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
-from gateway.core import Prompt
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.processes import Listener
 from gateway.doctor.statements import Account, Topic
 from gateway.evidence import Engine, Http, Identity
+from gateway.language import ModelLanguage
 from gateway.settings import BackendSettings, ModelSettings
 
 
@@ -22,22 +21,6 @@ class Options:
     generates: bool = True
 
 
-class Language(Protocol):
-    """What the doctor uses of a model's tokenizer and template; language.ModelLanguage has all of it."""
-
-    context_length: int
-    eos_token_ids: tuple[int, ...]
-    vocab_size: int
-
-    def encode_text(self, text: str) -> Prompt: ...
-
-    def tokenize_text(self, text: str) -> Sequence[int]: ...
-
-    def tokenize_chat(self, messages: Sequence[dict[str, Any]]) -> Sequence[int]:  # Any: a chat's JSON
-        """Raises InvalidRequest."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One engine. `models`: of each of its places. `language`: of the first model that is not relayed."""
@@ -45,7 +28,7 @@ class Subject:
     engine: Engine
     backend: BackendSettings
     models: tuple[ModelSettings, ...]
-    language: Language | None
+    language: ModelLanguage | None
 
     @property
     def where(self) -> str:

@@ -35,7 +35,3 @@ class EvidenceCollector(Collector):
         for model in dict.fromkeys(place.model for place in self._latest.places):
             stale.add_metric([model], bool(self._latest.find_changes(model, self._read_fingerprint(model))))
         yield from (in_flight, drift, stale)
-
-    def describe(self) -> Iterator[Metric]:
-        """Empty: the names are this module's own, so the registry need not collect to learn them."""
-        return iter(())

@@ -100,7 +100,7 @@ class ModelLanguage:
         return self._draft(self._check_length(text, "prompt"), "prompt", is_framed=add_special_tokens)
 
     def tokenize_chat(
-        self, messages: Sequence[Message], how: Rendering = QUESTION, *, add_special_tokens: bool = False
+        self, messages: Sequence[Message], how: Rendering, *, add_special_tokens: bool = False
     ) -> Sequence[int]:
         """`render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
         return self._tokenize(self._template.render(messages, how), "messages", is_framed=add_special_tokens)

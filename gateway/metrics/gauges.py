@@ -52,10 +52,6 @@ class RoutingCollector(Collector):
         yield from _backend_gauges(models)
         yield from _policy_gauges(models)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty: without it the registry would call collect() to learn the names before routing exists."""
-        return iter(())
-
 
 def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     in_flight = GaugeMetricFamily("crossover_in_flight", "Generations held now", labels=["model", "backend"])

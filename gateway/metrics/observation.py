@@ -29,17 +29,8 @@ class Observation:
     """
 
     __slots__ = (
-        "_clock",
-        "_is_over",
-        "_recorder",
-        "_sink",
-        "completion_tokens",
-        "first",
-        "last",
-        "request",
-        "route",
-        "started",
-    )
+        "_clock", "_is_over", "_recorder", "_sink", "completion_tokens", "first", "last", "request", "route", "started",
+    )  # fmt: skip
 
     def __init__(self, request: GenerateRequest, route: Route, sink: Sink, recorder: Recorder, started: float) -> None:
         self.request = request

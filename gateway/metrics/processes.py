@@ -32,10 +32,6 @@ class WorkerCollector(Collector):
         yield tasks
         yield from _collect_processes(workers)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty: the names are this module's own, so the registry need not collect to learn them."""
-        return iter(())
-
 
 def _collect_processes(workers: Sequence[Process]) -> Iterator[Metric]:
     families: dict[str, Metric] = {}

@@ -48,7 +48,7 @@ class Metrics:
     ) -> None:
         self.clock = clock
         self._tally = tally
-        self._registry = CollectorRegistry()
+        self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
         workers = WorkerCollector((roster or Roster.alone()).read, tally.tasks)
         for collector in (RoutingCollector(read_routing), TrafficCollector(tally), workers):
             self.add(collector)

@@ -69,10 +69,6 @@ class TrafficCollector(Collector):
                 family.add_metric(label, named, self._tally.seconds(histogram))
         return family
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty: the names are this module's own, so the registry need not collect to learn them."""
-        return iter(())
-
 
 def _name(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped

@@ -5,7 +5,8 @@ from fastapi import Depends, FastAPI
 from gateway.evidence import LatestEvidence
 from gateway.metrics import Metrics
 from gateway.operator.admin import admin_routes
-from gateway.operator.calibrations import Calibrations, calibration_routes
+from gateway.operator.calibrations.registry import Calibrations
+from gateway.operator.calibrations.routes import calibration_routes
 from gateway.operator.errors import install_error_handlers
 from gateway.operator.key import OperatorKey
 from gateway.operator.limit import BodyLimit

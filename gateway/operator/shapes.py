@@ -57,14 +57,8 @@ class PolicyBody(BaseModel):
         return self
 
     def change(self, caller: str) -> PolicyChange:
-        return PolicyChange(
-            policy=self._policy,
-            by=self.by or caller,
-            model=self.model,
-            calibration=self.calibration,
-            fingerprint=self.fingerprint,
-            version=self.version,
-        )
+        origin = {key: getattr(self, key) for key in ("model", "calibration", "fingerprint", "version")}
+        return PolicyChange(self._policy, self.by or caller, **origin)
 
 
 class PolicyFields(BaseModel):

@@ -13,7 +13,7 @@ from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
-from gateway.routing.policies import Single
+from gateway.routing.policies import POLICIES, Single
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
@@ -114,7 +114,7 @@ class Fleet:
         self._check_change(change)
 
         def replace(state: State, text: bytes) -> tuple[State, bytes]:
-            history = decode_history(text)
+            history = decode_history(text, POLICIES)
             if change.version not in {None, state.version}:
                 raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
             origin = (change.by, time.time(), change.calibration, change.fingerprint)
@@ -149,7 +149,7 @@ class Fleet:
 
     def _follow(self, text: bytes) -> None:
         """Read the policies that the node has now, whichever worker set them."""
-        self._history = decode_history(text)
+        self._history = decode_history(text, POLICIES)
         self._version = self._history[-1].version
         self._policy = self._history[-1].policy or Single(self._chosen_from[0])
 

@@ -1,15 +1,17 @@
 """A model's policies as a text that all workers share: the last hundred, who set each and when."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
-from gateway.routing.policies import POLICIES
+from gateway.core import Policy
 from gateway.routing.states import PolicyRecord
 
 MAX_RECORDS = 100
+
+Kinds: TypeAlias = Mapping[str, Callable[..., Policy]]  # of policies: what makes one of its keys
 
 
 def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
@@ -20,15 +22,14 @@ def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
     return b"[" + b",".join(texts) + b"]"
 
 
-def decode_history(text: bytes) -> tuple[PolicyRecord, ...]:
-    return tuple(map(_decode_record, orjson.loads(text)))
+def decode_history(text: bytes, kinds: Kinds) -> tuple[PolicyRecord, ...]:
+    return tuple(_decode_record(kind, fields, kinds) for kind, fields in orjson.loads(text))
 
 
 def _encode_record(record: PolicyRecord) -> bytes:
     return orjson.dumps([record.policy and record.policy.kind, asdict(record)])
 
 
-def _decode_record(entry: tuple[str | None, dict[str, Any]]) -> PolicyRecord:  # Any: decoded JSON, our own
-    kind, fields = entry
+def _decode_record(kind: str | None, fields: dict[str, Any], kinds: Kinds) -> PolicyRecord:  # Any: JSON, our own
     policy = fields.pop("policy")
-    return PolicyRecord(policy=POLICIES[kind](**policy) if kind else None, **fields)
+    return PolicyRecord(policy=kinds[kind](**policy) if kind else None, **fields)

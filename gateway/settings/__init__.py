@@ -9,7 +9,7 @@ from gateway.settings.backends import (
     TritonSettings,
     VLLMSettings,
 )
-from gateway.settings.forms import FORM, Name, make_problem
+from gateway.settings.forms import FORM, Name, make_problem, number
 from gateway.settings.settings import (
     MAX_WORKERS,
     EvidenceSettings,
@@ -38,4 +38,5 @@ __all__ = [
     "TritonSettings",
     "VLLMSettings",
     "make_problem",
+    "number",
 ]

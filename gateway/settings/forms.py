@@ -5,7 +5,7 @@ A section is a frozen dataclass whose fields have these forms and whose configur
 
 import re
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
@@ -108,6 +108,11 @@ def _check_relay_path(path: str) -> str:
     if path in OWN_PATHS or path.startswith("/v1/models/"):
         raise make_problem("is answered by the gateway itself")
     return path
+
+
+def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
+    """The form of a number between these bounds; `meaning` is shown to who sets it."""
+    return Field(strict=True, ge=least, le=most, description=meaning)
 
 
 # Backend names stand in response headers and metric labels, model ids in both and in URLs.

@@ -12,7 +12,7 @@ from pydantic import Field, with_config
 
 from gateway.core import Policy
 from gateway.settings.backends import BackendSettings
-from gateway.settings.forms import FORM, Flag, Folder, Key, Listen, ModelId, RelayPath, Seconds, split_listen
+from gateway.settings.forms import FORM, Flag, Folder, Key, Listen, ModelId, RelayPath, Seconds, number, split_listen
 
 MAX_WORKERS = 64  # each placing of a request sums a count per worker
 
@@ -57,9 +57,9 @@ class ModelSettings:
 class LimitSettings:
     """How much of the gateway one client may take; `max_bodies_bytes` is for all clients of one worker together."""
 
-    max_body_bytes: Annotated[int, Field(strict=True, ge=1024, le=1 << 30)] = 8 * 1024 * 1024
-    max_bodies_bytes: Annotated[int, Field(strict=True, ge=1024, le=1 << 40)] = 256 * 1024 * 1024  # not yet complete
-    max_head_bytes: Annotated[int, Field(strict=True, ge=1024, le=1 << 20)] = 64 * 1024
+    max_body_bytes: Annotated[int, number(1024, 1 << 30)] = 8 * 1024 * 1024
+    max_bodies_bytes: Annotated[int, number(1024, 1 << 40)] = 256 * 1024 * 1024  # not yet complete
+    max_head_bytes: Annotated[int, number(1024, 1 << 20)] = 64 * 1024
     head_timeout_s: Seconds = 30.0
     body_timeout_s: Seconds = 60.0
     client_write_timeout_s: Seconds = 30.0
@@ -99,7 +99,7 @@ class Settings:
 
     models: tuple[ModelSettings, ...]
     listen: Listen = "127.0.0.1:8080"
-    workers: Annotated[int, Field(strict=True, ge=1, le=MAX_WORKERS)] = 1
+    workers: Annotated[int, number(1, MAX_WORKERS)] = 1
     limits: LimitSettings = LimitSettings()
     probe: ProbeSettings = ProbeSettings()
     evidence: EvidenceSettings = EvidenceSettings()

@@ -8,8 +8,7 @@ import yaml
 
 from deploy.launch import Launched
 from gateway.configuration import parse_settings
-from gateway.doctor import Options, Report
-from gateway.doctor.examination import examine
+from gateway.doctor import Options, Report, examine
 from gateway.engine_kinds import ENGINE_KINDS
 
 Json: TypeAlias = Any  # a configuration, changed key by key

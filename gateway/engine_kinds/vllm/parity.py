@@ -6,9 +6,9 @@ In: the gateway's language of a model, and vLLM's /tokenize. Out: the first diff
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from gateway.doctor.subjects import Language
 from gateway.errors import InvalidRequest
 from gateway.evidence import Http
+from gateway.language import ModelLanguage, Rendering
 
 Chat: TypeAlias = Sequence[dict[str, Any]]  # Any: JSON
 
@@ -37,7 +37,7 @@ class Parity(NamedTuple):
     difference: str | None
 
 
-async def compare_prompts(http: Http, url: str, language: Language) -> Parity:
+async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
     """Texts that vLLM refuses to tokenize are not compared. Raises NoAnswer."""
     texts = [await _compare_text(http, url, language, text) for text in TEXTS]
     chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
@@ -48,18 +48,18 @@ def _count(results: Sequence[str | None]) -> int:
     return sum(result is not None for result in results)
 
 
-async def _compare_text(http: Http, url: str, language: Language, text: str) -> str | None:
+async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
     """The difference, "" if there is none; None if vLLM did not tokenize it."""
     theirs = await _ask(http, url, {"prompt": text})
     return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
 
 
-async def _compare_chat(http: Http, url: str, language: Language, chat: Chat) -> str | None:
+async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Chat) -> str | None:
     theirs = await _ask(http, url, {"messages": chat, "add_generation_prompt": True})
     if theirs is None:
         return None
     try:
-        ours = language.tokenize_chat(list(chat))
+        ours = language.tokenize_chat(chat, Rendering())
     except InvalidRequest as exc:
         return f"a chat that vLLM takes is refused here: {exc.message}"
     return compare(f"a chat ({', '.join(str(message['role']) for message in chat)})", ours, theirs)

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from gateway.core import Load, Placeable, Route, State
 from gateway.routing.policies.two_backends import TwoBackends
+from gateway.settings import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +23,7 @@ class Share(TwoBackends):
 
     kind: ClassVar[str] = "share"
 
-    share: Annotated[
-        float, Field(strict=True, ge=0, le=1, description="Which part of all requests the low-load backend gets.")
-    ]
+    share: Annotated[float, number(0, 1, "Which part of all requests the low-load backend gets.")]
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
         """The side is the backend that gets most; it never changes."""

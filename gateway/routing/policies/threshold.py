@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from gateway.core import Load, Placeable, Route, State
 from gateway.routing.policies.two_backends import TwoBackends
+from gateway.settings import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +24,9 @@ class Threshold(TwoBackends):
 
     kind: ClassVar[str] = "threshold"
 
-    up: Annotated[
-        int, Field(strict=True, ge=1, le=1_000_000, description="Go to the high-load backend at this many in flight.")
-    ]
-    down: Annotated[
-        int, Field(strict=True, ge=0, le=1_000_000, description="Come back to the low-load backend at this many.")
-    ]
-    dwell_s: Annotated[
-        float, Field(strict=True, ge=0, le=3600, description="Stay on a side for at least this many seconds.")
-    ] = 1.0
+    up: Annotated[int, number(1, 1_000_000, "Go to the high-load backend at this many in flight.")]
+    down: Annotated[int, number(0, 1_000_000, "Come back to the low-load backend at this many.")]
+    dwell_s: Annotated[float, number(0, 3600, "Stay on a side for at least this many seconds.")] = 1.0
 
     def gauges(self) -> Mapping[str, float]:
         return {"up": self.up, "down": self.down}

@@ -1,6 +1,6 @@
-"""What every policy between two backends has: their names, and an answer to each question that does not depend on it.
+"""What policies between two backends share: the backends' names, and defaults for all that most of them do alike.
 
-A policy derives from TwoBackends, adds its own keys, and says what it has otherwise.
+A policy derives from TwoBackends, adds its own keys, and overrides what it does otherwise.
 """
 
 from collections.abc import Collection, Iterator, Mapping
