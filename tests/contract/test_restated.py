@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2
 from engines.recipes import rules
 from engines.reference import trtllm_contract as reference
 from gateway.backends.triton_config import CPP_GUIDE_PARAMETERS
-from gateway.doctor import triton_config as doctor
+from gateway.engine_kinds.triton import model_config as doctor
 from tests.contract.facts import Facts, load_contract
 
 CONTRACT = load_contract()

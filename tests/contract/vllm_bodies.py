@@ -12,9 +12,9 @@ import orjson
 from gateway.backends.relay import RelayServer
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, encode
 from gateway.core import GenerateRequest, Guide, GuideKind, Prompt, RelayRequest, SamplingParams
-from gateway.doctor.http import Answer as DoctorAnswer
-from gateway.doctor.http import Http
-from gateway.doctor.parity import compare_prompts
+from gateway.engine_kinds.vllm.parity import compare_prompts
+from gateway.evidence import Answer as EngineAnswer
+from gateway.evidence import Http
 from gateway.language import ModelLanguage
 from gateway.settings import RelaySettings
 from loadtest.answer import Answer
@@ -99,10 +99,10 @@ class RecordingHttp(Http):
         super().__init__()
         self.bodies: list[Body] = []
 
-    async def post(self, url: str, document: object) -> DoctorAnswer:
+    async def post(self, url: str, document: object) -> EngineAnswer:
         assert isinstance(document, dict)
         self.bodies.append((url, document))
-        return DoctorAnswer(404, b"")
+        return EngineAnswer(404, b"")
 
 
 async def record_doctor(language: ModelLanguage) -> list[Body]:

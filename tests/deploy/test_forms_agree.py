@@ -23,7 +23,7 @@ from tests.deploy.shipped import (
 )
 
 FORCED_RANKS_S = 7  # deploy/triton.sh: beyond Triton's own time, for ranks that hang and for mpirun to kill them
-FORCED_END_S = 2  # gateway/commands/serving.py: beyond the drain, for streams that have been told to end
+FORCED_END_S = 2  # gateway/commands/options.py: beyond the drain, for streams that were failed at its end
 WITH_DEFAULTS = (
     "--api-server-count",
     "--kv-cache-dtype",

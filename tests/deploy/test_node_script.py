@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.settings import ThresholdSettings, load_settings
+from gateway.configuration import load_settings
+from gateway.routing.policies import Threshold
 from tests.deploy.shipped import DEPLOY, on_linux
 
 pytestmark = on_linux
@@ -95,7 +96,7 @@ def test_a_bare_host_becomes_a_node_step_after_step(host: Host) -> None:
 def test_what_was_measured_outlives_the_gateway(host: Host) -> None:
     host.run()
     [model] = load_settings(host.home / "crossover.yaml", environ={}).models
-    assert isinstance(model.policy, ThresholdSettings)
+    assert isinstance(model.policy, Threshold)
     assert (model.id, model.policy.up, model.policy.down) == ("llama", 71, 53)
 
 

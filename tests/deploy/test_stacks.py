@@ -7,7 +7,9 @@ import pytest
 from deploy.cpu import StackMissing, cpu
 from deploy.embedded import Pace, embedded
 from deploy.stacks import MODEL, WEIGHTS, Stack
-from gateway.settings import TritonSettings, VLLMSettings, load_settings
+from gateway.configuration import load_settings
+from gateway.routing.policies import Threshold
+from gateway.settings import TritonSettings, VLLMSettings
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def test_rendered_configuration_is_what_the_gateway_reads(name: str, installed: 
     assert isinstance(vllm, VLLMSettings)
     assert triton.url.endswith(":" + read_port(stack, "triton", "--grpc-port"))
     assert vllm.url.endswith(":" + read_port(stack, "vllm", "--port"))
-    assert model.policy is not None
+    assert isinstance(model.policy, Threshold)
     assert (model.policy.low, model.policy.high) == ("triton", "vllm")
 
 

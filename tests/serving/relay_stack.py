@@ -9,8 +9,9 @@ from gateway.app import compose
 from gateway.backends.relay import RelayServer
 from gateway.client_http import ClientConnection
 from gateway.routing import Fleet
+from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane
-from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings, ThresholdSettings
+from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, RelaySettings, Settings
 from tests.fakes.openai import FakeOpenAI
 from tests.serving.stack import LIMITS, MODEL, ServedApp, eventually, live_tasks, serving
 
@@ -48,11 +49,11 @@ def _make(low: FakeOpenAI, high: FakeOpenAI, limits: LimitSettings) -> RelayStac
         name: RelaySettings(name, engine.url, connect_timeout_s=5.0, idle_timeout_s=60.0)
         for name, engine in (("low", low), ("high", high))
     }
-    policy = ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0)
+    policy = Threshold(low="low", high="high", up=5, down=2, dwell_s=0)
     model = ModelSettings(id=MODEL, tokenizer=None, backends=backends, policy=policy)
     servers = {name: RelayServer(backend) for name, backend in backends.items()}
     fleet = Fleet(model, servers, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-    app = compose(Settings("127.0.0.1", 0, (model,), limits=limits), {MODEL: RelayLane(servers)}, [fleet])
+    app = compose(Settings((model,), "127.0.0.1:0", limits=limits), {MODEL: RelayLane(servers)}, [fleet])
     return RelayStack(low, high, servers, app=app)
 
 

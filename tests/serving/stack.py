@@ -25,16 +25,9 @@ from gateway.client_http import ClientConnection
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
+from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane, TokenLane
-from gateway.settings import (
-    LimitSettings,
-    ModelSettings,
-    ProbeSettings,
-    Settings,
-    StreamSettings,
-    ThresholdSettings,
-    TritonSettings,
-)
+from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, Settings, StreamSettings, TritonSettings
 from tests.fakes.backend import Script, ScriptedBackend, Step
 
 MODEL = "tiny"
@@ -203,9 +196,9 @@ def make_stack(
         id=MODEL,
         tokenizer=TOKENIZER,
         backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
-        policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
+        policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
     )
-    settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key, streams=streams)
+    settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     return Stack(low, high, app=compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from gateway.app import Gateway, build_app, open_app
-from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings, VLLMSettings
 from tests.fakes.script import EndToken, Say
 from tests.fakes.vllm import FakeVLLM
 from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks
@@ -18,8 +19,7 @@ from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
 
 SETTINGS = Settings(
-    listen_host="127.0.0.1",
-    listen_port=0,
+    listen="127.0.0.1:0",
     models=(
         ModelSettings(
             id=MODEL,
@@ -29,7 +29,7 @@ SETTINGS = Settings(
                 "triton": TritonSettings("triton", "grpc://127.0.0.1:1", connect_timeout_s=0.5),
                 "vllm": VLLMSettings("vllm", "http://127.0.0.1:1", connect_timeout_s=0.5),
             },
-            policy=ThresholdSettings(low="triton", high="vllm", up=4, down=2),
+            policy=Threshold(low="triton", high="vllm", up=4, down=2),
         ),
     ),
     probe=ProbeSettings(),

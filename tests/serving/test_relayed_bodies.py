@@ -12,6 +12,7 @@ import pytest
 from gateway.app import open_app
 from gateway.core import Need
 from gateway.language import ModelLanguage
+from gateway.routing.policies import Threshold
 from gateway.settings import (
     AllowSettings,
     BackendSettings,
@@ -19,7 +20,6 @@ from gateway.settings import (
     ProbeSettings,
     RelaySettings,
     Settings,
-    ThresholdSettings,
     VLLMSettings,
 )
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
@@ -85,10 +85,10 @@ async def node(
             engines[backend.name] = await opened.enter_async_context(FakeOpenAI(saying(sized(SEEN))).serving())
         placed = {backend.name: replace(backend, url=engines[backend.name].url) for backend in backends}
         names = [name for name, backend in placed.items() if not reads_text or isinstance(backend, VLLMSettings)]
-        policy = ThresholdSettings(names[0], names[1], up=100, down=1) if len(names) > 1 else None
+        policy = Threshold(names[0], names[1], up=100, down=1) if len(names) > 1 else None
         model = ModelSettings(MODEL, TOKENIZER if reads_text else None, placed, policy)
         models = (model,) if relay_paths is None else (replace(model, relay_paths=relay_paths), replace(model, id="b"))
-        app = await opened.enter_async_context(open_app(Settings("127.0.0.1", 0, models, limits=LIMITS, probe=PROBE)))
+        app = await opened.enter_async_context(open_app(Settings(models, "127.0.0.1:0", limits=LIMITS, probe=PROBE)))
         server = await opened.enter_async_context(serving(app))
         stack = Node(engines, app=app, port=server.port)
         await eventually(lambda: all(map(stack.is_ready, engines)))

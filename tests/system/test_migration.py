@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.settings import parse_settings
+from gateway.configuration import parse_settings
 from tests.system.site import Site
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()

@@ -1,13 +1,16 @@
-"""The policy of a model with one backend to choose: others of it get what that one cannot do."""
+"""What a model with one backend to choose has in a policy's place: its other backends get what that one cannot do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gateway.core import Load, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
 class Single:
+    kind: ClassVar[str] = "single"
+
     backend: str
 
     def start(self, version: int, now: float, side: str | None = None) -> State:

@@ -12,7 +12,7 @@ from engines.recipes.load import dump_recipe
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
-from gateway.doctor.triton_config import find_differences, read_config
+from gateway.engine_kinds.triton.model_config import find_differences, read_config
 from tests.contract.facts import load_contract
 
 ENGINE = Path("/engines/llama")

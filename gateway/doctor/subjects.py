@@ -1,22 +1,20 @@
-"""The nouns of an examination: what is to be looked at, with what, and what was seen of it."""
+"""The engine to examine, what it is examined with, and the report on it. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.doctor.faults import Fault, Finding
-from gateway.doctor.http import Http
 from gateway.doctor.processes import Listener
 from gateway.doctor.statements import Account, Topic
-from gateway.evidence import Identity
-from gateway.evidence.readers import Engine
+from gateway.evidence import Engine, Http, Identity
 from gateway.language import ModelLanguage
-from gateway.settings import BackendSettings, ModelSettings, PolicySettings, ThresholdSettings
+from gateway.settings import BackendSettings, ModelSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What the operator wants known. `logs`, `required`: by backend. `generates`: short requests may be sent."""
+class Options:
+    """The command line's. `logs`, `required`: by backend. `generates`: short requests may be sent."""
 
     logs: Mapping[str, Path] = field(default_factory=dict)
     required: Mapping[str, frozenset[Topic]] = field(default_factory=dict)
@@ -25,7 +23,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One engine. `models`: of each of its places; `language`: of the first that is not relayed."""
+    """One engine. `models`: of each of its places. `language`: of the first model that is not relayed."""
 
     engine: Engine
     backend: BackendSettings
@@ -38,37 +36,30 @@ class Subject:
 
     @property
     def names(self) -> frozenset[str]:
-        """What the configuration calls it."""
+        """Its backends' names in the configuration."""
         return frozenset(place.backend for place in self.engine.places)
 
     @property
-    def most_in_flight(self) -> int:
-        """How many the policies may leave on it as the low side, and surely bring to it as the high one."""
+    def max_in_flight(self) -> int:
+        """How many requests the policies of all its models will have it run at once, as far as they bound that."""
         places = zip(self.engine.places, self.models, strict=True)
-        return sum(_most_in_flight(model.policy, place.backend) for place, model in places)
-
-
-def _most_in_flight(policy: PolicySettings | None, name: str) -> int:
-    """A share bounds nothing."""
-    if not isinstance(policy, ThresholdSettings) or name not in {policy.low, policy.high}:
-        return 0
-    return policy.up - 1 if name == policy.low else policy.up
+        return sum(model.policy.max_in_flight(place.backend) or 0 for place, model in places if model.policy)
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an engine is looked at with."""
+    """What an engine is examined with."""
 
     http: Http
-    question: Question
+    options: Options
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What was seen of one engine.
+class EngineReport:
+    """What was found out about one engine.
 
-    `listener`: its process, if it is one of this machine's that may be looked at. `gpus`: the indexes of those that its
-    processes are on, as far as can be told.
+    `listener`: its process, if it is one of this machine's that may be looked at. `gpus`: the indexes of the GPUs that
+    its processes are on, as far as is known.
     """
 
     subject: Subject
@@ -81,3 +72,14 @@ class Sight:
     @property
     def is_reached(self) -> bool:
         return all(finding.fault is not Fault.UNREACHABLE for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    findings: tuple[Finding, ...]
+    engines: tuple[EngineReport, ...]
+
+    @property
+    def is_blind(self) -> bool:
+        """No engine answered."""
+        return not any(engine.is_reached for engine in self.engines)

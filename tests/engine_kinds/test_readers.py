@@ -1,4 +1,4 @@
-"""What each kind of engine tells, read from the reference engine's own servers and from servers that misbehave."""
+"""What each kind of engine reports, read from the reference engine's own servers and from servers that misbehave."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evidence import Identity
-from gateway.evidence.pages import MAX_PAGE_BYTES, TIMEOUT_S, Silent
-from gateway.evidence.readers import Engine, open_engines
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.evidence import Engine, Identity, NoAnswer, open_engines
+from gateway.evidence.http import MAX_PAGE_BYTES, TIMEOUT_S
 from gateway.settings import BackendSettings, ModelSettings, RelaySettings, TritonSettings, VLLMSettings
 from tests.engines.wires.servers import free_ports, serving
 from tests.evidence.pages_server import PagesServer
@@ -28,7 +28,7 @@ def model(*backends: BackendSettings, name: str = "m") -> ModelSettings:
 
 @asynccontextmanager
 async def one_engine(backend: BackendSettings) -> AsyncIterator[Engine]:
-    async with open_engines([model(backend)]) as engines:
+    async with open_engines([model(backend)], ENGINE_KINDS) as engines:
         (engine,) = engines
         yield engine
 
@@ -39,7 +39,7 @@ async def pages() -> AsyncIterator[PagesServer]:
         yield server
 
 
-async def test_vllm_tells_its_count_and_what_a_redeployment_would_change(pages: PagesServer) -> None:
+async def test_vllm_reports_its_count_and_what_a_redeployment_would_change(pages: PagesServer) -> None:
     pages.pages = {
         "/metrics": (200, COUNTS + CACHE),
         "/version": (200, b'{"version":"0.24.0"}'),
@@ -62,7 +62,7 @@ async def test_vllm_tells_its_count_and_what_a_redeployment_would_change(pages: 
         }
 
 
-async def test_an_engine_at_a_socket_tells_as_much(tmp_path: Path) -> None:
+async def test_an_engine_at_a_socket_reports_as_much(tmp_path: Path) -> None:
     async with PagesServer(socket=tmp_path / "engine.sock").serving() as server:
         server.pages = {"/metrics": (200, COUNTS), "/version": (200, b'{"version":"0.24.0"}')}
         async with one_engine(VLLMSettings("vllm", server.url)) as engine:
@@ -72,11 +72,11 @@ async def test_an_engine_at_a_socket_tells_as_much(tmp_path: Path) -> None:
             assert await engine.reader.identify(page) == {"engine": "vllm", "version": "0.24.0"}
         assert server.asked == ["/metrics", "/version", "/v1/models"]
     async with one_engine(VLLMSettings("vllm", server.url)) as engine:
-        with pytest.raises(Silent, match=r"engine\.sock"):
+        with pytest.raises(NoAnswer, match=r"engine\.sock"):
             await engine.reader.read_metrics()
 
 
-async def test_a_relay_tells_what_it_has_of_vllms_words(pages: PagesServer) -> None:
+async def test_a_relay_reports_what_it_has_under_vllms_names(pages: PagesServer) -> None:
     pages.pages = {"/prometheus": (200, COUNTS), "/v1/models": (200, CARD)}
     relay = RelaySettings("sglang", pages.url, metrics_url=f"{pages.url}/prometheus", api_key="open-sesame")
     async with one_engine(relay) as engine:
@@ -111,7 +111,7 @@ async def test_a_metrics_page_may_be_at_a_socket_of_its_own(pages: PagesServer, 
         ((302, b""), (200, b'{"data":[{"id":null,"root":["x"]}]}')),
     ],
 )
-async def test_what_vllm_does_not_tell_is_left_out(
+async def test_what_vllm_does_not_report_is_left_out(
     pages: PagesServer, version: tuple[int, bytes], models: tuple[int, bytes]
 ) -> None:
     pages.pages = {"/version": version, "/v1/models": models}
@@ -122,9 +122,9 @@ async def test_what_vllm_does_not_tell_is_left_out(
 
 async def test_cache_settings_are_kept_while_the_metrics_page_is_missing(pages: PagesServer) -> None:
     async with one_engine(VLLMSettings("vllm", pages.url)) as engine:
-        told = await engine.reader.identify(CACHE)
-        assert told["cache_dtype"] == "fp8"
-        assert await engine.reader.identify(None) == told
+        known = await engine.reader.identify(CACHE)
+        assert known["cache_dtype"] == "fp8"
+        assert await engine.reader.identify(None) == known
 
 
 @pytest.mark.parametrize("page", [COUNTS.splitlines()[0], COUNTS.splitlines()[1], b"", CACHE])
@@ -134,72 +134,72 @@ async def test_half_of_vllms_count_is_unknown(pages: PagesServer, page: bytes) -
 
 
 @pytest.mark.parametrize("body", [b"x" * (MAX_PAGE_BYTES + 1), b""], ids=["endless", "failing"])
-async def test_an_engine_that_fails_or_talks_without_end_is_silent(pages: PagesServer, body: bytes) -> None:
+async def test_an_engine_that_fails_or_sends_without_end_gives_no_answer(pages: PagesServer, body: bytes) -> None:
     pages.pages = {"/metrics": (200 if body else 500, body)}
     async with one_engine(VLLMSettings("vllm", pages.url)) as engine:
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswer):
             await engine.reader.read_metrics()
 
 
-async def test_an_engine_that_never_answers_is_silent_in_time(pages: PagesServer) -> None:
+async def test_an_engine_that_never_answers_is_given_up_in_time(pages: PagesServer) -> None:
     pages.is_open.clear()
     async with one_engine(VLLMSettings("vllm", pages.url)) as engine, asyncio.timeout(4 * TIMEOUT_S):
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswer):
             await engine.reader.read_metrics()
 
 
 @pytest.mark.parametrize("kind", ["triton", "vllm"])
-async def test_a_dead_engine_is_silent(kind: str) -> None:
+async def test_a_dead_engine_gives_no_answer(kind: str) -> None:
     (port,) = free_ports(1)
     metrics_url = f"http://127.0.0.1:{port}/metrics"
     backend: BackendSettings = VLLMSettings("vllm", f"http://127.0.0.1:{port}")
     if kind == "triton":
         backend = TritonSettings("triton", f"grpc://127.0.0.1:{port}", metrics_url=metrics_url)
     async with one_engine(backend) as engine:
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswer):
             await engine.reader.read_metrics()
-        with pytest.raises(Silent):
+        with pytest.raises(NoAnswer):
             await engine.reader.identify(None)
 
 
-async def test_the_reference_engine_behind_vllms_wire_tells_all_it_has() -> None:
+async def test_the_reference_engine_behind_vllms_wire_reports_all_it_has() -> None:
     with serving("engines.reference.vllm_http", "--port", "0") as server:
         async with one_engine(VLLMSettings("vllm", server.addresses[0])) as engine:
             page = await engine.reader.read_metrics()
             assert page is not None
             assert engine.reader.count(page) == 0
-            told = await engine.reader.identify(page)
-    assert (told["engine"], told["model"]) == ("vllm", "crossover-mini")
-    assert {"version", "root", "max_model_len"} <= set(told)
+            known = await engine.reader.identify(page)
+    assert (known["engine"], known["model"]) == ("vllm", "crossover-mini")
+    assert {"version", "root", "max_model_len"} <= set(known)
 
 
-async def test_the_reference_engine_behind_tritons_wire_tells_all_it_has() -> None:
+async def test_the_reference_engine_behind_tritons_wire_reports_all_it_has() -> None:
     with serving("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0") as server:
         grpc, metrics = server.addresses
         async with one_engine(TritonSettings("triton", grpc, metrics_url=metrics)) as engine:
             page = await engine.reader.read_metrics()
             assert page is not None
             assert engine.reader.count(page) == 0
-            told = await engine.reader.identify(page)
-            assert told == await engine.reader.identify(page)
+            known = await engine.reader.identify(page)
+            assert known == await engine.reader.identify(page)
         async with one_engine(TritonSettings("triton", grpc, model="other", metrics_url=metrics)) as engine:
             assert engine.reader.count(page) is None
-            with pytest.raises(Silent):  # the server is there, the model is not
+            with pytest.raises(NoAnswer):  # the server is there, the model is not
                 await engine.reader.identify(page)
         async with one_engine(TritonSettings("triton", grpc)) as engine:
             assert await engine.reader.read_metrics() is None
-    assert (told["engine"], told["model"], told["model_versions"]) == ("triton", "tensorrt_llm", "1")
-    assert {"version", "platform", "max_batch_size", "config"} <= set(told)
+    assert (known["engine"], known["model"], known["model_versions"]) == ("triton", "tensorrt_llm", "1")
+    assert {"version", "platform", "max_batch_size", "config"} <= set(known)
 
 
-async def test_a_triton_that_was_away_is_heard_again() -> None:
+async def test_a_triton_that_was_away_is_read_again() -> None:
     grpc, metrics = free_ports(2)
     ports = ("--grpc-port", grpc, "--metrics-port", metrics)
     async with one_engine(TritonSettings("triton", f"grpc://127.0.0.1:{grpc}")) as engine:
         with serving("engines.reference.kserve", *ports):
-            told = await engine.reader.identify(None)
+            known = await engine.reader.identify(None)
         for _ in range(6):  # long enough for gRPC to put off its next attempt to connect
-            with pytest.raises(Silent):
+            with pytest.raises(NoAnswer):
                 await engine.reader.identify(None)
             await asyncio.sleep(0.5)
         with serving("engines.reference.kserve", *ports):
@@ -208,13 +208,13 @@ async def test_a_triton_that_was_away_is_heard_again() -> None:
                 if again := await try_to_identify(engine):
                     break
                 await asyncio.sleep(0.1)
-    assert again == told
+    assert again == known
 
 
 async def try_to_identify(engine: Engine) -> Identity | None:
     try:
         return await engine.reader.identify(None)
-    except Silent:
+    except NoAnswer:
         return None
 
 
@@ -222,5 +222,6 @@ async def test_one_server_behind_several_models_is_one_engine() -> None:
     shared = VLLMSettings("vllm", "http://127.0.0.1:9")
     again = VLLMSettings("other-name", "http://127.0.0.1:9")
     other = VLLMSettings("vllm", "http://127.0.0.1:10")
-    async with open_engines([model(shared, name="a"), model(again, name="b"), model(other, name="c")]) as engines:
+    models = [model(shared, name="a"), model(again, name="b"), model(other, name="c")]
+    async with open_engines(models, ENGINE_KINDS) as engines:
         assert [str(engine) for engine in engines] == ["vllm (a), also other-name (b)", "vllm (c)"]

@@ -1,7 +1,7 @@
-"""Starts calibrations, one at a time on a node, finds them again and ends them. Any worker can do any of it.
+"""Starts, finds and cancels calibrations, one at a time on a node. Any worker can do any of it.
 
-In: options and the gateway's own URL. Out: Jobs. Two locks say who lives, one of the node and one of each job; the
-process inherits both, so no worker has to live as long as it does. Knows the load tester as a command only.
+In: options and the gateway's own URL. Out: Jobs. A process holds two locks while it lives, the node's and its job's; it
+inherits both, so that no worker has to outlive it. Knows the load tester as a command only.
 """
 
 import os
@@ -25,15 +25,15 @@ COMMAND = (sys.executable, "-P", "-c", "from gateway.cli import main; main()", "
 
 
 class Calibrations:
-    """Kept in `folder`, which is made when the first one starts."""
+    """The calibrations kept in `folder`, which is made when the first one starts."""
 
     def __init__(self, folder: Path, operator_key: str | None) -> None:
         self._folder = folder.absolute()
         self.operator_key = operator_key
-        self._started: tuple[Job, subprocess.Popen[bytes]] | None = None  # by this worker, the last one
+        self._started: tuple[Job, subprocess.Popen[bytes]] | None = None  # the last one that this worker has started
 
     def start(self, body: CalibrationBody, url: str, by: str) -> Job:
-        """Raises CalibrationRunning while there is one on this node, CalibrationUnavailable where none can be kept."""
+        """Raises CalibrationRunning while there is one on this node, CalibrationUnavailable if it cannot be started."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with open_locked(self._folder / NODE_LOCK) as node_lock:
@@ -51,20 +51,20 @@ class Calibrations:
         return sorted((job for job in jobs if job.is_ordered), key=lambda job: job.id, reverse=True)
 
     def find(self, job_id: str) -> Job:
-        """Raises CalibrationNotFound. An id is no path: it is looked for as a name alone."""
+        """Raises CalibrationNotFound. An id is a name in the folder, and no path."""
         job = Job(self._folder / job_id)
         if not IDS.fullmatch(job_id) or not job.is_ordered:
             raise CalibrationNotFound(f"there is no calibration {job_id}")
         return job
 
     def cancel(self, job: Job) -> None:
-        """End it as Ctrl-C would, which leaves it to be resumed; nothing happens to one that is over."""
+        """Stop it as Ctrl-C would, so that it can be resumed. One that has ended stays as it is."""
         if job.is_running() and job.cancel_once():
             with suppress(ProcessLookupError):
                 os.kill(int(str(job.read_order()["pid"])), signal.SIGTERM)
 
     def close(self) -> None:
-        """The gateway ends: so does what this worker has started."""
+        """The gateway ends: cancel the calibration that this worker has started."""
         if self._started is not None:
             self.cancel(self._started[0])
 
@@ -77,7 +77,7 @@ class Calibrations:
         job = Job(self._folder / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}")
         job.path.mkdir()
         with open_locked(job.path / LOCK) as job_lock:
-            assert job_lock is not None  # nobody knows of it yet
+            assert job_lock is not None  # its folder is new
             process = self._spawn(job, body.arguments(url), (node_lock, job_lock))
         self._started = job, process
         options = body.model_dump(mode="json")
@@ -86,7 +86,7 @@ class Calibrations:
 
     def _spawn(self, job: Job, arguments: Sequence[str], locks: Sequence[int]) -> subprocess.Popen[bytes]:
         # -P and our own path: it imports what this process would. In a session of its own, Ctrl-C reaches it through
-        # us alone. The key goes by the environment, where other users of the machine cannot read it.
+        # us alone. The key goes by the environment, which other users of the machine cannot read.
         ours = {"PYTHONPATH": os.pathsep.join(sys.path), "CROSSOVER_OPERATOR_KEY": self.operator_key or ""}
         with (job.path / OUTPUT).open("wb") as output, (job.path / PROGRESS).open("wb") as progress:
             return subprocess.Popen(

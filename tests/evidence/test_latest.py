@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.evidence import UNKNOWN, Board, BoardSpans, Change, Evidence, Place
+from gateway.evidence import UNKNOWN, Change, Evidence, EvidenceSpans, LatestEvidence, Place
 from gateway.shared import Plan, Seat
 
 TRITON, VLLM, OTHER = PLACES = (Place("m", "triton"), Place("m", "vllm"), Place("other", "vllm"))
@@ -17,30 +17,30 @@ TOLD = Evidence({"engine": "vllm", "version": "0.24.0", "max_model_len": 8192}, 
 ROOT = Path(__file__).parents[2]
 ENDLESS_WRITER = """
 import sys
-from gateway.evidence import Board, BoardSpans, Evidence, Place
+from gateway.evidence import LatestEvidence, EvidenceSpans, Evidence, Place
 from gateway.shared import Plan, Seat
 
 places = Place("m", "triton"), Place("m", "vllm"), Place("other", "vllm")
 plan = Plan()
-spans = BoardSpans.lay(plan, places)
-board = Board(places, spans, Seat.take(plan.size, 1, 0, int(sys.argv[1])))
+spans = EvidenceSpans.lay(plan, places)
+latest = LatestEvidence(places, spans, Seat.take(plan.size, 1, 0, int(sys.argv[1])))
 while True:
-    board.publish(places[1], Evidence({"engine": "a" * 256}))
-    board.publish(places[1], Evidence({"engine": "b"}, 1, 2, 3))
+    latest.publish(places[1], Evidence({"engine": "a" * 256}))
+    latest.publish(places[1], Evidence({"engine": "b"}, 1, 2, 3))
 """
 
-Attach: TypeAlias = Callable[[int], Board]
+Attach: TypeAlias = Callable[[int], LatestEvidence]
 
 
 @pytest.fixture
 def attach() -> Attach:
-    """A board as the worker of that index opens it."""
+    """A latest as the worker of that index opens it."""
     plan = Plan()
-    spans = BoardSpans.lay(plan, PLACES)
+    spans = EvidenceSpans.lay(plan, PLACES)
     found = Seat.found(plan.size, workers=2)
     assert found.memory.fd is not None
     fd = found.memory.fd
-    return lambda index: Board(PLACES, spans, Seat.take(plan.size, 2, index, fd))
+    return lambda index: LatestEvidence(PLACES, spans, Seat.take(plan.size, 2, index, fd))
 
 
 def test_what_one_worker_publishes_every_worker_reads(attach: Attach) -> None:
@@ -56,11 +56,11 @@ def test_what_one_worker_publishes_every_worker_reads(attach: Attach) -> None:
 
 def test_a_writer_that_is_killed_leaves_whole_evidence() -> None:
     plan = Plan()
-    spans = BoardSpans.lay(plan, PLACES)
+    spans = EvidenceSpans.lay(plan, PLACES)
     long, short = Evidence({"engine": "a" * 256}), Evidence({"engine": "b"}, 1, 2, 3)
     for _ in range(2):
         seat = Seat.found(plan.size, workers=1)
-        reader = Board(PLACES, spans, seat)
+        reader = LatestEvidence(PLACES, spans, seat)
         assert seat.memory.fd is not None
         command = [sys.executable, "-c", ENDLESS_WRITER, str(seat.memory.fd)]
         with subprocess.Popen(command, pass_fds=[seat.memory.fd], cwd=ROOT) as writer:
@@ -71,12 +71,12 @@ def test_a_writer_that_is_killed_leaves_whole_evidence() -> None:
 
 
 def test_a_model_is_compared_with_its_own_engines_only() -> None:
-    board = Board.alone(PLACES)
-    board.publish(OTHER, Evidence({"version": "9"}))
+    latest = LatestEvidence.alone(PLACES)
+    latest.publish(OTHER, Evidence({"version": "9"}))
     fingerprint = {"triton": {"version": "1"}, "vllm": {"version": "1"}}
-    assert board.find_changes("m", fingerprint) == ()
-    board.publish(VLLM, Evidence({"version": "2"}))
-    board.publish(TRITON, Evidence({"version": "1"}))
-    assert board.engines("m") == {"triton": {"version": "1"}, "vllm": {"version": "2"}}
-    assert board.find_changes("m", fingerprint) == (Change("vllm", "version", "1", "2"),)
-    assert board.find_changes("m", None) == ()
+    assert latest.find_changes("m", fingerprint) == ()
+    latest.publish(VLLM, Evidence({"version": "2"}))
+    latest.publish(TRITON, Evidence({"version": "1"}))
+    assert latest.identities("m") == {"triton": {"version": "1"}, "vllm": {"version": "2"}}
+    assert latest.find_changes("m", fingerprint) == (Change("vllm", "version", "1", "2"),)
+    assert latest.find_changes("m", None) == ()

@@ -1,18 +1,18 @@
-"""Whether the gateway makes the same ids of a text and of a chat as a vLLM with the same model does.
+"""Compares the token ids that a vLLM makes of texts and chats with those that the gateway makes.
 
 In: the gateway's language of a model, and vLLM's /tokenize. Out: the first difference.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from gateway.doctor.http import Http
 from gateway.errors import InvalidRequest
+from gateway.evidence import Http
 from gateway.language import ModelLanguage, Rendering
 
-Chat: TypeAlias = Sequence[dict[str, object]]
+Chat: TypeAlias = Sequence[dict[str, Any]]  # Any: JSON
 
-# What tokenizers differ in: spaces, digits, case, other scripts, composed and decomposed accents, code, emoji.
+# Tokenizers differ in spaces, digits, case, other scripts, composed and decomposed accents, code, emoji.
 TEXTS = (
     "The quick brown fox, 12345 times.",
     "  two  spaces\n\n\tand a tab; x_1 = f(a[0]) != None",
@@ -38,11 +38,10 @@ class Parity(NamedTuple):
 
 
 async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
-    """What vLLM does not tokenize is not compared. Raises NoAnswer."""
+    """Texts that vLLM refuses to tokenize are not compared. Raises NoAnswer."""
     texts = [await _compare_text(http, url, language, text) for text in TEXTS]
     chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
-    told = [result for result in (*texts, *chats) if result is not None]
-    return Parity(_count(texts), _count(chats), next(filter(None, told), None))
+    return Parity(_count(texts), _count(chats), next(filter(None, (*texts, *chats)), None))
 
 
 def _count(results: Sequence[str | None]) -> int:
@@ -50,7 +49,7 @@ def _count(results: Sequence[str | None]) -> int:
 
 
 async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
-    """The difference, "" if there is none; None if vLLM does not tell."""
+    """The difference, "" if there is none; None if vLLM did not tokenize it."""
     theirs = await _ask(http, url, {"prompt": text})
     return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
 
@@ -60,14 +59,14 @@ async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Cha
     if theirs is None:
         return None
     try:
-        ours = language.tokenize_chat(list(chat), Rendering())
+        ours = language.tokenize_chat(chat, Rendering())
     except InvalidRequest as exc:
         return f"a chat that vLLM takes is refused here: {exc.message}"
     return compare(f"a chat ({', '.join(str(message['role']) for message in chat)})", ours, theirs)
 
 
 def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
-    """In words; "" where they are the same."""
+    """The first difference in words; "" where they are the same."""
     if list(ours) == list(theirs):
         return ""
     at = next((at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)

@@ -1,21 +1,19 @@
-"""Looks at a Triton server: its wire, its model's configuration, its metrics page, its answers.
+"""Examines a Triton server: its wire, its model's configuration, its metrics page, its answers.
 
-In: a Subject whose backend is of kind triton. Out: a Sight without what its process and its log say.
+In: a Subject of kind triton. Out: a report without its process and its log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.backends.triton import TritonBackend
-from gateway.doctor import engine_folder
-from gateway.doctor.faults import Fault, Finding
-from gateway.doctor.hearing import Heard, hear
-from gateway.doctor.http import Silence, recognise
-from gateway.doctor.sights import Means, Sight, Subject
-from gateway.doctor.statements import Statement, Topic, settle
-from gateway.doctor.triton_config import (
+from gateway.doctor import EngineReport, Fault, Finding, Means, Statement, Subject, Topic, make_account
+from gateway.doctor.behaviour import Behaviour, observe
+from gateway.doctor.recognise import identify, recognise
+from gateway.engine_kinds.triton import engine_folder
+from gateway.engine_kinds.triton.model_config import (
     ENGINE_FOLDER,
     TritonConfig,
     find_differences,
@@ -23,31 +21,33 @@ from gateway.doctor.triton_config import (
     read_config,
     read_statements,
 )
+from gateway.engine_kinds.triton.reader import TritonReader
+from gateway.evidence import NoAnswer, Silence
 from gateway.evidence.exposition import sum_count
-from gateway.evidence.pages import Silent
-from gateway.evidence.triton import TritonReader
 from gateway.settings import TritonSettings
 
 
-async def look_at_triton(subject: Subject, settings: TritonSettings, reader: TritonReader, means: Means) -> Sight:
+async def look_at_triton(
+    subject: Subject, settings: TritonSettings, reader: TritonReader, means: Means
+) -> EngineReport:
     where = subject.where
     try:
         await reader.read_server()
-    except Silent as exc:
-        return Sight(subject, (await _explain_silence(where, settings, means, exc),))
+    except NoAnswer as exc:
+        return EngineReport(subject, (await _explain_silence(where, settings, means, exc),))
     try:
         config = read_config(await reader.read_config())
-    except Silent as exc:
-        return Sight(subject, (await _explain_secrecy(subject, settings, exc),))
+    except NoAnswer as exc:
+        return EngineReport(subject, (await _explain_hidden_config(subject, settings, exc),))
     page, page_faults = await _read_page(where, settings, reader)
-    said = (*_read_folder(config), *read_statements(config), *_read_metrics(settings, page))
+    statements = (*_read_folder(config), *read_statements(config), *_read_metrics(settings, page))
     in_flight = reader.count(page) if page else None
-    heard = await _hear(subject, settings, means, said, in_flight) if config.is_decoupled else Heard()
-    return Sight(
+    behaviour = await _observe(subject, settings, means, statements, in_flight) if config.is_decoupled else Behaviour()
+    return EngineReport(
         subject,
-        (*find_config_faults(where, config), *page_faults, *heard.findings),
-        settle((*heard.statements, *said)),
-        await _identify(reader, page),
+        (*find_config_faults(where, config), *page_faults, *behaviour.findings),
+        make_account((*behaviour.statements, *statements)),
+        await identify(reader, page),
     )
 
 
@@ -60,7 +60,7 @@ def find_config_faults(where: str, config: TritonConfig) -> Iterator[Finding]:
         yield Finding(Fault.PLACEHOLDER_LEFT, where, ", ".join(f"{name}: {config.parameters[name]}" for name in names))
 
 
-async def _explain_silence(where: str, settings: TritonSettings, means: Means, reason: Silent) -> Finding:
+async def _explain_silence(where: str, settings: TritonSettings, means: Means, reason: NoAnswer) -> Finding:
     other = await recognise(means.http, f"http://{urlsplit(settings.url).netloc}")
     if other is None:
         return Finding(Fault.UNREACHABLE, where, f"at {settings.url} is {Silence.NOBODY.value}")
@@ -69,11 +69,11 @@ async def _explain_silence(where: str, settings: TritonSettings, means: Means, r
     return Finding(Fault.WRONG_WIRE, where, f"{settings.url} is {other}, and does not speak KServe's gRPC ({reason})")
 
 
-async def _explain_secrecy(subject: Subject, settings: TritonSettings, reason: Silent) -> Finding:
-    """A model that serves all the same is one whose configuration is restricted."""
+async def _explain_hidden_config(subject: Subject, settings: TritonSettings, reason: NoAnswer) -> Finding:
+    """If the model serves all the same, access to its configuration is restricted."""
     async with aclosing(TritonBackend(settings)) as backend:
         fault = Fault.CONFIG_HIDDEN if await backend.is_ready() else Fault.NOT_READY
-    return Finding(fault, subject.where, f"it tells no configuration of its model {settings.model}: {reason}")
+    return Finding(fault, subject.where, f"it shows no configuration of its model {settings.model}: {reason}")
 
 
 async def _read_page(
@@ -83,7 +83,7 @@ async def _read_page(
         return None, (Finding(Fault.METRICS_MISSING, where, "no metrics_url"),)
     try:
         page = await reader.read_metrics()
-    except Silent as exc:
+    except NoAnswer as exc:
         return None, (Finding(Fault.METRICS_SILENT, where, str(exc)),)
     if page is None or reader.count(page) is None:
         seen = f"{settings.metrics_url} has no nv_trt_llm_request_metrics of the model {settings.model}"
@@ -107,21 +107,14 @@ def _read_metrics(settings: TritonSettings, page: bytes | None) -> Iterator[Stat
         yield Statement(Topic.PAGED_KV, True, f"{source}, which counts {blocks} blocks")
 
 
-async def _hear(
-    subject: Subject, settings: TritonSettings, means: Means, said: tuple[Statement, ...], in_flight: int | None
-) -> Heard:
-    """Never of a model that is not decoupled: some releases of Triton end as a whole (llama_index#14716)."""
-    if not means.question.generates or subject.language is None:
-        return Heard()
+async def _observe(
+    subject: Subject, settings: TritonSettings, means: Means, known: Iterable[Statement], in_flight: int | None
+) -> Behaviour:
+    """Not for a model that is not decoupled: some releases of Triton crash when asked (llama_index#14716)."""
+    if not means.options.generates or subject.language is None:
+        return Behaviour()
     async with aclosing(TritonBackend(settings, vocab_size=subject.language.vocab_size)) as backend:
         if not await backend.is_ready():
             seen = f"it is not ready to serve its model {settings.model}"
-            return Heard((Finding(Fault.NOT_READY, subject.where, seen),))
-        return await hear(subject, backend, settle(said), in_flight)
-
-
-async def _identify(reader: TritonReader, page: bytes | None) -> dict[str, str | int]:
-    try:
-        return dict(await reader.identify(page))
-    except Silent:
-        return {}
+            return Behaviour((Finding(Fault.NOT_READY, subject.where, seen),))
+        return await observe(subject, backend, make_account(known), in_flight)

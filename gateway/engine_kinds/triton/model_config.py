@@ -1,4 +1,4 @@
-"""What a Triton model's configuration says: its tensors, and the parameters that TensorRT-LLM goes by.
+"""Reads a Triton model's configuration: its tensors, and TensorRT-LLM's parameters.
 
 In: a ModelConfig message. Out: plain values, statements, and what is wrong with it. Knows no connection. Parameters and
 their defaults are those of inflight_batcher_llm/tensorrt_llm/config.pbtxt in TensorRT-LLM 1.2.
@@ -11,12 +11,13 @@ from typing import Any, TypeAlias
 from tritonclient.grpc import model_config_pb2
 
 from gateway.backends.triton_config import MIN_TOKENS, PENALTIES
-from gateway.doctor.statements import Statement, Topic
+from gateway.doctor import Statement, Topic
+from gateway.doctor.node import TRTLLM
 
 Tensors: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]  # by name: datatype and dims, without the batch's
 
 SCALAR = (1,)
-# What every request of the gateway brings, or may bring, with backends/triton_tensors.py.
+# What every request of the gateway has, or may have, by backends/triton_tensors.py.
 INPUTS: Tensors = {
     "input_ids": ("INT32", (-1,)),
     "input_lengths": ("INT32", SCALAR),
@@ -33,13 +34,12 @@ INPUTS: Tensors = {
     "presence_penalty": ("FP32", SCALAR),
     "frequency_penalty": ("FP32", SCALAR),
 }
-OF_A_NEED = PENALTIES | {MIN_TOKENS}  # a model without them gets no request that brings them
+OF_A_NEED = PENALTIES | {MIN_TOKENS}  # a model without them gets no request that has them
 OUTPUTS: Tensors = {"output_ids": ("INT32", (-1, -1)), "sequence_length": ("INT32", (-1,))}
 
-TRTLLM = "tensorrtllm"  # the C++ Triton backend
 ENGINE_FOLDER = "gpt_model_path"
 PLACEHOLDER = "${"
-# As its model_state.cc reads them (tensorrtllm_backend@c1e1963, GetParameter<bool>); anything else is no value.
+# As model_state.cc of TensorRT-LLM's Triton backend reads them (tensorrtllm_backend@c1e1963, GetParameter<bool>).
 BOOLEANS = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("False", "false", "FALSE", "0"), False)
 
 
@@ -56,7 +56,7 @@ class TritonConfig:
 
     @property
     def is_trtllm(self) -> bool:
-        """TensorRT-LLM's own model, in C++ or in Python: the parameters mean what they mean there."""
+        """Whether this is TensorRT-LLM's own model, in C++ or in Python, so that the parameters are its own."""
         return self.backend == TRTLLM or ENGINE_FOLDER in self.parameters
 
 
@@ -79,7 +79,7 @@ def _read_tensors(tensors: Any) -> Tensors:  # Any: as above
 
 
 def find_differences(config: TritonConfig) -> Iterator[str]:
-    """Where the model's tensors are not those that the gateway speaks."""
+    """The differences between the model's tensors and those that the gateway speaks."""
     if config.max_batch_size < 1:
         yield "max_batch_size is 0, so its tensors have no batch dimension"
     for kind, wanted, declared in (("input", INPUTS, config.inputs), ("output", OUTPUTS, config.outputs)):
@@ -91,12 +91,12 @@ def find_differences(config: TritonConfig) -> Iterator[str]:
 
 
 def find_placeholders(config: TritonConfig) -> list[str]:
-    """Parameters that a template left as they were."""
+    """Names of the parameters that a template left unfilled."""
     return [name for name, value in config.parameters.items() if PLACEHOLDER in value]
 
 
 def read_statements(config: TritonConfig) -> Iterator[Statement]:
-    """What the parameters turn on or off; none where they are not TensorRT-LLM's."""
+    """What the parameters turn on or off; nothing where they are not TensorRT-LLM's."""
     if not config.is_trtllm:
         return
     yield Statement(Topic.IS_ON_GPU, True, "its Triton backend, TensorRT-LLM's")
@@ -126,7 +126,7 @@ def _read_batching(model_type: str) -> Iterator[Statement]:
 
 
 def _read_switch(parameters: Mapping[str, str], name: str, default: bool) -> tuple[bool, str]:
-    """What cannot be read counts as unset, as in TensorRT-LLM, which only warns."""
+    """A value that cannot be read counts as unset, as in TensorRT-LLM, which only warns."""
     value = parameters.get(name, "")
     if not value or PLACEHOLDER in value:
         return default, f"{name}, which is unset"

@@ -1,4 +1,4 @@
-"""The last evidence of every place, where all workers of the node can read it; one of them writes.
+"""The latest evidence of every place, in memory that all workers of the node read and one of them writes.
 
 In: Evidence from the worker that watches engines. Out: Evidence in any worker.
 """
@@ -15,11 +15,11 @@ from gateway.shared import Plan, Seat, Span
 
 TEXT_BYTES = 32 * 1024  # a dozen values of 256 characters take a third; pages never written cost nothing
 
-GENERATION, LENGTH = 0, 1  # words: which of two texts holds, and the length of each
+GENERATION, LENGTH = 0, 1  # words: which of two texts is in force, and the length of each
 
 
 @dataclass(frozen=True, slots=True)
-class BoardSpans:
+class EvidenceSpans:
     """Where each place's evidence lies."""
 
     words: tuple[Span, ...]
@@ -33,10 +33,10 @@ class BoardSpans:
         )
 
 
-class Board:
+class LatestEvidence:
     """A writer may be killed at any instant: it writes where nobody reads, and one store puts that in force."""
 
-    def __init__(self, places: Iterable[Place], spans: BoardSpans, seat: Seat) -> None:
+    def __init__(self, places: Iterable[Place], spans: EvidenceSpans, seat: Seat) -> None:
         self._lock = seat.lock
         self._words = {place: seat.memory.ints(span) for place, span in zip(places, spans.words, strict=True)}
         self._texts = {
@@ -48,7 +48,7 @@ class Board:
     def alone(cls, places: Collection[Place]) -> Self:
         """For a process that is the only worker."""
         plan = Plan()
-        spans = BoardSpans.lay(plan, places)
+        spans = EvidenceSpans.lay(plan, places)
         return cls(places, spans, Seat.alone(plan.size))
 
     @property
@@ -64,7 +64,7 @@ class Board:
             words[GENERATION] = generation
 
     def read(self, place: Place) -> Evidence:
-        """UNKNOWN before the first was published, and for a place that nobody watches."""
+        """UNKNOWN before the first was published, and for a place that is not watched."""
         if (words := self._words.get(place)) is None:
             return UNKNOWN
         with self._lock:
@@ -72,10 +72,10 @@ class Board:
             text = bytes(self._texts[place][current][: words[LENGTH + current]])
         return Evidence(**orjson.loads(text)) if text else UNKNOWN
 
-    def engines(self, model: str) -> dict[str, Identity]:
-        """Who serves a model, by backend."""
+    def identities(self, model: str) -> dict[str, Identity]:
+        """The engines that serve a model, by backend."""
         return {place.backend: self.read(place).identity for place in self.places if place.model == model}
 
     def find_changes(self, model: str, fingerprint: Fingerprint | None) -> tuple[Change, ...]:
-        """How a model's engines differ from those that a policy was measured on; without a fingerprint they do not."""
-        return find_changes(fingerprint or {}, self.engines(model))
+        """How a model's engines differ from those that a policy was measured on; empty without a fingerprint."""
+        return find_changes(fingerprint or {}, self.identities(model))

@@ -1,4 +1,4 @@
-"""What a TensorRT-LLM engine directory says of the engine in it, if it can be read from here.
+"""Reads the settings of a TensorRT-LLM engine from its directory, if it can be read from here.
 
 In: the directory that a model's gpt_model_path names. Out: statements. The keys are those of the config.json that
 trtllm-build writes (TensorRT-LLM 1.2).
@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gateway.doctor.statements import Statement, Topic
+from gateway.doctor import Statement, Topic
 
 Json: TypeAlias = Mapping[str, Any]  # Any: another program's file, read key by key
 
 
 def read_statements(folder: Path) -> Iterator[Statement]:
-    """None if there is no such directory here: the engine may be on another machine, or in a container of its own."""
+    """Empty if there is no such directory here: the engine may be on another machine, or in a container of its own."""
     try:
         document = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):

@@ -6,16 +6,20 @@ Every problem is reported at once, one `key.path: problem` line each.
 import os
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.settings.file import BACKEND_TAGS, ConfigurationFile, ModelSection
-from gateway.settings.forms import split_listen
-from gateway.settings.slices import ModelSettings, RelaySettings, Settings, TritonSettings
+from gateway.configuration.file import ConfigurationFile
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.settings import ModelSettings, Settings
 
+FILE = TypeAdapter(ConfigurationFile)
+WORDS = {"unexpected_keyword_argument": "unknown key", "extra_forbidden": "unknown key", "missing": "required"}
+RELAYED_KINDS = [name for name, kind in ENGINE_KINDS.items() if not kind.settings.takes_tokens]
 OVERRIDES = {
     "CROSSOVER_LISTEN": "listen",
     "CROSSOVER_OPERATOR_KEY": "operator_key",
@@ -37,9 +41,7 @@ def default_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from one file and the environment. Raises SettingsError, whose problems leave naming the file to whoever
-    tells them.
-    """
+    """Settings from one file and the environment. Raises SettingsError, whose problems do not name the file."""
     try:
         document = yaml.load(path.read_bytes(), Loader=_UniqueKeyLoader)  # a subclass of SafeLoader
     except OSError as exc:
@@ -55,30 +57,20 @@ def parse_settings(document: object, folder: Path | None = None, environ: Mappin
         raise SettingsError(["the file must be a mapping with at least the key models"])
     overridden = document | _overrides(_environment(environ))
     try:
-        file = ConfigurationFile.model_validate(overridden)
+        file = FILE.validate_python(overridden)
     except ValidationError as exc:
-        raise SettingsError([describe_problem(error) for error in exc.errors()]) from exc
-    settings = _slice_file(file, folder or Path())
+        raise SettingsError([_describe(error) for error in exc.errors()]) from exc
+    settings = _place(file, folder or Path())
     if problems := list(_find_contradictions(settings)):
         raise SettingsError(problems)
     return settings
 
 
-def describe_problem(error: ErrorDetails) -> str:
+def _describe(error: ErrorDetails) -> str:
     """One pydantic error as `key.path: problem`, in the file's own words."""
-    return f"{key_path(error)}: {_WORDS.get(error['type']) or _lower_first(error['msg'])}"
-
-
-def key_path(error: ErrorDetails) -> str:
-    """Where in the file an error lies, without pydantic's own marks."""
-    return ".".join(str(part) for part in error["loc"] if part not in BACKEND_TAGS and part != "[key]")
-
-
-_WORDS = {"extra_forbidden": "unknown key", "missing": "required"}
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    path = ".".join(str(part) for part in error["loc"] if part != "[key]")  # pydantic's own mark, which is no key
+    message = error["msg"]
+    return f"{path}: {WORDS.get(error['type']) or message[:1].lower() + message[1:]}"
 
 
 def _environment(environ: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -89,34 +81,12 @@ def _overrides(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: environ[variable] for variable, key in OVERRIDES.items() if environ.get(variable)}
 
 
-def _slice_file(file: ConfigurationFile, folder: Path) -> Settings:
-    host, port = split_listen(file.listen)
-    return Settings(
-        listen_host=host,
-        listen_port=port,
-        models=tuple(_slice_model(model, folder) for model in file.models),
-        workers=file.workers,
-        limits=file.limits.slice(),
-        probe=file.probe.slice(),
-        evidence=file.evidence.slice(),
-        streams=file.streams.slice(),
-        log_level=file.log_level,
-        operator_key=file.operator_key,
-        runs_folder=folder / Path(file.runs_folder).expanduser(),
+def _place(file: Settings, folder: Path) -> Settings:
+    """With the file's paths, where relative, taken from its own directory."""
+    models = tuple(
+        replace(model, tokenizer=model.tokenizer and folder / model.tokenizer.expanduser()) for model in file.models
     )
-
-
-def _slice_model(model: ModelSection, folder: Path) -> ModelSettings:
-    return ModelSettings(
-        id=model.id,
-        tokenizer=folder / Path(model.tokenizer).expanduser() if model.tokenizer else None,
-        backends={name: backend.slice(name) for name, backend in model.backends.items()},
-        policy=model.policy.slice() if model.policy else None,
-        tool_parser=model.tool_parser,
-        reasoning_parser=model.reasoning_parser,
-        reasoning_field=model.reasoning_field,
-        relay_paths=frozenset(model.relay_paths),
-    )
+    return replace(file, models=models, runs_folder=folder / file.runs_folder.expanduser())
 
 
 def _find_contradictions(settings: Settings) -> Iterator[str]:
@@ -148,15 +118,15 @@ def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
         if not model.tokenizer.is_dir():
             yield f"tokenizer: {model.tokenizer} is not a directory"
         return
-    token_only = [name for name, backend in model.backends.items() if isinstance(backend, TritonSettings)]
-    if token_only:
-        yield f"tokenizer: required, backend {token_only[0]} of kind triton takes token ids only"
-    elif not any(isinstance(backend, RelaySettings) for backend in model.backends.values()):
-        yield "tokenizer: required, unless a backend is of kind relay"
+    token_only = next((backend for backend in model.backends.values() if not backend.speaks_openai), None)
+    if token_only is not None:
+        yield f"tokenizer: required, backend {token_only.name} of kind {token_only.kind} takes token ids only"
+    elif all(backend.takes_tokens for backend in model.backends.values()):
+        yield f"tokenizer: required, unless a backend is of kind {' or '.join(RELAYED_KINDS)}"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys in silence; a threshold lost that way would be hard to see."""
+    """PyYAML keeps the last of two equal keys without a word; a threshold lost that way would be hard to see."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]

@@ -1,4 +1,4 @@
-"""What a vLLM says of its settings: on its metrics page, in /server_info, and by the options it was started with.
+"""Reads a vLLM's settings from its metrics page, from /server_info, and from the options it was started with.
 
 In: those, already fetched. Out: statements. Names are vLLM's, seen in 0.24 and 0.32. Pure.
 """
@@ -51,23 +51,23 @@ def read_info(info: Json) -> Iterator[Statement]:
 
 
 def is_no_mode(mode: str) -> bool:
-    """Of CUDAGraphMode, in the forms it is told in: NONE, CUDAGraphMode.NONE, 0."""
+    """Whether a CUDAGraphMode is NONE; it is written as NONE, CUDAGraphMode.NONE or 0."""
     return mode.upper().removeprefix("CUDAGRAPHMODE.") in {"NONE", "0"}
 
 
-# vLLM's names of what weights are quantized to. What compressed-tensors, quark and the like hold, they do not tell.
+# vLLM's names of quantizations. Those of containers such as compressed-tensors and quark do not show what is inside.
 IN_FP8 = frozenset({"fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt"})
 NOT_IN_FP8 = frozenset({"none", "awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes", "gguf", "modelopt_fp4"})
 
 
 def find_fp8(quantization: str) -> bool | None:
-    """Whether that means FP8 weights; None if it may mean several things."""
+    """Whether that name means FP8 weights; None if it may mean several things."""
     name = quantization.lower()
     return True if name in IN_FP8 else False if name in NOT_IN_FP8 else None
 
 
 def read_options(arguments: Sequence[str]) -> Iterator[Statement]:
-    """What a vLLM's command line sets; what it leaves to defaults is not said, and of other programs nothing."""
+    """What a vLLM's command line sets. Nothing of what it leaves to defaults, and nothing of other programs."""
     if not any("vllm" in argument for argument in arguments):
         return
     options = _split(arguments)
@@ -85,7 +85,7 @@ NUMBERS = (
     (Topic.CONTEXT_LENGTH, "--max-model-len"),
     (Topic.GPU_SHARE, "--gpu-memory-utilization"),
 )
-# Options that turn something on or off, and which.
+# Options that turn a feature on or off, and which.
 SWITCHES = (
     ("--enforce-eager", Topic.CUDA_GRAPHS, False),
     ("--enable-prefix-caching", Topic.PREFIX_CACHING, True),

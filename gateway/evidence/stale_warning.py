@@ -1,6 +1,6 @@
-"""Says once in the log when a model's engines are no longer those its policy was measured on, and when they are again.
+"""Logs once when a model's engines are no longer those its policy was measured on, and once when they are again.
 
-In: what differs now. Out: log lines.
+In: the present differences. Out: log lines.
 """
 
 import logging
