@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from deploy.ports import LOCALHOST, find_free
-from deploy.probes import answers
 from deploy.processes import Process
 from deploy.stacks import MODEL, ROOT, WEIGHTS, Stack, backends
 from deploy.supervisor import LaunchError
+from engines.process import answers
 
 STACKS = ROOT / ".stacks"
 # Both start in about half a minute on two idle cores; shared ones have needed several times that.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.ports import LOCALHOST, find_free, listens
-from deploy.probes import answers
 from deploy.processes import Process
 from deploy.stacks import WEIGHTS, Stack, backends
+from engines.process import answers
 from engines.reference.curve import load_curve, true_crossing
 
 CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend

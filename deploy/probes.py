@@ -1,4 +1,4 @@
-"""Questions to a server on this machine, before it is up and while it runs. Each waits two seconds at most."""
+"""What a gateway on this machine answers, before it is ready and after."""
 
 import http.client
 import json
@@ -7,11 +7,6 @@ from typing import Any
 from engines import process
 
 TIMEOUT_S = 2.0
-
-
-def answers(url: str) -> bool:
-    """Whether GET answers with status 200."""
-    return process.answers(url, TIMEOUT_S)
 
 
 def read_json(url: str) -> Any:  # whatever the server sends

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from engines.directory.checkpoint import hash_template, hash_tokenizer, hash_weights, read_checkpoint
+from engines.directory.checkpoint import TEMPLATE, TOKENIZER, hash_present, hash_weights, read_checkpoint
 from engines.directory.manifest import Builder, Hash, Manifest, Source, mark_files, write_manifest
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Eagle, Eagle3, Medusa, Recipe
@@ -106,11 +106,26 @@ def prepare_folders(plan: Plan) -> None:
 
 def finish(plan: Plan, facts: NodeFacts, build_s: float, hash_one: Hash) -> None:
     """Writes the manifest, the last file of a build."""
+    source = plan.paths.source
     manifest = Manifest(
         recipe_name=plan.name,
         recipe=plan.recipe,
-        builder=_describe_builder(plan, facts),
-        source=_describe_source(plan.paths.source, hash_one),
+        builder=Builder(
+            crossover=version("crossover"),
+            tensorrt_llm=facts.tensorrt_llm or plan.recipe.release,
+            tensorrt=facts.tensorrt,
+            image=plan.place.image if isinstance(plan.place, Container) else None,
+            capability=facts.capability,
+            gpu_name=facts.gpu_name,
+            driver=facts.driver,
+        ),
+        source=Source(
+            path=str(source),
+            sha256=hash_weights(source, hash_one),
+            tokenizer_sha256=hash_present(source, TOKENIZER, hash_one),
+            chat_template_sha256=hash_present(source, TEMPLATE, hash_one),
+            eos_ids=read_checkpoint(source).eos_ids,
+        ),
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(build_s, 1),
         commands=tuple(step.argv for step in plan.steps),
@@ -169,25 +184,3 @@ def _find_linked(folder: Path) -> set[Path]:
 
 def _name_outputs(recipe: Recipe, paths: Paths) -> tuple[Path, ...]:
     return (paths.engine, paths.converted) if isinstance(recipe, CompiledRecipe) else (paths.engine,)
-
-
-def _describe_builder(plan: Plan, facts: NodeFacts) -> Builder:
-    return Builder(
-        crossover=version("crossover"),
-        tensorrt_llm=facts.tensorrt_llm or plan.recipe.release,
-        tensorrt=facts.tensorrt,
-        image=plan.place.image if isinstance(plan.place, Container) else None,
-        capability=facts.capability,
-        gpu_name=facts.gpu_name,
-        driver=facts.driver,
-    )
-
-
-def _describe_source(source: Path, hash_one: Hash) -> Source:
-    return Source(
-        path=str(source),
-        sha256=hash_weights(source, hash_one),
-        tokenizer_sha256=hash_tokenizer(source, hash_one),
-        chat_template_sha256=hash_template(source, hash_one),
-        eos_ids=read_checkpoint(source).eos_ids,
-    )

@@ -21,7 +21,7 @@ from engines.directory.checkpoint import NotACheckpoint, find_misfits, read_chec
 from engines.directory.checks import Finding, check_plan, list_unknown
 from engines.directory.engine_config import NotAnEngine
 from engines.directory.inspection import inspect_directory, show_inspection
-from engines.directory.manifest import Manifest, NoManifest, hash_file, read_manifest
+from engines.directory.manifest import Manifest, find_manifest, hash_file
 from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
 from engines.engine_text import describe_next, show_findings, show_plan, summarize
@@ -46,7 +46,21 @@ class NotTried(click.ClickException):
     exit_code = 2
 
 
-@click.group()
+class EngineGroup(click.Group):
+    """Ends a command with exit code 2 where a file or a folder that it names cannot be used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (NotACheckpoint, NotAnEngine, RenderError) as exc:
+            raise NotTried(str(exc)) from exc
+        except OSError as exc:
+            if exc.filename is None:
+                raise
+            raise NotTried(f"{exc.filename}: {exc.strerror}") from exc
+
+
+@click.group(cls=EngineGroup)
 def engine() -> None:
     """Build TensorRT-LLM engines from recipes, and check that an engine fits the node that is to serve it.
 
@@ -168,7 +182,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
         raise NotTried(f"{options.directory}: not a directory")
     if options.quick and options.checkpoint is not None:
         raise click.UsageError("--quick reads no file, and --checkpoint needs them read")
-    manifest, facts = _read_manifest(options.directory), _find_facts(options)
+    manifest, facts = find_manifest(options.directory), _find_facts(options)
     findings = _verify(options, facts, manifest)
     unknown = [] if manifest is None else list_unknown(manifest.recipe, facts)
     if options.as_json:
@@ -195,10 +209,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 
     Exit codes: 0 printed; 2 there is no engine.
     """
-    try:
-        document = inspect_directory(directory)
-    except NotAnEngine as exc:
-        raise NotTried(str(exc)) from exc
+    document = inspect_directory(directory)
     if as_json:
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     else:
@@ -226,14 +237,7 @@ def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None
         raise NotTried("this recipe is of the pytorch flow: model_repo/python serves it, or trtllm-serve")
     if not engine_dir.is_absolute():
         raise NotTried(f"--engine: {engine_dir} must be an absolute path, Triton starts elsewhere")
-    try:
-        text = render_config(recipe, engine_dir, tokenizer)
-    except RenderError as exc:
-        raise NotTried(str(exc)) from exc
-    try:
-        click.echo(_write_model(out / "tensorrt_llm", text))
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
+    click.echo(_write_model(out / "tensorrt_llm", render_config(recipe, engine_dir, tokenizer)))
 
 
 @engine.command()
@@ -285,11 +289,7 @@ def _make_plan(options: BuildOptions) -> Plan:
 def _check_checkpoint(plan: Plan, *, is_needed: bool) -> None:
     if not is_needed and not plan.paths.source.is_dir():
         return
-    try:
-        misfits = list(find_misfits(plan.recipe, read_checkpoint(plan.paths.source)))
-    except NotACheckpoint as exc:
-        raise NotTried(str(exc)) from exc
-    if misfits:
+    if misfits := list(find_misfits(plan.recipe, read_checkpoint(plan.paths.source))):
         raise Refused("the recipe does not fit the checkpoint:\n" + "\n".join(f"  {line}" for line in misfits))
 
 
@@ -331,8 +331,6 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
         _finish(plan, facts, build_s)
     except StepFailed as exc:
         raise Refused(f"{exc}; nothing after it ran, and {plan.paths.engine} has no manifest") from exc
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
 
 
 def _finish(plan: Plan, facts: NodeFacts, build_s: float) -> None:
@@ -393,25 +391,8 @@ def _find_facts(options: VerifyOptions) -> NodeFacts:
 
 def _verify(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> list[Finding]:
     question = _make_question(options, facts, manifest)
-    try:
-        if options.quick and manifest is not None:
-            return list(find_mismatches(question, skip_hashes(options.directory, manifest.files)))
-        return list(find_mismatches(question, _hash_aloud))
-    except NotACheckpoint as exc:
-        raise NotTried(str(exc)) from exc
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
-
-
-def _describe(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}"
-
-
-def _read_manifest(directory: Path) -> Manifest | None:
-    try:
-        return read_manifest(directory)
-    except NoManifest:
-        return None
+    hash_one = skip_hashes(options.directory, manifest.files) if options.quick and manifest else _hash_aloud
+    return list(find_mismatches(question, hash_one))
 
 
 def _make_question(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> Question:

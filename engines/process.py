@@ -10,7 +10,8 @@ import signal
 import socket
 import sys
 import urllib.request
-from collections.abc import Awaitable
+from collections.abc import Coroutine
+from typing import Any
 
 # A proxy of the environment does not see this machine's ports.
 open_direct = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -57,21 +58,17 @@ def announce(addresses: str) -> None:
     sys.stdout.flush()
 
 
-def run(serving: Awaitable[None]) -> int:
+def run(serving: Coroutine[Any, Any, None]) -> int:
     """Run until `serving` returns. Returns the exit code of the process."""
-
-    async def main() -> None:
-        await serving
-
     try:
-        asyncio.run(main())
+        asyncio.run(serving)
     except CannotStart as exc:
         sys.stderr.write(f"error: {exc}\n")
         return 1
     return 0
 
 
-def answers(url: str, timeout_s: float) -> bool:
+def answers(url: str, timeout_s: float = 2.0) -> bool:
     """Whether GET answers with status 200."""
     try:
         with open_direct(url, timeout=timeout_s) as response:

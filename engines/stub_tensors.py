@@ -7,7 +7,7 @@ bytes, and a string ends the process. DLPack avoids all this, but carries no str
 
 import ctypes
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,21 +19,14 @@ _set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
 _set_destructor.argtypes = [ctypes.py_object, ctypes.c_void_p]
 
 
-class TensorCodec(Protocol):
-    def read(self, tensor: Tensor) -> Array:
-        """Raises ContractError for a tensor that cannot be read here."""
-        ...
-
-    def write(self, name: str, array: Array) -> Tensor: ...
-
-
-class NumpyCodec:
+class TensorCodec:
     """As the Python backend documents it."""
 
     def __init__(self, pb_utils: Any) -> None:
         self._tensor = pb_utils.Tensor
 
     def read(self, tensor: Tensor) -> Array:
+        """Raises ContractError for a tensor that cannot be read here."""
         array: Array = tensor.as_numpy()
         return array
 
@@ -41,11 +34,11 @@ class NumpyCodec:
         return self._tensor(name, array)
 
 
-class DlpackCodec:
+class DlpackCodec(TensorCodec):
     """Without strings: the stub is made to pass empty ones instead of ending its process, and they are refused here."""
 
     def __init__(self, pb_utils: Any) -> None:
-        self._tensor = pb_utils.Tensor
+        super().__init__(pb_utils)
         self._error = pb_utils.TritonModelException
         # The stub looks this function up after it has imported the model. Its own reads lengths from one repeated byte.
         pb_utils.deserialize_bytes_tensor = lambda _: np.array([b""], np.object_)
@@ -94,4 +87,4 @@ def choose_codec(pb_utils: Any) -> TensorCodec:
     """The one by which an array survives the way in and out."""
     trial = np.arange(5, 9, dtype=np.int32)
     returned = pb_utils.Tensor.from_dlpack("trial", Exported(trial)).as_numpy()
-    return NumpyCodec(pb_utils) if np.array_equal(returned, trial) else DlpackCodec(pb_utils)
+    return TensorCodec(pb_utils) if np.array_equal(returned, trial) else DlpackCodec(pb_utils)

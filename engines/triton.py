@@ -122,7 +122,7 @@ async def wait_until_ready(
     url = f"http://{options.host}:{options.http_port}/v2/models/{options.model}/ready"
     try:
         async with asyncio.timeout(start_timeout_s(options)):
-            while not (stopped.is_set() or await asyncio.to_thread(process.answers, url, 1.0)):
+            while not (stopped.is_set() or await asyncio.to_thread(process.answers, url)):
                 if child.returncode is not None:
                     raise CannotStart(f"tritonserver ended with exit code {child.returncode}")
                 await asyncio.sleep(0.1)

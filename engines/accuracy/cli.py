@@ -61,7 +61,7 @@ NATS = click.FloatRange(min=0)
 WHERE = "URL|BACKEND"
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--a", required=True, callback=_parse_endpoint, metavar=WHERE, help="The endpoint to keep up with.")
 @click.option("--b", required=True, callback=_parse_endpoint, metavar=WHERE, help="The endpoint that may lose.")
 @click.option(
@@ -69,7 +69,6 @@ WHERE = "URL|BACKEND"
     default="http://127.0.0.1:8080",
     envvar="CROSSOVER_URL",
     callback=_clean_url,
-    show_default=True,
     show_envvar=True,
     help="The gateway whose backends --a and --b name.",
 )
@@ -87,14 +86,13 @@ WHERE = "URL|BACKEND"
 )
 @click.option("--only", multiple=True, metavar="TASK", help="Ask this task; may be repeated.")
 @click.option("--skip", multiple=True, metavar="TASK", help="Leave this task out; may be repeated.")
-@click.option("--in-flight", type=click.IntRange(1, 1024), default=8, show_default=True, help="Items at a time.")
-@click.option("--top", type=click.IntRange(1, 20), default=5, show_default=True, help="Likeliest tokens of each place.")
+@click.option("--in-flight", type=click.IntRange(1, 1024), default=8, help="Items at a time.")
+@click.option("--top", type=click.IntRange(1, 20), default=5, help="Likeliest tokens of each place.")
 @click.option(
     "--allow",
     "points",
     type=click.FloatRange(0, 100),
     default=0.0,
-    show_default=True,
     help="Points of score, of 100, that B may lose.",
 )
 @click.option(
@@ -102,15 +100,12 @@ WHERE = "URL|BACKEND"
     "surprisal",
     type=NATS,
     default=0.0,
-    show_default=True,
     help="Nats per token by which B may find right answers less likely.",
 )
 @click.option(
     "--allow-divergence", "divergence", type=NATS, help="Nats per token of KL divergence.  [default: not judged]"
 )
-@click.option(
-    "--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True, help="Of all intervals."
-)
+@click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, help="Of all intervals.")
 @click.option("--rule-out", "must_rule_out", is_flag=True, help="Exit 2 unless more than is allowed is ruled out.")
 @click.option("--cost-a", callback=_parse_cost, metavar="PRICE", help="What A costs: --cost-b has the forms.")
 @click.option(
@@ -119,7 +114,7 @@ WHERE = "URL|BACKEND"
     metavar="PRICE",
     help="1.30 per million tokens, or 2x2.50@18000 for two GPUs at 2.50 an hour that give 18,000 tok/s together.",
 )
-@click.option("--out", type=click.Path(path_type=Path), default="runs", show_default=True, help="Parent of the folder.")
+@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Parent of the folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print result.json on stdout; progress goes to stderr.")
 def accuracy(**values: Any) -> None:  # Any: click's; Options gives the types
     """Find what a precision or an engine loses: the same items asked of two endpoints, with intervals.

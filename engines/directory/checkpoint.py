@@ -110,15 +110,8 @@ def hash_weights(path: Path, hash_one: Hash) -> str:
     return _hash_lines(f"{hash_one(file)}  {file.name}" for file in names)
 
 
-def hash_tokenizer(path: Path, hash_one: Hash) -> str | None:
-    return _hash_present(path, TOKENIZER, hash_one)
-
-
-def hash_template(path: Path, hash_one: Hash) -> str | None:
-    return _hash_present(path, TEMPLATE, hash_one)
-
-
-def _hash_present(path: Path, names: tuple[str, ...], hash_one: Hash) -> str | None:
+def hash_present(path: Path, names: tuple[str, ...], hash_one: Hash) -> str | None:
+    """Of TOKENIZER or TEMPLATE: SHA-256 over the files that there are."""
     lines = [f"{hash_one(path / name)}  {name}" for name in names if (path / name).is_file()]
     return _hash_lines(iter(lines)) if lines else None
 

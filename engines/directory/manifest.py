@@ -83,6 +83,13 @@ def read_manifest(directory: Path) -> Manifest:
     return parse_json_file(directory / MANIFEST, _ADAPTER, NoManifest)
 
 
+def find_manifest(directory: Path) -> Manifest | None:
+    try:
+        return read_manifest(directory)
+    except NoManifest:
+        return None
+
+
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     document = _ADAPTER.dump_python(manifest, mode="json")
     path = directory / MANIFEST

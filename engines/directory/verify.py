@@ -9,9 +9,10 @@ from pathlib import Path
 
 from engines.directory import checks
 from engines.directory.checkpoint import (
+    TEMPLATE,
+    TOKENIZER,
     NotACheckpoint,
-    hash_template,
-    hash_tokenizer,
+    hash_present,
     hash_weights,
     read_algorithms,
     read_checkpoint,
@@ -131,10 +132,10 @@ def _check_source(question: Question, checkpoint: Path, manifest: Manifest, hash
     if hash_weights(checkpoint, hash_one) != source.sha256:
         problem = f"{checkpoint} holds other weights than those that the engine was built from"
         yield Finding("checkpoint", problem, f"from this checkpoint: {rebuild}")
-    if hash_tokenizer(checkpoint, hash_one) != source.tokenizer_sha256:
+    if hash_present(checkpoint, TOKENIZER, hash_one) != source.tokenizer_sha256:
         problem = f"{checkpoint} has another tokenizer: ids would mean other words"
         yield Finding("tokenizer", problem, f"give the gateway the tokenizer of {source.path}, or {rebuild}")
-    if hash_template(checkpoint, hash_one) != source.chat_template_sha256:
+    if hash_present(checkpoint, TEMPLATE, hash_one) != source.chat_template_sha256:
         problem = f"{checkpoint} has another chat template than the checkpoint that was built"
         yield Finding("chat_template", problem, f"give the gateway the template of {source.path}")
 

@@ -78,7 +78,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--gpus", callback=_parse_numbers, help="Indices of the GPUs, like 0,1.  [default: all]")
 @click.option(
     "--tp",
@@ -90,10 +90,14 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     "--backend",
     type=click.Choice(("nccl", "gloo")),
     default="nccl",
-    show_default=True,
     help="nccl: GPUs, as engines use it. gloo: processes on this CPU, to try the command out.",
 )
-@click.option("--python", default=sys.executable, help="A Python that has torch.  [default: the one that runs this]")
+@click.option(
+    "--python",
+    default=sys.executable,
+    show_default=False,
+    help="A Python that has torch.  [default: the one that runs this]",
+)
 @click.option(
     "--model",
     type=click.Path(exists=True, path_type=Path),
@@ -104,9 +108,9 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--link-gb-s", type=POSITIVE, help="The link's bandwidth in one direction.  [default: by the GPU's name]")
 @click.option("--memory-gb-s", type=POSITIVE, help="Of one GPU's memory.  [default: by the GPU's name]")
 @click.option("--tflops", type=POSITIVE, help="Of one GPU, dense, for the model's precision.  [default: by its name]")
-@click.option("--least", "min_size", default="1k", callback=_parse_size, show_default=True, help="Smallest message.")
-@click.option("--most", "max_size", default="1G", callback=_parse_size, show_default=True, help="Largest message.")
-@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Timed loops of every size.")
+@click.option("--least", "min_size", default="1k", callback=_parse_size, help="Smallest message.")
+@click.option("--most", "max_size", default="1G", callback=_parse_size, help="Largest message.")
+@click.option("--repeats", type=click.IntRange(1), default=7, help="Timed loops of every size.")
 @click.option("--json", "as_json", is_flag=True, help="Print fabric.json on stdout instead of tables.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write fabric.json and fabric.md here.")
 def fabric(**values: Any) -> None:  # Any: click's; Options gives the types

@@ -80,8 +80,8 @@ def list_decode(model: Model, node: Node, degrees: Sequence[int]) -> list[Row]:
     """
     rows = []
     for load in DECODES:
-        batches = {tp: math.ceil(load * tp / node.gpus) for tp in degrees}
-        steps = [find_step(model, node.sheet, tokens, tp, node.decode.get(tp)) for tp, tokens in batches.items()]
+        batches = ((tp, math.ceil(load * tp / node.gpus)) for tp in degrees)
+        steps = [find_step(model, node.sheet, tokens, tp, node.decode.get(tp)) for tp, tokens in batches]
         rows.append(Row(load, steps, _choose({step.tp: step.total_s for step in steps})))
     return rows
 

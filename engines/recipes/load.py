@@ -76,12 +76,6 @@ def parse_recipe(document: object) -> Recipe:
     return recipe
 
 
-def dump_recipe(recipe: Recipe) -> dict[str, object]:
-    """The document of a recipe with all its defaults; parse_recipe() takes it back."""
-    document: dict[str, object] = _ADAPTER.dump_python(recipe, mode="json")
-    return document
-
-
 def _describe(error: ErrorDetails) -> str:
     place = ".".join(str(part) for index, part in enumerate(error["loc"]) if not _is_tag(error, index))
     if error["type"] in {"union_tag_invalid", "union_tag_not_found"}:

@@ -229,10 +229,7 @@ class TritonServing(Section):
     xgrammar_tokenizer_info_path: Text | None = None
 
 
-class CompiledRecipe(Section):
-    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
-
-    flow: Literal["compiled"]
+class BothFlows(Section):
     release: Literal["1.2.1"]
     model: Model
     precision: Precision
@@ -240,6 +237,12 @@ class CompiledRecipe(Section):
     parallel: Parallel = Parallel()
     limits: Limits = Limits()
     kv_cache: KvCache = KvCache()
+
+
+class CompiledRecipe(BothFlows):
+    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
+
+    flow: Literal["compiled"]
     scheduling: CompiledScheduling = CompiledScheduling()
     cuda_graphs: CompiledGraphs = CompiledGraphs()
     plugins: Plugins = Plugins()
@@ -248,17 +251,10 @@ class CompiledRecipe(Section):
     serving: TritonServing = TritonServing()
 
 
-class TorchRecipe(Section):
+class TorchRecipe(BothFlows):
     """For the PyTorch flow: nothing is compiled in advance, trtllm-serve or the LLM API reads a YAML of arguments."""
 
     flow: Literal["pytorch"]
-    release: Literal["1.2.1"]
-    model: Model
-    precision: Precision
-    gpus: Gpus = Gpus()
-    parallel: Parallel = Parallel()
-    limits: Limits = Limits()
-    kv_cache: KvCache = KvCache()
     scheduling: TorchScheduling = TorchScheduling()
     cuda_graphs: TorchGraphs = TorchGraphs()
     speculative: TorchSpeculation | None = None

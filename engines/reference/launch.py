@@ -14,7 +14,7 @@ from engines.reference.checkpoint import load_checkpoint
 from engines.reference.curve import MEASURED_TOKENS, load_curve
 from engines.reference.engine import Engine
 from engines.reference.guide import Grammars
-from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
+from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.pacing import Pacer
 from engines.reference.runner import Runner
 
@@ -61,6 +61,6 @@ async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine,
 
 def make_outlet(options: argparse.Namespace) -> Outlet:
     if options.curve is None:
-        return FreeOutlet()
+        return Outlet()
     curve = load_curve(options.curve).scaled(options.time_scale, options.answer_tokens)
     return PacedOutlet(Pacer(curve, capacity=options.max_batch))

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from engines.reference.engine import TokenOutput
 from engines.reference.pacing import Pacer
@@ -17,26 +16,8 @@ from engines.reference.pacing import Pacer
 HandOut = Callable[[Sequence[TokenOutput]], None]
 
 
-class Outlet(Protocol):
-    """Stands between the engine's steps and the receivers."""
-
-    def start(self, hand_out: HandOut, wake_engine: Callable[[], None]) -> None: ...
-
-    def close(self) -> None: ...
-
-    def arrive(self, request_id: str) -> None: ...
-
-    def leave(self, request_id: str) -> None: ...
-
-    def wanted(self) -> Collection[str] | None:
-        """The requests to step now: none if empty, all that the engine holds if None."""
-        ...
-
-    def computed(self, outputs: Sequence[TokenOutput]) -> None: ...
-
-
-class FreeOutlet:
-    """Every step's tokens leave as soon as it ends."""
+class Outlet:
+    """Stands between the engine's steps and the receivers. Here every step's tokens leave as soon as it ends."""
 
     def start(self, hand_out: HandOut, wake_engine: Callable[[], None]) -> None:
         self._hand_out = hand_out
@@ -47,14 +28,15 @@ class FreeOutlet:
 
     def leave(self, request_id: str) -> None: ...
 
-    def wanted(self) -> None:
+    def wanted(self) -> Collection[str] | None:
+        """The requests to step now: none if empty, all that the engine holds if None."""
         return None
 
     def computed(self, outputs: Sequence[TokenOutput]) -> None:
         self._hand_out(outputs)
 
 
-class PacedOutlet:
+class PacedOutlet(Outlet):
     """Tokens are computed a few ahead and leave when the pacer releases them, from a thread of their own, so that a
     step longer than the gap between two tokens delays none of them. Tokens that fall due within one tick leave
     together.

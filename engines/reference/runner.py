@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from engines.reference.engine import Engine, EngineLoad, TokenOutput
-from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
+from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.sampling import SamplingParams
 
 
@@ -37,7 +37,7 @@ class Runner:
     def __init__(self, engine: Engine, post: Post, outlet: Outlet | None = None) -> None:
         self._engine = engine
         self._post = post
-        self._outlet = outlet or FreeOutlet()
+        self._outlet = outlet or Outlet()
         self._receivers: dict[str, Receiver] = {}
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()

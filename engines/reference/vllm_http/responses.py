@@ -6,7 +6,7 @@ In: a GenerateCall and its tokens. Out: JSON values. Pure; a body remembers only
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from engines.reference.engine import TokenOutput
 from engines.reference.scores import Score
@@ -46,14 +46,6 @@ def usage(call: GenerateCall, completion_tokens: int) -> Json:
     prompt_tokens = len(call.prompt)
     total_tokens = prompt_tokens + completion_tokens
     return {"prompt_tokens": prompt_tokens, "total_tokens": total_tokens, "completion_tokens": completion_tokens}
-
-
-class ResponseBody(Protocol):
-    def chunk(self, piece: Piece) -> Json: ...
-
-    def usage_chunk(self, completion_tokens: int) -> Json: ...
-
-    def whole(self, piece: Piece) -> Json: ...
 
 
 class CompletionResponse:
@@ -185,6 +177,9 @@ class GenerateResponse:
             "weight_versions": [{"version": "default", "start": 0, "end": piece.total}] if is_last else None,
             "logprobs": None if count is None else logprobs.of_ids(piece.scores, count),
         }
+
+
+ResponseBody: TypeAlias = CompletionResponse | GenerateResponse
 
 
 def prompt_logprobs(call: GenerateCall, model: ServedModel, piece: Piece) -> list[Json | None] | None:

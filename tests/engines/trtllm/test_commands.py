@@ -5,32 +5,17 @@ from typing import Any
 
 import pytest
 
-from engines.recipes import CompiledRecipe, TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
+from engines.recipes import CompiledRecipe, list_recipes
 from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.steps import Container, Host, show_command
 from engines.trtllm.torch_flow import make_torch_steps, serve_command
+from tests.engines.recipes.changed import compiled, torch
 from tests.fakes.trtllm_programs import name_section
 from tests.fakes.trtllm_release import make_parser
 
 PATHS = Paths(Path("/models/llama"), Path("/engines/llama.checkpoint"), Path("/engines/llama"), Path("/app/examples"))
 PLAIN = "llama-3.1-8b-bf16-tp1"
 FP8 = "llama-3.1-8b-fp8-tp1"
-
-
-def compiled(name: str, **changes: Any) -> CompiledRecipe:
-    """A shipped recipe with other sections; with drafts, for few requests."""
-    if "speculative" in changes:
-        changes["limits"] = {"max_batch_size": 32}
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, CompiledRecipe)
-    return recipe
-
-
-def torch(name: str, **changes: Any) -> TorchRecipe:
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, TorchRecipe)
-    return recipe
 
 
 def commands_of(recipe: CompiledRecipe) -> list[str]:

@@ -7,27 +7,18 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
+from engines.recipes import CompiledRecipe, list_recipes
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
 from gateway.engine_kinds.triton.model_config import find_differences, read_config
 from tests.contract.facts import load_contract
+from tests.engines.recipes.changed import compiled
 
 ENGINE = Path("/engines/llama")
 PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 Tensors = dict[str, tuple[str, tuple[int, ...]]]  # type and dims by name
 COMPILED = [name for name in list_recipes() if "torch" not in name]
-
-
-def compiled(name: str, **changes: Any) -> CompiledRecipe:
-    """A shipped recipe with other sections; with drafts, for few requests."""
-    if "speculative" in changes:
-        changes["limits"] = {"max_batch_size": 32}
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, CompiledRecipe)
-    return recipe
 
 
 def rendered(recipe: CompiledRecipe, tokenizer: Path | None = None) -> model_config_pb2.ModelConfig:
@@ -69,7 +60,7 @@ def test_shipped_recipe_renders_without_a_placeholder_left(name: str) -> None:
     assert (config.name, config.backend, config.max_batch_size) == (
         "tensorrt_llm",
         "tensorrtllm",
-        load_recipe(find_recipe(name)).limits.max_batch_size,
+        compiled(name).limits.max_batch_size,
     )
     assert config.model_transaction_policy.decoupled
     assert [(group.count, group.kind) for group in config.instance_group] == [(1, 2)]  # KIND_CPU
