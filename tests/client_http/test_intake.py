@@ -159,7 +159,7 @@ async def test_bodies_that_are_not_whole_have_a_size_together(hasty: Stack) -> N
 
 
 def count(kind: type) -> int:
-    return sum(isinstance(found, kind) for found in gc.get_objects())
+    return sum(type(found) is kind for found in gc.get_objects())
 
 
 @pytest.mark.parametrize("field", [b"a: b", b"expect: nothing"], ids=["usual", "by the parser"])

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -109,30 +110,23 @@ async def test_the_operators_routes_stand_beside_the_inference_routes(tmp_path: 
     assert "is ready" in log
 
 
-async def test_an_answer_under_way_ends_before_the_server_does(tmp_path: Path, writer: Writer) -> None:
+async def test_an_answer_under_way_ends_before_the_server_or_with_an_error_event(
+    tmp_path: Path, writer: Writer
+) -> None:
     ids = writer.ids("Paris is nice.")
-    async with served(tmp_path) as gateway, gateway.client as client:
-        gateway.triton.script = lambda asked: [Say(tuple(ids[:3])), Pause(1.0), Say(tuple(ids[3:])), EndToken()]
-        stream = await client.chat.completions.create(model="tiny", messages=HELLO, stream=True)
-        texts: list[str] = []
-        async for chunk in stream:
-            if not texts:
-                gateway.process.send_signal(signal.SIGTERM)
-            texts.append(chunk.choices[0].delta.content or "")
-        assert "".join(texts) == "Paris is nice."
-        code, log = await gateway.end()
-        assert code == 0
-        assert "Traceback" not in log
-
-
-async def test_what_does_not_end_in_the_drain_time_ends_with_an_error_event(tmp_path: Path, writer: Writer) -> None:
-    async with served(tmp_path, "--drain-timeout-s", "1") as gateway, gateway.client as client:
-        gateway.triton.script = lambda asked: [Say(tuple(writer.ids("Paris"))), Stall()]
-        stream = await client.chat.completions.create(model="tiny", messages=HELLO, stream=True)
-        await anext(stream)
+    async with served(tmp_path, "--drain-timeout-s", "2") as gateway, gateway.client as client:
+        create = partial(client.chat.completions.create, model="tiny", messages=HELLO, stream=True)
+        gateway.triton.play(Say(tuple(ids)), Stall())
+        endless = await create()
+        await anext(endless)
+        gateway.triton.play(Say(tuple(ids[:3])), Pause(0.5), Say(tuple(ids[3:])), EndToken())
+        stream = await create()
+        first = await anext(stream)
         gateway.process.send_signal(signal.SIGTERM)
+        texts = [chunk.choices[0].delta.content or "" for chunk in [first, *[chunk async for chunk in stream]]]
+        assert "".join(texts) == "Paris is nice."
         with pytest.raises(APIError, match="shutting down") as caught:
-            _ = [chunk async for chunk in stream]
+            _ = [chunk async for chunk in endless]
         assert caught.value.code == "shutting_down"
         code, log = await gateway.end()
         assert code == 0
