@@ -83,6 +83,11 @@ def test_calls_that_a_model_writes_become_tool_calls(thinker: Model, choice: obj
     assert (message, reason) == ({"content": "So.\n", "tool_calls": [ROME, ("time", "{}")]}, "tool_calls")
 
 
+def test_calls_beyond_the_one_allowed_are_left_out(thinker: Model) -> None:
+    message, reason = answer_twice(thinker, CALL + TIME, tools=TOOLS, parallel_tool_calls=False)
+    assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
+
+
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, Any]) -> None:
     assert answer_twice(thinker, CALL, **fields) == ({"content": CALL}, "stop")

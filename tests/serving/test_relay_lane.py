@@ -102,6 +102,7 @@ async def test_an_engines_own_error_reaches_the_official_client(
     async with connect(direct) as openai:
         with pytest.raises(error, match="mine"):
             await openai.chat.completions.create(model=MODEL, messages=HELLO, stream=wire.startswith(STREAM))
+    assert direct.counted("low", "refused")
 
 
 BODIES = {
