@@ -52,11 +52,6 @@ def test_pace_reaches_both_engines_with_its_own_curve() -> None:
         assert read_port(stack, engine, "--answer-tokens") == "32"
 
 
-@pytest.mark.parametrize("tokens", [32, 256])
-def test_paced_pair_truly_crosses_between_32_and_64_in_flight(tokens: int) -> None:
-    assert 32 < Pace(time_scale=10.0, answer_tokens=tokens).crossing < 64
-
-
 def test_missing_engines_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:
     with pytest.raises(StackMissing, match=r"triton is not installed: run `make stacks`"):
         cpu(tmp_path, tmp_path)

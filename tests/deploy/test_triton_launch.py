@@ -188,11 +188,6 @@ def read_good_codes() -> set[int]:
     return {0, int(Unit(UNITS / "crossover-triton.service")["Service"]["SuccessExitStatus"])}
 
 
-def test_no_rank_is_pinned_to_a_core(repository: Path) -> None:
-    with started(repository, 2) as job:
-        assert [cores for _, cores in job.wait_for_ranks(2)] == [os.sched_getaffinity(0)] * 2
-
-
 @ONE_AND_TWO
 def test_a_stop_gives_running_answers_their_time(repository: Path, ranks: int) -> None:
     with started(repository, ranks) as job:

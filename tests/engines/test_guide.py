@@ -110,20 +110,6 @@ def test_once_ended_everything_is_allowed_as_in_vllm(grammars: Grammars) -> None
     assert allowed(walk) == set(range(VOCABULARY))
 
 
-def test_a_finished_grammar_allows_its_end_alone(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    walk, ids = grammars.walk(Guide("choice", '["Paris"]')), tokenizer.encode("Paris").ids
-    assert taken(walk, ids) == len(ids)
-    assert allowed(walk) == {END}
-
-
-def test_walks_of_one_guide_do_not_share_their_way(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    guide = Guide("choice", '["Paris", "Rome"]')
-    first, second = grammars.walk(guide), grammars.walk(guide)
-    before = allowed(second)
-    taken(first, tokenizer.encode("Rome").ids)
-    assert allowed(second) == before
-
-
 def test_ids_beyond_the_tokenizer_are_masked() -> None:
     """A model's embedding may be padded past its tokenizer's last token."""
     walk = Grammars(WEIGHTS, VOCABULARY + 24).walk(Guide("regex", ".*"))

@@ -199,10 +199,3 @@ def test_requests_beyond_capacity_wait_and_count_as_waiting(tiny: Checkpoint) ->
             assert recorder.is_over.wait(30)
         ends = [recorder.times[-1] for recorder in recorders]
         assert max(ends[:2]) < recorders[4].times[0]
-
-
-def test_closing_ends_the_threads_with_requests_in_flight(tiny: Checkpoint) -> None:
-    before = threading.active_count()
-    with running(Engine(tiny), paced()) as runner:
-        runner.submit("1", PROMPT, greedy(60), Recorder())
-    assert threading.active_count() == before

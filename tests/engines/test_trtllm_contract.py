@@ -20,7 +20,6 @@ from engines.reference.trtllm_contract import (
     TokenRequest,
     decode_request,
     decode_words,
-    is_stop,
     output_names,
 )
 
@@ -103,12 +102,6 @@ def test_sampling_follows_tensorrt_llms_defaults(tensors: dict[str, Any], sampli
     assert (params.temperature, params.top_k, params.top_p) == sampling
 
 
-def test_omitted_tensors_mean_a_fixed_seed_and_no_end_token() -> None:
-    request = decode()
-    assert (request.params.seed, request.params.end_ids, request.params.min_tokens) == (0, (), 0)
-    assert (request.is_streaming, request.includes_prompt, request.returns_logprobs) == (False, True, False)
-
-
 def test_lengths_are_clamped_to_what_there_is() -> None:
     assert decode(request_output_len=np.int32(500)).params.max_tokens == 61
     assert decode(min_tokens=np.int32(500)).params.min_tokens == 8
@@ -176,12 +169,6 @@ def test_without_a_backend_for_them_guides_are_refused() -> None:
         decode(Limits(128, 64), **guide_of("json", None))
 
 
-def test_stop_is_a_tensor_of_its_own() -> None:
-    assert is_stop({"stop": np.array([[True]])})
-    assert not is_stop({"stop": np.array([[False]])})
-    assert not is_stop({})
-
-
 def test_listed_outputs_have_to_include_ids_and_length() -> None:
     plain, logprobs = decode(), decode(return_log_probs=np.bool_(True))
     assert output_names((), plain) == ("output_ids", "sequence_length")
@@ -238,13 +225,6 @@ def test_stop_word_across_responses_ends_the_answer_and_what_follows_is_dropped(
     assert (taken(answer), answer.is_final) == ([12], True)
 
 
-def test_an_answer_cut_short_ends_with_what_there_is() -> None:
-    answer = TensorAnswer(decode())
-    answer.feed(11, None, None)
-    assert answer.end()["output_ids"].tolist() == [[[5, 6, 7, 11]]]
-    assert answer.is_final
-
-
 def test_log_probabilities_add_up_over_responses() -> None:
     answer = TensorAnswer(decode(streaming=np.bool_(True), return_log_probs=np.bool_(True)))
     answer.feed(11, -0.5, None)
@@ -291,10 +271,3 @@ def test_tensor_that_the_engine_does_not_follow_is_refused_where_it_asks_for_som
     assert decode(**{name: asking}) != decode(**{name: neutral})
     with pytest.raises(ContractError, match=f"^{name} is not supported by this engine: it drafts$"):
         decode(limits, **{name: asking})
-
-
-def test_where_sampling_is_not_followed_only_greedy_requests_are_taken() -> None:
-    limits = Limits(128, 64, unfollowed={"temperature": "it drafts"})
-    assert decode(limits, runtime_top_k=np.int32(1)).params.is_greedy
-    with pytest.raises(ContractError, match=r"^temperature is not supported by this engine"):
-        decode(limits, runtime_top_p=np.float32(1))

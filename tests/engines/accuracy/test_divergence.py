@@ -55,11 +55,6 @@ def test_halves_of_characters_are_not_taken_for_the_same_token() -> None:
     assert measure_divergence([p], [q]).kl == pytest.approx(0, abs=1e-6)
 
 
-def test_rows_of_texts_of_other_lengths_are_an_error() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        measure_divergence([row({"a": 1.0})], [])
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([0.1, 1.0, 10.0]))
 def test_the_likeliest_few_bound_the_divergence_of_all(seed: int, top: int, concentration: float) -> None:

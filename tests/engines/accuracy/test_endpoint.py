@@ -117,26 +117,11 @@ async def test_an_endpoint_is_asked_less_until_it_takes_it(client: httpx.AsyncCl
         assert "no echo here" in one.abilities.refusal
 
 
-async def test_one_that_takes_nothing_is_told_in_its_own_words(client: httpx.AsyncClient) -> None:
-    with (
-        serving(lambda body: refuse("The model `m` does not exist.", 404)) as server,
-        pytest.raises(CannotMeasure, match=r"A .*: HTTP 404: The model `m` does not exist"),
-    ):
-        await endpoint(client, server.url, model="m").probe()
-
-
 async def test_a_busy_endpoint_is_asked_again(client: httpx.AsyncClient) -> None:
     with serving(lambda body: text()) as server:
         server.reply = lambda body: refuse("later", 503) if len(server.asked) == 1 else text(" Rome")
         assert (await endpoint(client, server.url, model="m").generate("?", ASK)).text == " Rome"
         assert len(server.asked) == 2
-
-
-async def test_an_endpoint_that_fails_is_not_asked_again(client: httpx.AsyncClient) -> None:
-    with serving(lambda body: refuse("broken", 500)) as server:
-        with pytest.raises(CannotMeasure, match="HTTP 500: broken"):
-            await endpoint(client, server.url, model="m").generate("?", ASK)
-        assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,3 @@ def test_a_line_that_is_no_item_is_named_with_its_field(tmp_path: Path, line: st
     path.write_text(line)
     with pytest.raises(CannotMeasure, match=words):
         read_tasks(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CannotMeasure, match=r"none\.jsonl"):
-        read_tasks(tmp_path / "none.jsonl")

@@ -22,12 +22,6 @@ def test_a_size_is_told_by_its_median_and_by_how_far_its_repeats_lie_apart() -> 
     assert curve.floor_s == 1.0
 
 
-def test_samples_of_the_other_way_are_not_in_the_curve() -> None:
-    samples = [Sample("graph", 1024, 1.0), Sample("eager", 1024, 9.0)]
-    assert Curve.of(2, "graph", samples).floor_s == 1.0
-    assert Curve.of(2, "eager", samples).floor_s == 9.0
-
-
 def test_the_best_size_is_that_of_the_highest_bandwidth_not_of_the_shortest_time() -> None:
     assert make_curve({1000: [1.0], 4000: [2.0], 8000: [8.0]}).best.size == 4000
 

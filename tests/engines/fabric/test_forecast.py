@@ -9,7 +9,6 @@ from engines.fabric.forecast import (
     Row,
     find_degrees,
     find_flops,
-    find_reduce_s,
     find_spans,
     find_step,
     forecast,
@@ -40,10 +39,6 @@ def test_a_step_reads_its_share_of_the_weights_and_sums_twice_a_layer() -> None:
     assert step.total_s == pytest.approx(step.weights_s + step.reduce_s)
 
 
-def test_one_gpu_sums_nothing() -> None:
-    assert find_reduce_s(FP8_8B, 512, None) == 0.0
-
-
 def test_many_tokens_are_bound_by_arithmetic() -> None:
     step = find_step(FP8_8B, H100, 4096, 2, make_curve(2, 10e-6))
     compute_s = 2 * 8e9 * 4096 / (2 * 1979e12)
@@ -56,15 +51,6 @@ def test_many_tokens_are_bound_by_arithmetic() -> None:
 def test_arithmetic_is_as_wide_as_the_weights_unless_they_are_widened(item_bytes: float, tflops: float) -> None:
     model = Model("m", 64, 2, 2, 2, Weights(item_bytes, 1e9, None, "made up"))
     assert find_flops(model, H100) == tflops * 1e12
-
-
-def test_a_gpu_without_8_bits_computes_in_16() -> None:
-    assert find_flops(FP8_8B, find_data_sheet("NVIDIA A100-SXM4-80GB")) == 312e12
-
-
-def test_nothing_is_made_up_for_a_memory_that_is_not_known() -> None:
-    with pytest.raises(ValueError, match="bandwidth is not known"):
-        find_step(FP8_8B, DataSheet(), 1, 2, None)
 
 
 def test_cheap_sums_speak_for_all_gpus_and_dear_ones_for_one() -> None:
@@ -130,11 +116,6 @@ def test_prefill_is_not_told_where_arithmetic_is_not_known() -> None:
     node = make_node(make_curve(2, 1e-6), sheet=DataSheet(memory=1e12), memory_bytes=None)
     found = forecast(FP8_8B, node)
     assert (list(found.prefill), len(found.decode) > 0) == ([], True)
-
-
-def test_nothing_is_forecast_where_nothing_fits() -> None:
-    found = forecast(FP8_8B, make_node(make_curve(2, 1e-6), memory_bytes=1e9))
-    assert (found.degrees, list(found.decode), list(found.prefill)) == ([], [], [])
 
 
 def test_neighbouring_loads_with_one_choice_are_one_span() -> None:

@@ -136,14 +136,6 @@ async def test_completion_streams_text_ids_and_usage(
     assert last["usage"] == {"prompt_tokens": 10, "total_tokens": 18, "completion_tokens": 8}
 
 
-async def test_without_return_token_ids_a_completion_holds_none(http: aiohttp.ClientSession) -> None:
-    _, body = await post(http, COMPLETIONS, completion(4))
-    assert (body["choices"][0]["token_ids"], body["choices"][0]["prompt_token_ids"]) == (None, None)
-    chunk, *_ = await events(http, COMPLETIONS, completion(4))
-    assert (chunk["choices"][0]["token_ids"], chunk["choices"][0]["prompt_token_ids"]) == (None, None)
-    assert "usage" not in chunk
-
-
 @pytest.mark.parametrize("wrap", [lambda prompt: prompt, lambda prompt: [prompt]], ids=["bare", "list of one"])
 async def test_prompts_are_text_or_ids_bare_or_in_a_list_of_one(
     http: aiohttp.ClientSession, complete: Complete, tokenizer: Tokenizer, wrap: Callable[[object], object]
@@ -219,24 +211,29 @@ async def test_end_token_is_among_the_ids_is_counted_and_has_no_text(
     assert choice["text"] == tokenizer.decode(expected[:-1])
 
 
-async def test_ignore_eos_and_min_tokens_go_past_the_end_token(
-    http: aiohttp.ClientSession, complete: Complete, question: list[int]
+FIRST_STOP = 924  # among the first tokens of the greedy answer to PROMPT
+SAMPLING: dict[str, tuple[Json, Json]] = {
+    "ignore_eos": ({"ignore_eos": True}, {"ignore_eos": True}),
+    "min_tokens": ({"min_tokens": 24}, {"min_tokens": 24, "end_ids": (EOS, 0)}),
+    "a stop token": ({"stop_token_ids": [FIRST_STOP]}, {"stop_ids": (FIRST_STOP,), "end_ids": (EOS, 0)}),
+    "top_k 1 is greedy": ({"temperature": 2, "top_k": 1, "ignore_eos": True}, {"ignore_eos": True}),
+    "min_p 1 is greedy": ({"temperature": 2, "min_p": 1.0, "ignore_eos": True}, {"ignore_eos": True}),
+    "penalty": ({"repetition_penalty": 1.8, "ignore_eos": True}, {"repetition_penalty": 1.8, "ignore_eos": True}),
+    "bias": ({"logit_bias": {"77": 100}, "ignore_eos": True}, {"logit_bias": ((77, 100.0),), "ignore_eos": True}),
+}
+
+
+@pytest.mark.parametrize("case", SAMPLING)
+async def test_sampling_is_the_engines_on_both_endpoints(
+    http: aiohttp.ClientSession, complete: Complete, case: str
 ) -> None:
-    ignoring = await answer(http, 32, question, ignore_eos=True)
-    assert ignoring["token_ids"] == complete(question, 32, ignore_eos=True)
-    holding = await answer(http, 32, question, min_tokens=32)
-    assert holding["token_ids"] == complete(question, 32, min_tokens=32, end_ids=(EOS, 0))
-    assert ignoring["finish_reason"] == holding["finish_reason"] == "length"
-    assert EOS in ignoring["token_ids"]
-    assert EOS not in holding["token_ids"]
-
-
-async def test_stop_token_is_named_as_stop_reason(http: aiohttp.ClientSession, complete: Complete) -> None:
-    expected = complete(PROMPT, 12, ignore_eos=True)
-    word = expected[4]
-    choice = await answer(http, 12, stop_token_ids=[word], ignore_eos=True)
-    assert choice["token_ids"] == expected[: expected.index(word) + 1]
-    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", word)
+    fields, params = SAMPLING[case]
+    expected = complete(PROMPT, 24, **params)
+    choice = await answer(http, 24, **fields)
+    stop_reason = FIRST_STOP if "stop_ids" in params else None
+    assert (choice["token_ids"], choice["stop_reason"]) == (expected, stop_reason)
+    _, body = await post(http, COMPLETIONS, completion(24, return_token_ids=True, **fields))
+    assert body["choices"][0]["token_ids"] == expected
 
 
 async def test_a_seed_repeats_an_answer_and_none_does_not(http: aiohttp.ClientSession) -> None:
@@ -247,28 +244,6 @@ async def test_a_seed_repeats_an_answer_and_none_does_not(http: aiohttp.ClientSe
     assert first == again
     unseeded = [(await answer(http, 24, **hot(None)))["token_ids"] for _ in range(3)]
     assert len(set(map(tuple, unseeded))) > 1
-
-
-async def test_top_k_1_is_greedy_and_penalties_count(http: aiohttp.ClientSession, complete: Complete) -> None:
-    greedy = await answer(http, 12, temperature=2, top_k=1, ignore_eos=True)
-    assert greedy["token_ids"] == complete(PROMPT, 12, ignore_eos=True)
-    penalised = await answer(http, 24, repetition_penalty=1.8, ignore_eos=True)
-    assert penalised["token_ids"] == complete(PROMPT, 24, repetition_penalty=1.8, ignore_eos=True)
-
-
-async def test_min_p_leaves_only_what_is_likely_enough(http: aiohttp.ClientSession, complete: Complete) -> None:
-    sure = await answer(http, 12, temperature=2, min_p=1.0, ignore_eos=True)
-    assert sure["token_ids"] == complete(PROMPT, 12, ignore_eos=True)
-
-
-async def test_a_bias_is_added_to_the_tokens_it_names(http: aiohttp.ClientSession, complete: Complete) -> None:
-    first, *_ = greedy = complete(PROMPT, 8, ignore_eos=True)
-    bias = {str(first): -100, "77": 1.5}
-    expected = complete(PROMPT, 8, ignore_eos=True, logit_bias=((first, -100.0), (77, 1.5)))
-    assert expected != greedy
-    assert (await answer(http, 8, logit_bias=bias, ignore_eos=True))["token_ids"] == expected
-    _, body = await post(http, COMPLETIONS, completion(logit_bias=bias, ignore_eos=True, return_token_ids=True))
-    assert body["choices"][0]["token_ids"] == expected
 
 
 async def test_logprobs_of_sampled_tokens_as_text_and_as_ids(http: aiohttp.ClientSession, tokenizer: Tokenizer) -> None:
@@ -422,17 +397,6 @@ async def test_structured_outputs_are_followed_on_both_endpoints(
     assert expected != complete(question, 60, end_ids=(EOS, 0))
     assert (await answer(http, 60, question, structured_outputs=structured))["token_ids"] == expected
     body = completion(60, question, structured_outputs=structured, return_token_ids=True)
-    assert (await post(http, COMPLETIONS, body))[1]["choices"][0]["token_ids"] == expected
-
-
-@pytest.mark.parametrize("case", ["schema", "any object"])
-async def test_response_format_asks_for_the_same(
-    http: aiohttp.ClientSession, complete: Complete, question: list[int], case: str
-) -> None:
-    asked = {"schema": {"type": "json_schema", "json_schema": {"name": "it", "schema": SCHEMA, "strict": True}}}
-    response_format = asked.get(case, {"type": "json_object"})
-    expected = complete(question, 60, guide=STRUCTURES[case][1], end_ids=(EOS, 0))
-    body = completion(60, question, response_format=response_format, return_token_ids=True)
     assert (await post(http, COMPLETIONS, body))[1]["choices"][0]["token_ids"] == expected
 
 
@@ -614,10 +578,6 @@ async def test_malformed_json_is_a_bad_request(http: aiohttp.ClientSession) -> N
     async with http.post(COMPLETIONS, data=b"{}", headers={"content-type": "text/plain"}) as response:
         error = (await response.json())["error"]
     assert (response.status, error["type"]) == (400, "Bad Request")
-
-
-async def test_unknown_fields_are_ignored(http: aiohttp.ClientSession) -> None:
-    assert (await post(http, COMPLETIONS, completion(bogus=1)))[0] == 200
 
 
 async def test_unknown_paths_and_methods_have_a_detail(http: aiohttp.ClientSession) -> None:
