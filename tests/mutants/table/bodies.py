@@ -14,7 +14,7 @@ GUIDE, JSON = "gateway/language/tool_guide.py", "gateway/language/tool_json.py"
 TRITON, TRITON_CONFIG = "gateway/backends/triton_tensors.py", "gateway/backends/triton_config.py"
 VLLM, VLLM_JSON = "gateway/backends/vllm.py", "gateway/backends/vllm_json.py"
 APP, FLEET, NEEDS = "gateway/app.py", "gateway/routing/fleet.py", "gateway/routing/needs.py"
-FILE, LOAD = "gateway/settings/file.py", "gateway/settings/load.py"
+FILE = "gateway/settings/settings.py"
 
 # Tests
 BODY, ASKED = "tests/api/test_chat_body.py", "tests/api/test_fields.py"
@@ -848,8 +848,8 @@ TOLD_TO_ENGINES = [
     Mutant(
         ("structured_outputs", "response_format", "tool_choice"),
         NEEDS,
-        'return InvalidRequest(f"{field!r} is not supported by {whom}.", param=field)',
-        'return InvalidRequest(f"{need!r} is not supported by {whom}.", param=need)',
+        'return InvalidRequest(f"{field!r} is not supported by {by}.", param=field)',
+        'return InvalidRequest(f"{need!r} is not supported by {by}.", param=need)',
         (f"{PLACED}::test_the_field_named_is_the_clients_own",),
     ),
     Mutant(
@@ -1081,13 +1081,6 @@ THINKING = [
     Mutant(("reasoning_field",), APP, "model.relay_paths, model.reasoning_field)", "model.relay_paths)", (OPERATED,)),
     Mutant(
         ("reasoning_field",),
-        LOAD,
-        "        reasoning_field=model.reasoning_field,\n",
-        "",
-        (f"{SETTINGS}::test_a_models_parsers_and_paths_and_the_streams_are_read",),
-    ),
-    Mutant(
-        ("reasoning_field",),
         FILE,
         'reasoning_field: ReasoningField = "reasoning"',
         'reasoning_field: ReasoningField = "reasoning_content"',
@@ -1115,21 +1108,7 @@ THINKING = [
         (KNOWN,),
     ),
     Mutant(("reasoning_parser",), APP, "        reasoning_parser=model.reasoning_parser,\n", "", (OPERATED,)),
-    Mutant(
-        ("reasoning_parser",),
-        LOAD,
-        "        reasoning_parser=model.reasoning_parser,\n",
-        "",
-        (f"{SETTINGS}::test_a_models_parsers_and_paths_and_the_streams_are_read",),
-    ),
     Mutant(("tool_parser",), APP, "        tool_parser=model.tool_parser,\n", "", (OPERATED,)),
-    Mutant(
-        ("tool_parser",),
-        LOAD,
-        "        tool_parser=model.tool_parser,\n",
-        "",
-        (f"{SETTINGS}::test_a_models_parsers_and_paths_and_the_streams_are_read",),
-    ),
     Mutant(
         ("tool_parser",),
         HABITS,

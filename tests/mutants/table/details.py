@@ -36,7 +36,7 @@ DETOKENIZER = "gateway/language/detokenizer.py"
 LANGUAGE = "gateway/language/model.py"
 FLEET = "gateway/routing/fleet.py"
 NEEDS = "gateway/routing/needs.py"
-SETTINGS_FILE = "gateway/settings/file.py"
+SETTINGS_FILE = "gateway/settings/settings.py"
 ENGINE_SAMPLING = "engines/reference/sampling.py"
 
 IN_ALIVE = "tests/api/test_keep_alive.py"
@@ -515,9 +515,7 @@ HONOURED = [
         (*ABLE_OR_REFUSED, f"{IN_NEEDS}::test_who_lacks_a_need_is_no_candidate_whatever_the_load"),
     ),
     Mutant(("logprobs", "echo"), FLEET, "if may_have and all(", "if not may_have and all(", ABLE_OR_REFUSED),
-    Mutant(
-        ("logprobs", "echo"), NEEDS, 'supported by {whom}.", param=field)', 'supported by {whom}.")', ABLE_OR_REFUSED
-    ),
+    Mutant(("logprobs", "echo"), NEEDS, 'supported by {by}.", param=field)', 'supported by {by}.")', ABLE_OR_REFUSED),
     Mutant(("top_logprobs",), CHAT, "Field(ge=0, le=20)", "Field(ge=0, le=21)", BAD_CHAT),
     Mutant(("top_logprobs",), CHAT, "Field(ge=0, le=20)", "Field(ge=-1, le=20)", BAD_CHAT),
     Mutant(("top_logprobs",), CHAT, "Field(ge=0, le=20)", "Field(ge=0, le=19)", AT_LIMITS),
@@ -1042,8 +1040,8 @@ STREAMS = [
     Mutant(
         ("streams.keep_alive_commits",),
         SETTINGS_FILE,
-        "keep_alive_commits: bool = False",
-        "keep_alive_commits: bool = True",
+        "keep_alive_commits: Flag = False",
+        "keep_alive_commits: Flag = True",
         (f"{IN_SETTINGS}::test_a_models_parsers_and_paths_and_the_streams_are_read",),
     ),
     Mutant(

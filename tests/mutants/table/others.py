@@ -27,7 +27,7 @@ RELAY = "gateway/backends/relay.py"
 HEADER = "gateway/header.py"
 ERRORS = "gateway/errors.py"
 REGISTRY = "gateway/metrics/registry.py"
-SETTINGS = "gateway/settings/slices.py"
+SETTINGS = "gateway/settings/settings.py"
 APP = "gateway/app.py"
 SERVER = "gateway/commands/server.py"
 
@@ -285,13 +285,13 @@ RELAYED_MODELS = [
         "relayed models",
         SETTINGS,
         (
-            "self.tokenizer is None or all(",
-            "self.tokenizer is None or any(",
+            "self.tokenizer is None or not any(",
+            "self.tokenizer is None or not all(",
             "tests/settings/test_settings.py::test_a_model_is_relayed_if_nothing_here_could_take_its_tokens",
         ),
         (
-            "self.tokenizer is None or all(",
-            "all(",
+            "self.tokenizer is None or not any(",
+            "not any(",
             "tests/settings/test_settings.py::test_a_model_is_relayed_if_nothing_here_could_take_its_tokens",
         ),
     ),
@@ -587,8 +587,8 @@ ENDPOINTS = [
         "relay_paths",
         SETTINGS,
         (
-            'relay_paths: frozenset[str] = frozenset({"/v1/embeddings"})',
-            "relay_paths: frozenset[str] = frozenset()",
+            'relay_paths: frozenset[RelayPath] = frozenset({"/v1/embeddings"})',
+            "relay_paths: frozenset[RelayPath] = frozenset()",
             ALLOWED,
         ),
     ),
@@ -601,19 +601,10 @@ ENDPOINTS = [
     ),
     *_rows(
         "relay_paths",
-        "gateway/settings/load.py",
-        (
-            "relay_paths=frozenset(model.relay_paths),",
-            "",
-            "tests/settings/test_settings.py::test_a_models_parsers_and_paths_and_the_streams_are_read",
-        ),
-    ),
-    *_rows(
-        "relay_paths",
         APP,
         (
-            "if not isinstance(backend, TritonSettings)  # which",
-            "if isinstance(backend, RelaySettings)  # which",
+            "if (open_relay := ENGINE_KINDS[backend.kind].open_relay) is not None",
+            "if (open_relay := ENGINE_KINDS[backend.kind].open_relay) and not backend.takes_tokens",
             "tests/api/test_app.py::test_a_vllm_gets_a_clients_own_body_for_what_takes_no_tokens",
         ),
     ),

@@ -497,8 +497,8 @@ MUTANTS = [
     changed(
         "logit_bias min_p priority",
         REFUSAL,
-        'is not supported by {whom}.", param=field)',
-        'is not supported by {whom}.", param=None)',
+        'is not supported by {by}.", param=field)',
+        'is not supported by {by}.", param=None)',
         REFUSED_BY_NAME,
     ),
     changed("logit_bias min_p priority", REFUSAL, "param=fields[0])", "param=None)", REFUSED_BY_NAME),
