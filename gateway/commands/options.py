@@ -34,11 +34,11 @@ class ServeOptions:
 
     @property
     def end_timeout_s(self) -> int:
-        """How long after the signal a server has closed every connection."""
+        """How long after the signal a server closes its last connection."""
         return self.drain_timeout_s + FORCED_END_S
 
     def configure_logging(self, who: str = "") -> None:
-        """On stderr; `who`: this process among several that write there."""
+        """Log to stderr; `who` names this process among several that write there."""
         form = f"%(asctime)s %(levelname)s {who and who + ' '}%(name)s: %(message)s"
         logging.basicConfig(level=self.log_level.upper(), stream=sys.stderr, format=form)
         logging.getLogger("grpc._common").setLevel(

@@ -60,7 +60,7 @@ def parse_settings(document: object, folder: Path | None = None, environ: Mappin
         file = FILE.validate_python(overridden)
     except ValidationError as exc:
         raise SettingsError([_describe(error) for error in exc.errors()]) from exc
-    settings = _place(file, folder or Path())
+    settings = _resolve_paths(file, folder or Path())
     if problems := list(_find_contradictions(settings)):
         raise SettingsError(problems)
     return settings
@@ -81,8 +81,8 @@ def _overrides(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: environ[variable] for variable, key in OVERRIDES.items() if environ.get(variable)}
 
 
-def _place(file: Settings, folder: Path) -> Settings:
-    """With the file's paths, where relative, taken from its own directory."""
+def _resolve_paths(file: Settings, folder: Path) -> Settings:
+    """Resolves relative paths of the file against its own directory."""
     models = tuple(
         replace(model, tokenizer=model.tokenizer and folder / model.tokenizer.expanduser()) for model in file.models
     )

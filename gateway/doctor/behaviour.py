@@ -1,4 +1,4 @@
-"""What an engine's answers to a few short requests show of it. The requests go by the gateway's own adapter.
+"""Sends an engine a few short requests by the gateway's own adapter, and reports what the answers show.
 
 In: a Subject, its adapter, what is known of it so far. Out: findings and statements.
 """
@@ -23,7 +23,7 @@ class Behaviour:
 
 
 async def observe(subject: Subject, backend: TokenBackend, known: Account, in_flight: int | None) -> Behaviour:
-    """Empty where the model's tokenizer is not known: the gateway then sends no tokens there.
+    """Sends the requests. Returns an empty Behaviour if the model's tokenizer is not known: no tokens go there then.
 
     `in_flight`: requests that the engine held before. Beside others a short one may have to queue, so that the order of
     answers can show that an engine batches in flight, and not that it does not.

@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 class Fault(Enum):
-    """Each row of the table."""
+    """The table: a fault in each row."""
 
     UNREACHABLE = Row(
         Severity.ERROR,
@@ -208,7 +208,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault that is there. `where`: an engine, as crossover.yaml names it, the gateway or the node."""
+    """A fault that was found. `where`: the name of an engine in crossover.yaml, the gateway or the node."""
 
     fault: Fault
     where: str

@@ -34,7 +34,7 @@ class Examiner:
     vocab_size: int
 
     def request(self, prompt: Prompt, tokens: int) -> GenerateRequest:
-        """For exactly that many tokens, greedy."""
+        """A greedy request for exactly that many tokens."""
         params = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=0.0, ignore_eos=True)
         name = f"doctor-{random.getrandbits(48):012x}"
         return GenerateRequest(name, "doctor", prompt, params, self.eos_token_ids)
@@ -89,7 +89,7 @@ async def answers(examiner: Examiner) -> None:
 async def overtakes(examiner: Examiner) -> bool:
     """Whether a short request that comes later ends before a long one. Raises GatewayError or TimeoutError.
 
-    An engine that batches in flight takes it in at the next step; one that does not, when the long one has ended.
+    An engine that batches in flight begins it at the next step; another engine begins it when the long one has ended.
     """
     room = examiner.context_length - len(examiner.prompt) - 1
     for tokens in LONG_TOKENS:

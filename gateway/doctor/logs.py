@@ -20,7 +20,7 @@ API_PROCESS = re.compile(r"\(ApiServer_(\d+) pid=")
 
 class Rule(Protocol):
     def __call__(self, found: re.Match[str]) -> Statement | None:
-        """None where the text may mean several things."""
+        """The statement, or None if the text may mean several things."""
         ...
 
 

@@ -35,7 +35,7 @@ DRIVERS = {"2.68": "590.44.01", "2.69": "590.44.01", "2.70": "590.44.01", "2.71"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This one. `open_files`: the limit of the gateway that runs here, else this process's own. `listening`: a
+    """This machine. `open_files`: the limit of the gateway that runs here, else this process's own. `listening`: a
     description of the server at the gateway's address, if there is one. `stale`: by model, how its engines changed."""
 
     open_files: int
@@ -57,7 +57,7 @@ def find_node_faults(settings: Settings, engines: Collection[EngineReport], mach
 
 
 def find_clashes(settings: Settings) -> Iterator[Finding]:
-    """Addresses of two servers. One server may stand behind several models, but not behind two kinds of backend."""
+    """Finds addresses with two servers. One server may stand behind several models, not behind two kinds of backend."""
     owners: dict[str, dict[str, None]] = {}
     for model in settings.models:
         for owner, url in (server for backend in model.backends.values() for server in backend.servers()):
@@ -70,7 +70,7 @@ def find_clashes(settings: Settings) -> Iterator[Finding]:
 
 
 def own_url(settings: Settings) -> str:
-    """Of the gateway, for a client on this machine."""
+    """The gateway's URL for a client on this machine."""
     return make_url(LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host, settings.listen_port)
 
 
@@ -102,7 +102,7 @@ def find_few_files(engines: Collection[EngineReport], limit: int) -> Iterator[Fi
 
 
 def find_small_memory(engine: EngineReport) -> Iterator[Finding]:
-    """Of engines on several GPUs; on one, little is shared."""
+    """Only engines on several GPUs are judged: on one, processes share little memory."""
     listener = engine.listener
     if listener is None or listener.shared_memory_bytes is None or len(engine.gpus) < 2:
         return
@@ -119,7 +119,7 @@ def find_old_release(engine: EngineReport) -> Iterator[Finding]:
 
 
 def find_old_driver(engine: EngineReport, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Of Triton's container image only, whose release follows from Triton's version."""
+    """Only Triton's container image is judged: Triton's version shows its release."""
     version = str(engine.identity.get("version", ""))
     wanted = DRIVERS.get(".".join(version.split(".")[:2])) if engine.identity.get("platform") == TRTLLM else None
     if wanted is not None and gpus and _as_numbers(gpus[0].driver) < _as_numbers(wanted):
@@ -128,7 +128,7 @@ def find_old_driver(engine: EngineReport, gpus: Sequence[Gpu]) -> Iterator[Findi
 
 
 def find_overcommitment(gpu: Gpu, engines: Sequence[EngineReport]) -> Iterator[Finding]:
-    """`engines`: those that have a process on that GPU."""
+    """`engines`: the engines that have a process on that GPU."""
     if len(engines) < 2:
         return
     name = f"GPU {gpu.index} ({gpu.name})"
@@ -145,7 +145,7 @@ def find_overcommitment(gpu: Gpu, engines: Sequence[EngineReport]) -> Iterator[F
 
 
 def _has_share(engine: EngineReport) -> bool:
-    """Whether its share of the memory is known and bounds something, as it does not with a cache of fixed size."""
+    """Whether the engine's share of the memory is known and bounds it. With a cache of fixed size it bounds nothing."""
     fixed = engine.account.get(Topic.HAS_FIXED_CACHE)
     return Topic.GPU_SHARE in engine.account and not (fixed is not None and fixed.value)
 

@@ -107,7 +107,7 @@ def _open_files_limit(pid: int) -> int | None:
 
 
 def _shared_memory(pid: int) -> int | None:
-    """Of the process's own /dev/shm, which in a container is the container's."""
+    """The size of the process's own /dev/shm, which in a container is the container's."""
     with suppress(OSError):
         filesystem = os.statvfs(PROC / str(pid) / "root" / "dev" / "shm")
         return filesystem.f_blocks * filesystem.f_frsize

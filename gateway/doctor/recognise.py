@@ -1,4 +1,4 @@
-"""What kind of server listens at a URL, and who an engine is. In: a URL or a reader. Out: words, or an identity."""
+"""Recognises servers and engines. In: a URL, or an engine's reader. Out: a description, or an identity."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ async def recognise(http: Http, url: str) -> str | None:
 
 
 async def identify(reader: Reader, page: bytes | None) -> Identity:
-    """As the reader does; empty if the engine does not answer."""
+    """The engine's identity by its reader; empty if the engine does not answer."""
     try:
         return await reader.identify(page)
     except NoAnswer:

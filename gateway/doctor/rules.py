@@ -22,7 +22,7 @@ MAX_FOR_ONE_PROCESS = 256
 
 
 def find_features_off(where: str, account: Account) -> Iterator[Finding]:
-    """Features that are off by some source. A feature that no source mentions is unknown, and no fault."""
+    """Finds features that some source shows to be off. A feature that no source mentions is unknown, and no fault."""
     for topic, fault in FEATURE_FAULTS.items():
         statement = account.get(topic)
         if statement is None or statement.value or (topic in GPU_ONLY and not _is_on_gpu(account)):
@@ -31,7 +31,7 @@ def find_features_off(where: str, account: Account) -> Iterator[Finding]:
 
 
 def find_uncredited(where: str, account: Account, required: Collection[Topic]) -> Iterator[Finding]:
-    """Features that the operator credits the engine with and no source shows."""
+    """Finds features that the operator credits the engine with and that no source shows."""
     for topic in sorted(required):
         statement = account.get(topic)
         if statement is None:

@@ -51,7 +51,7 @@ Account: TypeAlias = Mapping[Topic, Statement]
 
 
 def make_account(statements: Iterable[Statement]) -> Account:
-    """The first statement on each topic: the source to be believed most has to come first."""
+    """The first statement on each topic: callers put the most reliable source first."""
     account: dict[Topic, Statement] = {}
     for statement in statements:
         account.setdefault(statement.topic, statement)

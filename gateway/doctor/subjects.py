@@ -14,7 +14,7 @@ from gateway.settings import BackendSettings, ModelSettings
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line's. `logs`, `required`: by backend. `generates`: short requests may be sent."""
+    """The options of the command. `logs`, `required`: by backend. `generates`: short requests may be sent."""
 
     logs: Mapping[str, Path] = field(default_factory=dict)
     required: Mapping[str, frozenset[Topic]] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One engine. `models`: of each of its places. `language`: of the first model that is not relayed."""
+    """One engine. `models`: the model of each of its places. `language`: the first model's that is not relayed."""
 
     engine: Engine
     backend: BackendSettings
@@ -41,7 +41,7 @@ class Subject:
 
     @property
     def max_in_flight(self) -> int:
-        """How many requests the policies of all its models will have it run at once, as far as they bound that."""
+        """How many requests the policies of all its models let it run at once, as far as they set a bound."""
         places = zip(self.engine.places, self.models, strict=True)
         return sum(model.policy.max_in_flight(place.backend) or 0 for place, model in places if model.policy)
 

@@ -32,7 +32,7 @@ def read_page(page: bytes) -> Iterator[Statement]:
 
 
 def read_info(info: Json) -> Iterator[Statement]:
-    """Of GET /server_info?config_format=json, which a vLLM with VLLM_SERVER_DEV_MODE=1 answers."""
+    """Reads GET /server_info?config_format=json, which a vLLM with VLLM_SERVER_DEV_MODE=1 answers."""
     config = _section(info, "vllm_config")
     model, scheduler = _section(config, "model_config"), _section(config, "scheduler_config")
     if isinstance(is_chunked := scheduler.get("enable_chunked_prefill"), bool):
@@ -67,7 +67,7 @@ def find_fp8(quantization: str) -> bool | None:
 
 
 def read_options(arguments: Sequence[str]) -> Iterator[Statement]:
-    """What a vLLM's command line sets. Nothing of what it leaves to defaults, and nothing of other programs."""
+    """Reads what a vLLM's command line sets. Defaults, and other programs' command lines, yield nothing."""
     if not any("vllm" in argument for argument in arguments):
         return
     options = _split(arguments)
@@ -114,7 +114,7 @@ SHORT = {"-q": "--quantization", "-asc": "--api-server-count"}
 
 
 def _split(arguments: Sequence[str]) -> dict[str, str]:
-    """Option to its value, "" where none follows; vLLM takes `_` for `-`."""
+    """Each option with its value, "" if it has none. vLLM accepts `_` for `-`."""
     options: dict[str, str] = {}
     name = ""
     for argument in arguments:

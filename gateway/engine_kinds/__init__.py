@@ -1,4 +1,4 @@
-"""The kinds of engines, one folder or file each: all that the gateway knows of a kind is there, and its line here.
+"""The kinds of engines: all that the gateway knows of a kind is in its folder or file, and its line here.
 
 A kind brings its settings, its backends, its reader and its look, and may derive them from another's: one that speaks
 OpenAI's API needs no more than settings and the names of its metrics. Settings that an adapter in backends/ takes are

@@ -1,6 +1,6 @@
-"""What kinds with OpenAI's API share: a reader of /version, /v1/models and a metrics page, and the looks at a page.
+"""Shared by the kinds with OpenAI's API: a reader of /version, /v1/models and a metrics page, and checks of the page.
 
-The names are vLLM's. What another server has under other names is unknown; a kind of its own names them.
+Metrics have vLLM's names. A server with other names needs a kind of its own, which derives from this reader.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ class OpenAIReader:
         return None if answer is None else answer.body
 
     def count(self, page: bytes) -> int | None:
-        """Over all engine processes behind the one API server, which label their samples."""
+        """Sums over all engine processes behind the API server, which label their samples."""
         counts = [sum_count(page, name) for name in self.COUNTS]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -67,7 +67,7 @@ class OpenAIReader:
 
 
 def _read_card(models: Mapping[str, Any]) -> Identity:  # Any: JSON
-    """The base model's, which vLLM lists before its adapters."""
+    """Reads the card of the base model, which vLLM lists before its adapters."""
     cards = models.get("data")
     if not isinstance(cards, list) or not cards or not isinstance(cards[0], dict):
         return {}
@@ -84,7 +84,7 @@ def explain_silence(where: str, url: str, exc: NoAnswer) -> Finding:
 
 
 async def examine_page(where: str, reader: OpenAIReader) -> tuple[bytes | None, tuple[Finding, ...]]:
-    """Its metrics page, and whether that has the engine's count."""
+    """Returns the metrics page, and a finding if it has no count of the engine's."""
     if reader.metrics_url is None:
         return None, ()
     try:

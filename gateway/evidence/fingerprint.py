@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 
 def find_changes(recorded: Fingerprint, live: Fingerprint) -> tuple[Change, ...]:
-    """In the recorded order. A field that only one side has is no change: unknown is not different."""
+    """The changes, in the recorded order. A field that only one side has is no change: unknown is not different."""
     return tuple(
         change for backend in recorded for change in _compare(backend, recorded[backend], live.get(backend, {}))
     )

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class StaleWarning:
-    """For every model of the gateway."""
+    """Remembers, for every model of the gateway, what was logged last."""
 
     def __init__(self) -> None:
         self._known: dict[str, Sequence[Change]] = {}

@@ -17,7 +17,7 @@ def shorten(identity: Identity) -> Identity:
 
 
 class Place(NamedTuple):
-    """Where a backend stands in the configuration."""
+    """A backend of a model in the configuration."""
 
     model: str
     backend: str

@@ -1,6 +1,6 @@
 """Gauges read from routing whenever Prometheus scrapes, so that they cannot drift from the ledger.
 
-In: routing's state, as the few protocols below. Out: metric families. Keeps nothing.
+In: routing's state, by the protocols below. Out: metric families. Keeps nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Errors of the operator's routes as OpenAI shapes them: {"error": {message, type, param, code}}.
+"""Errors of the operator's routes in OpenAI's form: {"error": {message, type, param, code}}.
 
 In: a GatewayError, a body that pydantic refused, or Starlette's own 404 and 405. Out: JSON that names the field.
 """

@@ -67,7 +67,7 @@ Allow: TypeAlias = Annotated[AllowSettings | None, BeforeValidator(_read_allow)]
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class BackendSettings:
-    """What a section of any kind holds. A kind sets the class variables and adds its own keys.
+    """The keys of every kind. A kind sets the class variables and adds its own keys.
 
     `server`: what listens at `url`, in words. `takes_tokens`: the token lane leads to it, which sends token ids.
     `speaks_openai`: the relay lane does, which sends a client's own body.
@@ -92,7 +92,7 @@ class BackendSettings:
         return {}
 
     def servers(self) -> Iterator[tuple[str, str]]:
-        """What listens at each address that no other server may have, and the URL."""
+        """Each server of the backend that needs an address of its own, and its URL."""
         yield self.server, self.url
 
 
@@ -132,7 +132,7 @@ class VLLMSettings(BackendSettings):
     allow: Allow = AllowSettings()
 
     def __post_init__(self) -> None:
-        """Where a priority counts, it goes on in a client's own body too."""
+        """A backend that heeds priorities gets them in a client's own body too."""
         if self.allow is not None and self.capabilities.get(Need.PRIORITY):
             object.__setattr__(self, "allow", replace(self.allow, fields=self.allow.fields | {"priority"}))
 

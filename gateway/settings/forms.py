@@ -67,7 +67,7 @@ def _check_http(url: str) -> str:
 
 
 def _check_socket(url: str) -> str:
-    """In its one form, with a colon at the end, behind which a request's path is written."""
+    """Returns the socket in its one form, with a colon at the end, behind which a request's path is written."""
     path = url[len(UNIX) - 1 :].removesuffix(":")
     if not SOCKET_PATH.fullmatch(path):
         raise make_problem("must look like http://unix:/path/of.sock")
@@ -90,7 +90,7 @@ def _check_metrics_url(url: str) -> str:
 
 
 def _check_media(source: str) -> str:
-    """A scheme, or an origin in its one form: in lower case, without its scheme's default port."""
+    """Returns a scheme, or an origin in its one form: in lower case, without its scheme's default port."""
     if SCHEME.fullmatch(source):
         return source
     if (found := ORIGIN.fullmatch(source.lower())) is None:
@@ -111,7 +111,7 @@ def _check_relay_path(path: str) -> str:
 
 
 def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
-    """The form of a number between these bounds; `meaning` is shown to who sets it."""
+    """The form of a number between these bounds; `meaning` is what operators see."""
     return Field(strict=True, ge=least, le=most, description=meaning)
 
 

@@ -13,8 +13,6 @@ from gateway.engine_kinds import ENGINE_KINDS
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import (
     AllowSettings,
-    LimitSettings,
-    ProbeSettings,
     RelaySettings,
     StreamSettings,
     TritonSettings,
@@ -94,14 +92,12 @@ def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
     assert only.policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
-def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Document) -> None:
+def test_what_is_left_out_has_its_default(folder: Path, document: Document) -> None:
     settings = parse_settings(document, folder, environ={})
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
-    assert (settings.limits, settings.probe) == (LimitSettings(), ProbeSettings())
     assert (settings.log_level, settings.operator_key) == ("info", None)
     assert settings.runs_folder == folder / "runs"
-    assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
-    assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40)
+    assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
 def test_a_share_is_a_policy_too(folder: Path, document: Document) -> None:

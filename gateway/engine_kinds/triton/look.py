@@ -70,7 +70,7 @@ async def _explain_silence(where: str, settings: TritonSettings, means: Means, r
 
 
 async def _explain_hidden_config(subject: Subject, settings: TritonSettings, reason: NoAnswer) -> Finding:
-    """If the model serves all the same, access to its configuration is restricted."""
+    """A model that serves although it shows no configuration has one to which access is restricted."""
     async with aclosing(TritonBackend(settings)) as backend:
         fault = Fault.CONFIG_HIDDEN if await backend.is_ready() else Fault.NOT_READY
     return Finding(fault, subject.where, f"it shows no configuration of its model {settings.model}: {reason}")

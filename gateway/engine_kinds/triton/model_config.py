@@ -45,7 +45,7 @@ BOOLEANS = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("
 
 @dataclass(frozen=True, slots=True)
 class TritonConfig:
-    """`backend`: Triton's word for what runs the model."""
+    """`backend`: the Triton backend, which runs the model."""
 
     backend: str
     is_decoupled: bool

@@ -79,5 +79,5 @@ class TritonReader:
 
 
 def _digest(config: Message) -> str:
-    """Of the whole configuration: engine directory, batching, KV cache and all else that config.pbtxt may set."""
+    """A digest of the whole configuration: engine directory, batching, KV cache and all else in config.pbtxt."""
     return hashlib.sha256(config.SerializeToString(deterministic=True)).hexdigest()[:16]

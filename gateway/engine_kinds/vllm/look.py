@@ -39,7 +39,7 @@ async def look_at_vllm(subject: Subject, settings: VLLMSettings, reader: OpenAIR
 
 
 async def _find_wrong_wire(http: Http, where: str, url: str) -> Finding | None:
-    """vLLM is recognised by its /version; for another server the finding names what it is."""
+    """A finding if the server is no vLLM, by its /version, or not healthy."""
     try:
         answer = await http.get(f"{url}/health")
     except NoAnswer as exc:

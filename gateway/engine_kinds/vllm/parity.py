@@ -77,7 +77,7 @@ def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
 
 
 async def _ask(http: Http, url: str, question: dict[str, object]) -> list[int] | None:
-    """None where the server does not tokenize that."""
+    """The server's token ids; None if it does not tokenize that."""
     answer = await http.post(f"{url}/tokenize", question)
     token_ids = answer.document.get("tokens") if answer.status == 200 else None
     return token_ids if isinstance(token_ids, list) else None

@@ -1,4 +1,4 @@
-"""What a model with one backend to choose has in a policy's place: its other backends get what that one cannot do."""
+"""Stands in for a policy where a model has one backend to choose; others of it get the requests that it cannot do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

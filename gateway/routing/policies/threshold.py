@@ -38,7 +38,7 @@ class Threshold(TwoBackends):
             yield "down", f"must be below up ({self.up}), is {self.down}"
 
     def max_in_flight(self, backend: str) -> int | None:
-        """As many as may stay on `low`, and as many as are surely brought to `high`."""
+        """On `low` as many as may stay there, on `high` as many as make the policy go over."""
         return {self.low: self.up - 1, self.high: self.up}.get(backend)
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
