@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -115,12 +114,11 @@ async def test_an_answer_under_way_ends_before_the_server_or_with_an_error_event
 ) -> None:
     ids = writer.ids("Paris is nice.")
     async with served(tmp_path, "--drain-timeout-s", "2") as gateway, gateway.client as client:
-        create = partial(client.chat.completions.create, model="tiny", messages=HELLO, stream=True)
         gateway.triton.play(Say(tuple(ids)), Stall())
-        endless = await create()
+        endless = await client.chat.completions.create(model="tiny", messages=HELLO, stream=True)
         await anext(endless)
         gateway.triton.play(Say(tuple(ids[:3])), Pause(0.5), Say(tuple(ids[3:])), EndToken())
-        stream = await create()
+        stream = await client.chat.completions.create(model="tiny", messages=HELLO, stream=True)
         first = await anext(stream)
         gateway.process.send_signal(signal.SIGTERM)
         texts = [chunk.choices[0].delta.content or "" for chunk in [first, *[chunk async for chunk in stream]]]
