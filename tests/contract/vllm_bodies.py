@@ -17,10 +17,10 @@ from gateway.evidence import Answer as EngineAnswer
 from gateway.evidence import Http
 from gateway.language import ModelLanguage
 from gateway.settings import RelaySettings
-from loadtest.answer import Answer
-from loadtest.sender import Sender
-from loadtest.target import Target
-from loadtest.work import Asked, Place
+from loadtest.client.prompts import PromptId, Work
+from loadtest.client.sender import Sender
+from loadtest.client.streamed_answer import StreamedAnswer
+from loadtest.client.target import Target
 from tests.contract.vllm_releases import Body
 from tests.fakes.openai import FakeOpenAI
 from tests.parity.case import Relayed
@@ -84,10 +84,10 @@ def list_relayed() -> Iterator[Body]:
 async def record_load_tester() -> list[Body]:
     async with FakeOpenAI().serving() as server:
         target = Target.parse(server.url)
-        for counted, is_exact in product([False, True], [False, True]):
-            sender = Sender(target, "m", "", 1, 5, counted=counted, is_exact=is_exact)
+        for wants_counts, is_exact in product([False, True], [False, True]):
+            sender = Sender(target, "m", "", 1, 5, wants_counts=wants_counts, is_exact=is_exact)
             connection = await sender.connect()
-            await sender.send(connection, Asked("", Place(0, 0, 0), 6), Answer())
+            await sender.send(connection, Work("", PromptId(0, 0, 0), 6), StreamedAnswer())
             connection.abort()
         return [("/v1/chat/completions", orjson.loads(exchange.body)) for exchange in server.exchanges]
 
