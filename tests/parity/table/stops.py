@@ -43,7 +43,7 @@ CASES: tuple[Case, ...] = (
     chat("stop_token_ids and ignore_eos", COUNT, Same("1, ", "stop"), stop_token_ids=[20], ignore_eos=True),
     chat("ignore_eos", "hi", Same(None, "length"), ignore_eos=True),
     chat("ignore_eos, special tokens shown", "hi", ignore_eos=True, skip_special_tokens=False),
-    chat("special tokens shown", "hi", skip_special_tokens=False),
+    chat("special tokens shown", "hi", skip_special_tokens=False, spaces_between_special_tokens=False),
     chat("special tokens and the end shown", "hi", skip_special_tokens=False, include_stop_str_in_output=True),
     chat("the end shown", "hi", include_stop_str_in_output=True),
     chat("min_tokens beyond the end", "hi", min_tokens=16),
