@@ -80,15 +80,6 @@ def test_engines_that_share_gpus_start_one_after_the_other_with_caches_of_fixed_
     assert find_option(vllm["command"], "--gpu-memory-utilization") == "${VLLM_GPU_MEMORY_UTILIZATION:-0.45}"
 
 
-def test_layouts_differ_in_nothing_that_is_not_about_sharing(partition: Document, shared: Document) -> None:
-    about = {"--tensor-parallel-size", "--gpu-memory-utilization", "--kv-cache-memory-bytes"}
-    commands = [
-        [word for word in layout["services"]["vllm"]["command"] if word.partition("=")[0] not in about]
-        for layout in (partition, shared)
-    ]
-    assert commands[0] == commands[1]
-
-
 def test_the_gateway_waits_for_no_engine_and_is_stopped_before_both(partition: Document) -> None:
     assert partition["services"]["gateway"]["depends_on"] == {
         "triton": {"condition": "service_started"},

@@ -13,7 +13,7 @@ from deploy.lab.fleet.__main__ import fleet
 from deploy.lab.fleet.balancers import LeastInFlight, PowerOfTwo, Random, RoundRobin
 from deploy.lab.fleet.node import Engine, Node, Speeds, Threshold
 from deploy.lab.fleet.scenario import BALANCERS, Scenario
-from deploy.lab.fleet.simulation import Arrivals, Death, Record, Simulation, Site
+from deploy.lab.fleet.simulation import Arrivals, Record, Simulation, Site
 
 PLENTY = 400  # requests that may run at once: never reached
 
@@ -71,12 +71,6 @@ def test_beyond_its_limit_an_engine_lets_requests_wait_in_order() -> None:
     assert [request.tpot_s for request in record.requests] == pytest.approx([1.0] * 4)
 
 
-def test_a_step_takes_as_long_as_the_requests_running_at_that_moment_make_it() -> None:
-    """Ten steps: five alone at 1 s; five beside another at 2 s."""
-    arrivals = iter([(0.0, 10.0), (5.0, 50.0), (1000.0, 1.0)])
-    assert run_one(Speeds([0.0, 0.0], [1.0, 2.0]), arrivals, (0.0, 50.0)).requests[0].ended == pytest.approx(15.0)
-
-
 @pytest.mark.parametrize(
     ("threshold", "engines"), [(Threshold(3, 1, 0.0), [0, 0, 1, 1]), (Threshold(5, 1, 0.0), [0, 0, 0, 0])]
 )
@@ -100,25 +94,6 @@ def test_balancers_keep_to_their_rules() -> None:
     fewest.ended(5)
     assert fewest.place() == 5
     assert max(place(PowerOfTwo(8, random.Random(1)), 4_000)) <= 503 < max(place(Random(8, random.Random(1)), 4_000))
-
-
-@pytest.mark.parametrize("kind", BALANCERS.values())
-def test_a_node_that_is_down_is_never_chosen(kind: type[Random]) -> None:
-    balancer = kind(8, random.Random(1))
-    balancer.mark(3, is_up=False)
-    assert place(balancer, 100)[3] == 0
-    balancer.mark(3, is_up=True)
-    assert place(balancer, 100)[3] > 0
-
-
-def test_a_death_cuts_the_answers_that_have_begun_and_other_nodes_answer_the_rest() -> None:
-    chance = random.Random(1)
-    nodes = [Node([Engine(Speeds([5.0] * PLENTY, [1.0] * PLENTY))]) for _ in range(2)]
-    site = Site(nodes, [LeastInFlight(2, chance)], Death(0, at_s=7.0, back_s=20.0))
-    arrivals = iter([(k / 10, 10.0) for k in range(40)] + [(20.5, 10.0), (500.0, 1.0)])
-    record = Simulation(site, arrivals, (0.0, 60.0), chance).run()
-    assert (record.lost, record.burst) == (10, 1)  # of the twenty of that node those that came before second 2
-    assert sum(request.ended < math.inf for request in record.requests) == 41 - 10
 
 
 def test_a_large_fleet_loses_less_by_a_death_and_the_same_seed_is_the_same_run() -> None:

@@ -144,15 +144,6 @@ def test_a_pods_grace_is_longer_than_all_that_happens_in_it() -> None:
     )
 
 
-def test_a_gateway_whose_engines_still_load_is_not_called_unhealthy() -> None:
-    """`docker compose up --wait` ends with an error at the first service that is."""
-    match = re.search(r"--start-period=(\S+)", (DEPLOY / "image/Dockerfile").read_text())
-    assert match is not None
-    assert seconds(match[1]) >= max(
-        seconds(compose(name)["healthcheck"]["start_period"]) for name in ("triton", "vllm")
-    )
-
-
 def test_compose_under_systemd_is_given_the_time_its_containers_may_take() -> None:
     service = Unit(UNITS / "crossover-compose.service")["Service"]
     stop_s = seconds(compose("gateway")["stop_grace_period"]) + seconds(compose("triton")["stop_grace_period"])

@@ -132,12 +132,6 @@ def test_every_map_and_secret_that_a_pod_reads_is_there(overlay: tuple[Document,
                 assert secret in {None, *SHIPPED_BY_THE_OPERATOR}
 
 
-def test_every_resource_lives_in_one_namespace(overlay: tuple[Document, ...]) -> None:
-    assert {document["metadata"].get("namespace") for document in overlay if document["kind"] != "Namespace"} == {
-        "crossover"
-    }
-
-
 def test_a_node_is_four_gpus_however_they_are_given() -> None:
     for name in OVERLAYS:
         node = find_node(render_overlay(name))

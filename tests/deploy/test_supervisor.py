@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.ports import find_free, is_taken, listens
+from deploy.ports import find_free, listens
 from deploy.processes import Process
 from deploy.supervisor import ChildDied, NotReady, Supervisor
 from tests.processes import comes_true, is_running
@@ -87,14 +87,6 @@ def test_child_that_never_gets_ready_is_named(logs: Path) -> None:
         supervisor.start(python("stuck", "import time; time.sleep(60)", is_ready=lambda: False))
         with pytest.raises(NotReady, match="stuck was not ready after 0 s"):
             supervisor.wait_until_ready(0.2, ignore)
-
-
-def test_leaving_the_block_ends_children_and_grandchildren(logs: Path, port: int) -> None:
-    with Supervisor(logs) as supervisor:
-        pids = start_family(supervisor, port)
-        assert all(is_running(pid) for pid in pids)
-    assert not any(is_running(pid) for pid in pids)
-    assert not is_taken(port)
 
 
 def test_child_that_ignores_sigterm_is_killed(logs: Path) -> None:

@@ -111,12 +111,11 @@ class Job:
     def __init__(self, process: subprocess.Popen[bytes], port: int, state: Path) -> None:
         self._process, self._port, self._state = process, port, state
 
-    def wait_for_ranks(self, count: int) -> list[tuple[int, set[int]]]:
-        """The process id and cores of each."""
+    def wait_for_ranks(self, count: int) -> list[int]:
+        """Their process ids."""
         paths = [self._state / f"rank{rank}" for rank in range(count)]
         self._wait_until(lambda: all(path.exists() and path.read_text() for path in paths))
-        notes = [path.read_text().split() for path in paths]
-        return [(int(pid), set(map(int, cores.split(",")))) for pid, cores in notes]
+        return [int(path.read_text()) for path in paths]
 
     def begin_answer(self, lines: int) -> "Answer":
         self._wait_until(self._answers)
@@ -201,7 +200,7 @@ def test_a_stop_gives_running_answers_their_time(repository: Path, ranks: int) -
 def test_answers_that_take_longer_are_cut_and_no_rank_stays(repository: Path) -> None:
     with started(repository, 2, TRITON_EXIT_TIMEOUT_S="1") as job:
         answer = job.begin_answer(lines=400)
-        pids = [pid for pid, _ in job.wait_for_ranks(2)]
+        pids = job.wait_for_ranks(2)
         code, after_s = job.stop()
         assert not answer.is_whole()
         assert code == 1
@@ -212,7 +211,7 @@ def test_answers_that_take_longer_are_cut_and_no_rank_stays(repository: Path) ->
 @ONE_AND_TWO
 def test_it_can_be_stopped_while_it_loads(repository: Path, ranks: int) -> None:
     with started(repository, ranks, LOAD_S="50") as job:
-        pids = [pid for pid, _ in job.wait_for_ranks(ranks)]
+        pids = job.wait_for_ranks(ranks)
         code, after_s = job.stop()
         assert code == 143
         assert code in read_good_codes()

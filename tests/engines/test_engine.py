@@ -112,12 +112,6 @@ def test_prompt_scores_come_once_with_the_first_token_whatever_the_pieces(
     assert ids(answers["plain"]) == alone(tiny, prompt_of(7, 20), params_of())
 
 
-def test_a_prompt_of_one_token_has_no_scores_but_its_place(tiny: Checkpoint) -> None:
-    engine = Engine(tiny)
-    engine.add("a", [5], params_of(prompt_logprobs=1))
-    assert run(engine)["a"][0].prompt_scores == [None]
-
-
 def test_a_guided_answer_matches_its_guide_and_its_scores_are_of_what_the_guide_left(trained: Engine) -> None:
     members = {"properties": {"a": {"enum": [1, 22]}}, "required": ["a"], "additionalProperties": False}
     guide = Guide("json_schema", json.dumps({"type": "object", **members}))
@@ -133,14 +127,6 @@ def test_a_guided_answer_matches_its_guide_and_its_scores_are_of_what_the_guide_
 
 
 # Who runs when
-
-
-def test_a_new_request_joins_at_the_next_step(tiny: Checkpoint) -> None:
-    engine = Engine(tiny)
-    engine.add("a", prompt_of(1), params_of())
-    engine.step()
-    engine.add("b", prompt_of(2), params_of())
-    assert [(output.request_id, output.position) for output in engine.step()] == [("a", 2), ("b", 1)]
 
 
 def test_decoding_goes_on_while_long_prompts_enter_in_pieces(tiny: Checkpoint) -> None:
@@ -198,23 +184,12 @@ def end_of(checkpoint: Checkpoint, prompt: Sequence[int], **changes: Any) -> lis
     return outputs
 
 
-def test_length_ends_an_answer_at_max_tokens(tiny: Checkpoint) -> None:
-    outputs = end_of(tiny, prompt_of(5), max_tokens=7)
-    assert (len(outputs), outputs[-1].finish_reason) == (7, "length")
-
-
 @pytest.mark.parametrize("field", ["end_ids", "stop_ids"])
 def test_end_and_stop_tokens_end_an_answer_and_are_its_last_token(tiny: Checkpoint, field: str) -> None:
     free = alone(tiny, prompt_of(5), params_of())
     outputs = end_of(tiny, prompt_of(5), **{field: (free[4],)})
     assert ids(outputs) == free[: free.index(free[4]) + 1]
     assert outputs[-1].finish_reason == "stop"
-
-
-def test_an_end_token_at_max_tokens_is_a_stop(tiny: Checkpoint) -> None:
-    free = alone(tiny, prompt_of(5), params_of())
-    place = free.index(free[4])
-    assert end_of(tiny, prompt_of(5), end_ids=(free[4],), max_tokens=place + 1)[-1].finish_reason == "stop"
 
 
 def test_ignored_end_tokens_are_sampled_and_do_not_end_but_stop_ids_do(tiny: Checkpoint) -> None:

@@ -52,17 +52,6 @@ def test_due_times_follow_from_due_times_however_late_one_looks() -> None:
     assert pacer.late == 0
 
 
-def test_a_request_is_in_the_engine_until_its_last_token_is_released() -> None:
-    pacer = Pacer(FLAT, capacity=4)
-    pacer.arrive("a", 0.0)
-    feed(pacer, "a", 2)
-    list(pacer.advance(1.05))
-    assert pacer.running == 1
-    assert list(pacer.advance(1.15)) == ["a"]
-    assert pacer.running == 0
-    assert pacer.next_due() == math.inf
-
-
 def test_others_speed_up_when_a_request_leaves() -> None:
     pacer = Pacer(RISING, capacity=4)
     pacer.arrive("a", 0.0)  # alone: due at 1

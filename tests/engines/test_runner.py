@@ -89,22 +89,6 @@ def test_answers_arrive_whole_and_in_order(tiny: Checkpoint, make_outlet: Callab
         assert runner.stats.prompt_tokens == 24
 
 
-def test_one_post_delivers_the_tokens_of_a_whole_step(tiny: Checkpoint) -> None:
-    posts: list[int] = []
-
-    def post(function: Callable[..., None], *arguments: Any) -> None:
-        posts.append(len(arguments[0]))
-        function(*arguments)
-
-    with running(Engine(tiny, max_batch=16), post=post) as runner:
-        recorders = [Recorder() for _ in range(16)]
-        for index, recorder in enumerate(recorders):
-            runner.submit(str(index), PROMPT, greedy(20), recorder)
-        assert all(recorder.is_over.wait(10) for recorder in recorders)
-        assert len(posts) <= runner.stats.steps
-        assert sum(posts) == 16 * 20
-
-
 @pytest.mark.parametrize("make_outlet", [lambda: None, paced], ids=["free", "paced"])
 def test_cancelled_request_hears_nothing_more_and_leaves_the_engine(
     tiny: Checkpoint, make_outlet: Callable[[], Outlet | None]
@@ -186,16 +170,3 @@ def test_a_slow_step_holds_no_computed_token_back(tiny: Checkpoint) -> None:
         runner.submit("1", PROMPT, greedy(30), recorder)
         assert recorder.is_over.wait(30)
         assert runner.stats.late_tokens < 10
-
-
-def test_requests_beyond_capacity_wait_and_count_as_waiting(tiny: Checkpoint) -> None:
-    with running(Engine(tiny, max_batch=2), paced(capacity=2)) as runner:
-        recorders = [Recorder() for _ in range(5)]
-        for index, recorder in enumerate(recorders):
-            runner.submit(str(index), PROMPT, greedy(10), recorder)
-        assert (runner.stats.running, runner.stats.waiting) == (2, 3)
-        assert repr(runner) == "<Runner running=2 waiting=3 of 2>"
-        for recorder in recorders:
-            assert recorder.is_over.wait(30)
-        ends = [recorder.times[-1] for recorder in recorders]
-        assert max(ends[:2]) < recorders[4].times[0]

@@ -107,16 +107,6 @@ def test_penalties_match_the_direct_formula(penalties: dict[str, float]) -> None
     np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
-def test_min_tokens_holds_back_end_and_stop_ids_even_when_end_ids_are_ignored() -> None:
-    row = random_logits(1)
-    row[0, [10, 11]] = 50, 60
-    for ignore_eos in (False, True):
-        params: dict[str, Any] = {"end_ids": (11,), "stop_ids": (10,), "min_tokens": 2, "ignore_eos": ignore_eos}
-        early, ripe = (state_of(answer=answer, temperature=0, **params) for answer in ((5,), (5, 5)))
-        assert sample(row, [early])[0] not in {10, 11}
-        assert sample(row, [ripe])[0] == 11
-
-
 def test_a_bias_is_added_before_penalties_and_cannot_free_what_min_tokens_holds_back() -> None:
     row = np.full((1, VOCABULARY), -50, np.float32)
     row[0, [6, 7, 8]] = 4, -1, 2
@@ -192,12 +182,6 @@ def test_scores_are_of_the_raw_distribution_and_only_where_wanted() -> None:
         assert score is not None
         assert (score.token_id, len(score.top)) == (tokens[row], count)
         assert score.logprob == pytest.approx(np.log(chances[row, tokens[row]]), abs=1e-5)
-
-
-def test_every_position_of_an_answer_has_a_draw_of_its_own() -> None:
-    flat = np.zeros((1, VOCABULARY), np.float32)
-    tokens = [sample(flat, [state_of(answer=(7,) * position)])[0] for position in range(50)]
-    assert tokens == [int(fraction * VOCABULARY) for fraction in uniforms([5] * 50, list(range(50)))]
 
 
 @pytest.mark.parametrize("axis", ["seeds", "positions"])

@@ -10,7 +10,7 @@ from engines import process
 from engines.reference import launch
 from engines.reference.kserve.metrics import serve_metrics
 from engines.reference.kserve.model import ServedModel
-from engines.reference.kserve.service import InferenceService, health_handler
+from engines.reference.kserve.service import InferenceService
 from engines.reference.trtllm_contract import Limits
 
 OPTIONS = (
@@ -53,7 +53,6 @@ async def start_grpc(service: InferenceService, host: str, port: int) -> tuple[a
     process.check_free(host, port)
     server = aio.server(options=OPTIONS)
     rpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-    server.add_generic_rpc_handlers((health_handler(service.model),))
     try:
         port = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     except RuntimeError as exc:

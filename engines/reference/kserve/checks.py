@@ -1,4 +1,5 @@
-"""Triton's own checks of a request, before any model gets it. The texts are shorter than Triton's.
+"""Triton's own checks of a request, before any model gets it. The texts are shorter than Triton's, and values come as
+raw bytes only.
 
 In: a ModelInferRequest. Out: its input tensors as arrays, or a Refusal. Knows only the declared tensors.
 """
@@ -13,17 +14,6 @@ from engines.reference.trtllm_contract import INPUTS, MAX_BATCH_SIZE, NUMPY_TYPE
 DECLARED = {tensor.name: tensor for tensor in INPUTS}
 REQUIRED = [tensor.name for tensor in INPUTS if tensor.is_required]
 OUTPUT_NAMES = {tensor.name for tensor in OUTPUTS}
-# Where a tensor's values lie if they are not raw bytes.
-TYPED_CONTENTS = {
-    "bool_contents": "BOOL",
-    "int_contents": "INT32",
-    "int64_contents": "INT64",
-    "uint_contents": "UINT32",
-    "uint64_contents": "UINT64",
-    "fp32_contents": "FP32",
-    "fp64_contents": "FP64",
-    "bytes_contents": "BYTES",
-}
 
 
 class Refusal(Exception):
@@ -38,23 +28,12 @@ def read_inputs(request: pb.ModelInferRequest) -> dict[str, Array]:
             raise Refusal(f"unexpected inference input '{tensor.name}' for model '{request.model_name}'")
         if tensor.name in arrays:
             raise Refusal(f"input '{tensor.name}' already exists in request")
-        data = _read_typed(tensor) if tensor.HasField("contents") else next(raw, None)
+        data = next(raw, None)
         if data is None:
             raise Refusal(f"unable to find data for input tensor '{tensor.name}'")
         arrays[tensor.name] = _read(tensor, DECLARED[tensor.name], data)
     _check(request, arrays)
     return arrays
-
-
-def _read_typed(tensor: pb.ModelInferRequest.InferInputTensor) -> bytes | None:
-    for field, datatype in TYPED_CONTENTS.items():
-        if values := getattr(tensor.contents, field):
-            if datatype != tensor.datatype or datatype not in NUMPY_TYPES:
-                raise Refusal(f"unexpected explicit tensor data for input tensor '{tensor.name}' of type '{datatype}'")
-            if datatype == "BYTES":
-                return b"".join(len(value).to_bytes(4, "little") + value for value in values)
-            return np.array(values, NUMPY_TYPES[datatype]).tobytes()
-    return None
 
 
 def _check(request: pb.ModelInferRequest, arrays: dict[str, Array]) -> None:

@@ -82,12 +82,6 @@ def test_items_that_one_alone_got_right_are_a_loss_of_score() -> None:
     assert EXIT_CODES[result.verdict] == 1
 
 
-def test_items_lost_and_gained_alike_are_no_loss() -> None:
-    result = conclude([make(True, False), make(False, True)] * 20)
-    assert (result.findings.judged[0].interval.point, EXIT_CODES[result.verdict]) == (0.0, 0)
-    assert render(result).startswith("# accuracy-1: none found\n")
-
-
 def test_a_task_s_loss_is_found_where_all_together_hide_it() -> None:
     compared = [make(True, True, "big")] * 3000 + [make(True, False, "small")] * 8 + [make(False, True, "big")] * 8
     found = verdicts(find(compared, Allowed(), 0.95))

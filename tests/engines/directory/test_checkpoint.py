@@ -56,50 +56,34 @@ def test_ids_that_end_an_answer_are_one_or_several(tmp_path: Path, written: obje
     assert read_checkpoint(write_checkpoint(tmp_path, {})).eos_ids == ids
 
 
-@pytest.mark.parametrize(
-    ("config", "recipe", "problem"),
-    [
-        ({"num_attention_heads": 33}, change(TORCH), "parallel.tp: 33 attention heads do not divide by 2"),
-        (
-            {"num_key_value_heads": 3},
-            change(TORCH),
-            "parallel.tp: 3 key and value heads cannot be shared out to 2",
-        ),
-        (
-            {"num_hidden_layers": 31},
-            change(BF16, parallel={"pp": 2}, gpus={"count": 2}),
-            "parallel.pp: 31 layers do not divide by 2",
-        ),
-        (
-            {"architectures": ["Qwen2ForCausalLM"]},
-            change("llama-3.1-8b-fp8-tp2"),
-            "plugins.reduce_fusion: the release turns it off for Qwen2ForCausalLM",
-        ),
-        (
-            {"max_position_embeddings": 4096},
-            change(BF16),
-            "limits.max_seq_len: 8192 is beyond the 4096 positions that the checkpoint was trained for",
-        ),
-        (
-            {"quantization_config": {"quant_method": "awq"}},
-            change(BF16),
-            "precision.weights: the checkpoint is quantized already (awq), this begins with a plain one",
-        ),
-        (
-            {},
-            change(NVFP4),
-            (
-                "precision.weights: nvfp4, but the checkpoint's are not quantized; "
-                "precision.calibration quantizes them here"
-            ),
-        ),
-        (
-            {"quantization_config": {"quant_algo": "FP8", "quant_method": "modelopt"}},
-            change(NVFP4),
-            "precision.weights: nvfp4, but the checkpoint's are FP8; precision.calibration quantizes them here",
-        ),
-    ],
-)
+AWQ, FP8 = {"quant_method": "awq"}, {"quant_algo": "FP8", "quant_method": "modelopt"}
+QUANTIZES = "precision.calibration quantizes them here"
+STAGES = change(BF16, parallel={"pp": 2}, gpus={"count": 2})
+MISFITS: list[tuple[dict[str, Any], Recipe, str]] = [
+    ({"num_attention_heads": 33}, change(TORCH), "parallel.tp: 33 attention heads do not divide by 2"),
+    ({"num_key_value_heads": 3}, change(TORCH), "parallel.tp: 3 key and value heads cannot be shared out to 2"),
+    ({"num_hidden_layers": 31}, STAGES, "parallel.pp: 31 layers do not divide by 2"),
+    (
+        *({"architectures": ["Qwen2ForCausalLM"]}, change("llama-3.1-8b-fp8-tp2")),
+        "plugins.reduce_fusion: the release turns it off for Qwen2ForCausalLM",
+    ),
+    (
+        *({"max_position_embeddings": 4096}, change(BF16)),
+        "limits.max_seq_len: 8192 is beyond the 4096 positions that the checkpoint was trained for",
+    ),
+    (
+        *({"quantization_config": AWQ}, change(BF16)),
+        "precision.weights: the checkpoint is quantized already (awq), this begins with a plain one",
+    ),
+    ({}, change(NVFP4), f"precision.weights: nvfp4, but the checkpoint's are not quantized; {QUANTIZES}"),
+    (
+        *({"quantization_config": FP8}, change(NVFP4)),
+        f"precision.weights: nvfp4, but the checkpoint's are FP8; {QUANTIZES}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "recipe", "problem"), MISFITS)
 def test_checkpoint_that_cannot_give_what_is_asked_is_refused(
     tmp_path: Path, config: dict[str, Any], recipe: Recipe, problem: str
 ) -> None:

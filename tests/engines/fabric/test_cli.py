@@ -58,21 +58,6 @@ def test_gpus_that_do_not_reach_each_other_are_reported(tmp_path: Path) -> None:
     assert "NO PEER ACCESS between GPUs 0 and 1: what they exchange goes through the host." in outcome.stdout
 
 
-def test_a_forecast_beyond_the_largest_message_says_so(tmp_path: Path) -> None:
-    python, model = make_python(tmp_path, H100, H100), write_config(tmp_path / "llama-8b")
-    warning = "Beyond 1 MiB nothing was measured"
-    assert warning in run("--python", python, "--repeats", 1, "--model", model, "--most", "1M").stdout
-    assert warning not in run("--python", python, "--repeats", 1, "--model", model, "--most", "64M").stdout
-
-
-def test_a_model_that_fits_nowhere_has_no_recommendation(tmp_path: Path) -> None:
-    model = write_config(tmp_path / "big", num_hidden_layers=2000)
-    outcome = run("--python", make_python(tmp_path, H100, H100), "--repeats", 1, "--model", model)
-    assert outcome.exit_code == 0
-    assert "Left out: TP 2: " in outcome.stdout
-    assert "No degree of tensor parallelism is left" in outcome.stdout
-
-
 def test_a_gpu_that_is_not_listed_has_no_share_and_needs_its_memory_bandwidth(tmp_path: Path) -> None:
     python, model = make_python(tmp_path, "Other", "Other"), write_config(tmp_path / "m")
     assert "of link" not in run("--python", python, "--repeats", 1).stdout

@@ -8,7 +8,6 @@ from engines.fabric.forecast import (
     Node,
     Row,
     find_degrees,
-    find_flops,
     find_spans,
     find_step,
     forecast,
@@ -47,12 +46,6 @@ def test_many_tokens_are_bound_by_arithmetic() -> None:
     assert step.reduce_s == pytest.approx(64 * (10e-6 + 4096 * 4096 * 2 / 300e9), rel=0.01)
 
 
-@pytest.mark.parametrize(("item_bytes", "tflops"), [(2, 989), (1, 1979), (0.5, 989)])
-def test_arithmetic_is_as_wide_as_the_weights_unless_they_are_widened(item_bytes: float, tflops: float) -> None:
-    model = Model("m", 64, 2, 2, 2, Weights(item_bytes, 1e9, None, "made up"))
-    assert find_flops(model, H100) == tflops * 1e12
-
-
 def test_cheap_sums_speak_for_all_gpus_and_dear_ones_for_one() -> None:
     cheap = list_decode(FP8_8B, make_node(make_curve(2, 1e-6), make_curve(4, 1e-6)), [1, 2, 4])
     dear = list_decode(FP8_8B, make_node(make_curve(2, 200e-6), make_curve(4, 200e-6)), [1, 2, 4])
@@ -67,13 +60,6 @@ def test_decode_shares_the_requests_among_replicas_on_the_same_gpus() -> None:
         if row.load == 64
     )
     assert [step.tokens for step in row.steps] == [16, 32, 64]
-
-
-def test_sums_that_grow_with_the_batch_bring_the_degree_down() -> None:
-    rows = list_decode(FP8_8B, make_node(make_curve(2, 10e-6, gb_s=100)), [1, 2])
-    choices = [row.best for row in rows]
-    assert (choices[0], choices[-1]) == (2, 1)
-    assert choices == sorted(choices, reverse=True)
 
 
 def test_a_hair_is_no_reason_to_share_a_model_out() -> None:
@@ -96,20 +82,6 @@ def test_degrees_that_a_model_cannot_have_are_left_out_with_a_reason() -> None:
         "TP 2: 105.0 of 80.0 GB are weights, less than 10% are left for the KV cache",
         "TP 4: 6 attention heads cannot be shared by 4",
     ]
-
-
-@pytest.mark.parametrize(("held_gb", "degrees"), [(71.9, [1, 2]), (72.1, [2])])
-def test_weights_leave_room_for_requests(held_gb: float, degrees: list[int]) -> None:
-    model = Model("m", 1024, 4, 8, 2, Weights(2, held_gb * 1e9, held_gb * 1e9, "made up"))
-    assert find_degrees(model, make_node(make_curve(2, 1e-6)))[0] == degrees
-
-
-def test_a_degree_that_leaves_gpus_over_is_left_out() -> None:
-    degrees, reasons = find_degrees(FP8_8B, make_node(make_curve(2, 1e-6), make_curve(4, 1e-6), make_curve(8, 1e-6)))
-    assert (degrees, reasons) == ([1, 2, 4, 8], [])
-    model = Model("m", 1024, 4, 12, 2, FP8_8B.weights)
-    degrees, reasons = find_degrees(model, make_node(make_curve(3, 1e-6), make_curve(4, 1e-6)))
-    assert (degrees, reasons) == ([1, 4], ["TP 3: 4 GPUs are no whole number of replicas"])
 
 
 def test_prefill_is_not_told_where_arithmetic_is_not_known() -> None:

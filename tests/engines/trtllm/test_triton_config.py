@@ -163,11 +163,6 @@ def test_no_input_is_declared_that_the_executor_drops_with_these_drafts(
     assert list(find_differences(read_config(config))) == []  # nor is it a fault to the doctor
 
 
-def test_queue_is_bounded_where_the_executor_reads_its_bound() -> None:
-    config = rendered(compiled("llama-3.1-8b-bf16-tp1", serving={"max_queue_size": 512}))
-    assert config.dynamic_batching.default_queue_policy.max_queue_size == 512
-
-
 def test_path_with_quotes_and_backslashes_stays_itself() -> None:
     odd = Path('/engines/a "b"\\c')
     config = parse_config(render_config(compiled("llama-3.1-8b-bf16-tp1"), odd, odd))
@@ -193,11 +188,6 @@ def test_template_and_values_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(RenderError, match=problem):
         fill(template, values)
-
-
-def test_parameter_without_a_value_is_left_out_with_its_line() -> None:
-    filled = fill(f"{parameter('a')}\n{parameter('b')}", {"a": None, "b": "2"})
-    assert parameters_of(parse_config(filled)) == {"b": "2"}
 
 
 @pytest.mark.parametrize(

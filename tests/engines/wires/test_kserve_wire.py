@@ -160,6 +160,19 @@ async def test_without_streaming_one_response_holds_prompt_and_answer(triton: Ta
     assert part.ids == expected
 
 
+GUIDES: dict[GuideKind, str | None] = {
+    "json": None,
+    "json_schema": '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}',
+    "regex": "[0-9]{4}-[0-9]{2}",
+    "ebnf_grammar": 'root ::= "yes" | "no"',
+}
+
+
+def guided(kind: GuideKind, text: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    tensors = {"guided_decoding_guide_type": kind.encode(), GUIDE: None if text is None else text.encode()}
+    return tensors | {"end_id": EOS}, {"guide": Guide(kind, text or ""), "end_ids": (EOS,)}
+
+
 BIAS = np.zeros(1024, np.float32)
 BIAS[77] = 100
 HOT = {"temperature": 1.5, "runtime_top_p": 1.0}
@@ -173,6 +186,7 @@ SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "seed 0 where none is given": (HOT, {"temperature": 1.5, "seed": 0, "ignore_eos": True}),
     "a seed": (HOT | {"seed": 2**64 - 1}, {"temperature": 1.5, "seed": 2**64 - 1, "ignore_eos": True}),
     "repetition penalty": ({"repetition_penalty": 1.8}, {"repetition_penalty": 1.8, "ignore_eos": True}),
+    **{f"guide: {kind}": guided(kind, text) for kind, text in GUIDES.items()},
     "bias": ({"embedding_bias": BIAS}, {"logit_bias": ((77, 100.0),), "ignore_eos": True}),
 }
 
@@ -199,27 +213,6 @@ async def test_log_probabilities_come_with_the_tokens_that_they_belong_to(triton
     assert len(logprobs) == 4
     assert all(value < 0 for value in logprobs)
     assert parts[-1].tensors["cum_log_probs"].tolist() == [[pytest.approx(sum(logprobs), rel=1e-5)]]
-
-
-SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
-GUIDES = {
-    "json": (b"json", None),
-    "json_schema": (b"json_schema", SCHEMA.encode()),
-    "regex": (b"regex", rb"[0-9]{4}-[0-9]{2}"),
-    "ebnf_grammar": (b"ebnf_grammar", b'root ::= "yes" | "no"'),
-}
-
-
-@pytest.mark.parametrize("kind", GUIDES)
-async def test_a_guide_is_followed_to_its_end(
-    triton: Target, complete: Complete, question: list[int], kind: GuideKind
-) -> None:
-    name, text = GUIDES[kind]
-    guide = Guide(kind, (text or b"").decode())
-    expected = complete(question, 60, guide=guide, end_ids=(EOS,))
-    tensors = {"guided_decoding_guide_type": name, "guided_decoding_guide": text}
-    assert await answer(triton, question, 60, end_id=EOS, **tensors) == [i for i in expected if i != EOS]
-    assert expected != complete(question, 60, end_ids=(EOS,))
 
 
 def without(name: str) -> Callable[[pb.ModelInferRequest], None]:
@@ -295,22 +288,6 @@ async def test_with_triton_grpc_error_the_models_errors_are_statuses_and_tritons
     assert REFUSALS["model"][1] in part.error
 
 
-async def test_typed_contents_are_taken_like_raw_bytes(triton: Target, complete: Complete) -> None:
-    request = ask(max_tokens=4, guided_decoding_guide_type=b"regex", guided_decoding_guide=b".*")
-    tensors = zip(request.inputs, request.raw_input_contents, strict=True)
-    for tensor, raw in tensors:
-        if tensor.datatype == "BOOL":
-            tensor.contents.bool_contents.append(True)
-        elif tensor.datatype == "BYTES":
-            tensor.contents.bytes_contents.append(raw[4:])
-        else:
-            tensor.contents.int_contents.extend(np.frombuffer(raw, np.int32).tolist())
-    del request.raw_input_contents[:]
-    parts = await exchange(triton, request)
-    guide = Guide("regex", ".*")
-    assert [token_id for part in parts for token_id in part.ids] == complete(PROMPT, 4, ignore_eos=True, guide=guide)
-
-
 async def test_requests_of_one_stream_are_answered_side_by_side(triton: Target, complete: Complete) -> None:
     long, short = ask(PROMPT, 300), ask(PROMPT[:5], 4)  # long enough to last, however late the other one gets there
     short.id = "r2"
@@ -353,14 +330,6 @@ async def test_stop_without_an_id_is_an_error(triton: Target) -> None:
     assert part.error == "Trying to stop a request but request ID is not provided"
 
 
-async def test_unary_inference_is_refused_for_a_decoupled_model(triton: Target) -> None:
-    async with connected(triton) as stub:
-        with pytest.raises(aio.AioRpcError) as raised:
-            await stub.ModelInfer(ask())
-    assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    assert raised.value.details() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
-
-
 async def test_server_and_model_say_that_they_are_ready(triton: Target) -> None:
     async with connected(triton) as stub:
         assert (await stub.ServerLive(pb.ServerLiveRequest())).live
@@ -368,11 +337,6 @@ async def test_server_and_model_say_that_they_are_ready(triton: Target) -> None:
         assert (await stub.ModelReady(pb.ModelReadyRequest(name="tensorrt_llm"))).ready
         assert not (await stub.ModelReady(pb.ModelReadyRequest(name="x"))).ready
         assert not (await stub.ModelReady(pb.ModelReadyRequest(name="tensorrt_llm", version="2"))).ready
-
-
-async def test_grpc_health_protocol_answers_serving(triton: Target) -> None:
-    async with aio.insecure_channel(triton.grpc) as channel:
-        assert await channel.unary_unary("/grpc.health.v1.Health/Check", None, None)(b"") == b"\x08\x01"
 
 
 async def test_metadata_and_configuration_are_those_of_the_contract(triton: Target) -> None:
