@@ -17,7 +17,10 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`low` and `high` as the live policy names them; `policy` as the gateway answered, `engines` as it knows them."""
+    """`low` and `high` as the live policy names them; `policy` as the gateway answered, `engines` as it knows them.
+
+    `policies`: the kinds of policy that the gateway has, each with a JSON schema of its keys.
+    """
 
     model: str
     low: str
@@ -25,6 +28,7 @@ class Subject:
     policy: Json
     gateway: Json
     engines: Engines = field(default_factory=dict)
+    policies: Json = field(default_factory=dict)
 
     @property
     def backends(self) -> tuple[str, str]:
@@ -44,7 +48,8 @@ async def find_subject(target: Target, model: str | None) -> Subject:
             raise Unreachable(f"backend {name} of model {entry['model']} is not ready")
     version = _mapping(await target.fetch("GET", "/version"))
     subject = Subject(str(entry["model"]), low, high, policy, {"version": version.get("version")})
-    return replace(subject, engines=read_engines(version, subject.model, subject.backends))
+    engines = read_engines(version, subject.model, subject.backends)
+    return replace(subject, engines=engines, policies=_mapping(state.get("policies")))
 
 
 async def confirm_engines(target: Target, subject: Subject) -> Subject:
@@ -85,15 +90,11 @@ async def apply_threshold(target: Target, subject: Subject, threshold: Threshold
     live = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
     if (live.get("low"), live.get("high")) != subject.backends:
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
-    # `live` brings its version along: if somebody changes the policy in between, the gateway refuses ours.
-    wanted = {
-        "kind": "threshold",
-        "up": threshold.up,
-        "down": threshold.down,
-        "calibration": run,
-        "by": "crossover calibrate",
-    }
-    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **wanted, **_fingerprint(subject)})
+    kind, keys = _find_kind(subject, str(live.get("kind")))
+    kept = {key: live.get(key) for key in ("model", "version", *keys)}
+    wanted = {"kind": kind, "up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
+    # The version is that of `live`: if somebody changes the policy in between, the gateway refuses ours.
+    await target.fetch("PUT", "/admin/policy", {**kept, **wanted, **_fingerprint(subject)})
     now = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
     if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
         raise Unreachable(
@@ -103,20 +104,24 @@ async def apply_threshold(target: Target, subject: Subject, threshold: Threshold
 
 
 async def restore_policy(target: Target, subject: Subject) -> None:
-    """The one that the run found: up, down, and what they were measured by."""
+    """Put back the policy that the run found, with the run that had measured it."""
     live = _mapping(await target.fetch("GET", f"/admin/policy?model={quote(subject.model, safe='')}"))
-    before = {key: value for key, value in subject.policy.items() if key not in {"version", "stale"}}
-    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **before})
+    await target.fetch("PUT", "/admin/policy", {**subject.policy, "version": live.get("version")})
+
+
+def _find_kind(subject: Subject, live: str) -> tuple[str, Json]:
+    """A kind of policy with the keys `up` and `down`, the live one if it has them, and all of its keys."""
+    schemas = {kind: _mapping(_mapping(schema).get("properties")) for kind, schema in subject.policies.items()}
+    fitting = {kind: keys for kind, keys in schemas.items() if {"up", "down"} <= keys.keys()}
+    if not fitting:
+        raise Unreachable("the gateway has no policy that takes a threshold (keys up and down)")
+    kind = live if live in fitting else next(iter(fitting))
+    return kind, fitting[kind]
 
 
 def _fingerprint(subject: Subject) -> Json:
     """The gateway compares it with its engines from then on, and says when the threshold is no longer theirs."""
     return {"fingerprint": subject.engines} if subject.engines else {}
-
-
-def _without_fingerprint(policy: Json) -> Json:
-    """Whatever the policy before was measured on is not what this one was; and no threshold has a share."""
-    return {key: value for key, value in policy.items() if key not in {"fingerprint", "stale", "share"}}
 
 
 def _models(state: Json) -> list[Json]:
