@@ -60,17 +60,13 @@ async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Th
     live = await _read_policy(target, system)
     if (live.get("low"), live.get("high")) != system.backends:
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
-    # `live` includes its version: if somebody changes the policy in between, the gateway refuses ours.
-    wanted = {
-        "kind": "threshold",
-        "up": threshold.up,
-        "down": threshold.down,
-        "calibration": run,
-        "by": "crossover calibrate",
-    }
+    kind, keys = _find_kind(_mapping(await target.fetch("GET", "/admin/state")), str(live.get("kind")))
+    kept = {key: live.get(key) for key in ("model", "version", *keys)}
+    wanted = {"kind": kind, "up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
     # The gateway compares the fingerprint with its engines from now on, and reports a threshold of other engines.
     fingerprint = {"fingerprint": system.engines} if system.engines else {}
-    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **wanted, **fingerprint})
+    # The version is that of `live`: if somebody changes the policy in between, the gateway refuses ours.
+    await target.fetch("PUT", "/admin/policy", {**kept, **wanted, **fingerprint})
     now = await _read_policy(target, system)
     if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
         raise Unreachable(
@@ -82,17 +78,23 @@ async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Th
 async def restore_policy(target: Target, system: SystemUnderTest) -> None:
     """Sets the policy that the run found, with the record of what it was measured on."""
     live = await _read_policy(target, system)
-    before = {key: value for key, value in system.policy.items() if key not in {"version", "stale"}}
-    await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **before})
+    before = {key: value for key, value in system.policy.items() if key != "stale"}
+    await target.fetch("PUT", "/admin/policy", {**before, "version": live.get("version")})
+
+
+def _find_kind(state: Json, live: str) -> tuple[str, Json]:
+    """A kind of policy with the keys `up` and `down`, the live one if it has them; and the schemas of all its keys."""
+    kinds = _mapping(state.get("policies"))
+    schemas = {kind: _mapping(_mapping(schema).get("properties")) for kind, schema in kinds.items()}
+    fitting = {kind: keys for kind, keys in schemas.items() if {"up", "down"} <= keys.keys()}
+    if not fitting:
+        raise Unreachable("the gateway has no policy that takes a threshold (keys up and down)")
+    kind = live if live in fitting else next(iter(fitting))
+    return kind, fitting[kind]
 
 
 async def _read_policy(target: Target, system: SystemUnderTest) -> Json:
     return _mapping(await target.fetch("GET", f"/admin/policy?model={quote(system.model, safe='')}"))
-
-
-def _without_fingerprint(policy: Json) -> Json:
-    """The engines that the old policy was measured on are not those of the new one; and no threshold has a share."""
-    return {key: value for key, value in policy.items() if key not in {"fingerprint", "stale", "share"}}
 
 
 async def _list_models(target: Target) -> list[Json]:

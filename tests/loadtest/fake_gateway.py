@@ -14,6 +14,11 @@ from types import TracebackType
 from typing import Self
 
 HEADERS_END = b"\r\n\r\n"
+# A JSON schema for each kind of policy, as far as the load tester reads it.
+POLICIES = {
+    kind: {"properties": {key: {"description": key} for key in keys}}
+    for kind, keys in (("share", ("low", "high", "share")), ("threshold", ("low", "high", "up", "down", "dwell_s")))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,7 @@ class FakeGateway:
                     name: {"ready": self.is_ready[name], **backend.count()} for name, backend in self.backends.items()
                 }
                 model = {"model": "toy", "backends": backends, "policy": self.policy}
-                return 200, {"version": "fake", "models": [model]}
+                return 200, {"version": "fake", "models": [model], "policies": POLICIES}
             case "GET", "/v1/models":
                 return 200, {"data": [{"id": "toy"}]}
             case "GET", "/admin/policy":
