@@ -1,6 +1,5 @@
 """`crossover bench`: one workload against one endpoint, as figures on a terminal or as JSON."""
 
-import asyncio
 import secrets
 from collections.abc import Coroutine
 from dataclasses import asdict, fields, replace
@@ -126,8 +125,7 @@ def _measure_this_client(context: click.Context, values: dict[str, Any]) -> None
 
 def _run(work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields to asyncio
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
+        return uvloop.run(work)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except (MeasurementError, ValueError) as exc:

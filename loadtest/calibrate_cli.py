@@ -1,42 +1,27 @@
 """`crossover calibrate`: options in, a run folder, a table and an exit code out."""
 
-import asyncio
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import orjson
-import uvloop
 from rich.console import Console
 
-from loadtest.calibration.gateway import find_system
-from loadtest.calibration.options import Options, make_plans
-from loadtest.calibration.progress_display import open_progress
+from loadtest.calibration import command
+from loadtest.calibration.options import make_plans
 from loadtest.calibration.progress_json import JsonProgress
-from loadtest.calibration.run import RunOptions, run
-from loadtest.calibration.shape_series import PAGE, ShapeSeries
 from loadtest.cli_options import gpu_count, gpu_price, parse_target, parsed_by
 from loadtest.client.errors import MeasurementError
 from loadtest.client.target import Target
 from loadtest.decide.slo import Slo
-from loadtest.report.command import summarise_result
-from loadtest.report.shape_report import describe_shapes
-from loadtest.results.folder import RunFolder
 from loadtest.results.hardware import read_hardware
-from loadtest.results.plan import Plan
-from loadtest.results.result import Result
 from loadtest.results.shapes import Shape
 
-EXIT_CODES = {"complete": 0, "failed": 2, "untrusted": 3, "unresolved": 4, "regretted": 5}
 INTERRUPTED = 130
-GRAVEST = (2, 3, 5, 4, 0)  # of several shapes: the first of these that one of them ended with
-T = TypeVar("T")
 
 
 def _parse_levels(text: str) -> tuple[int, ...]:
@@ -164,11 +149,11 @@ def calibrate(**options: Any) -> None:  # Any: click's
     lines = JsonProgress(sys.stderr) if options["progress"] == "json" else None
     console = Console(stderr=options["as_json"], quiet=options["as_json"] and lines is not None)
     try:
-        results = _measure_all(options, plans, console, lines)
+        results = command.calibrate(options, plans, console, lines)
     except KeyboardInterrupt:
         if lines:
             lines.end("interrupted", INTERRUPTED)
-        _print_lines(console, "interrupted; the cells measured so far are kept: --resume continues from them")
+        command.print_lines(console, "interrupted; the cells measured so far are kept: --resume continues from them")
         raise SystemExit(INTERRUPTED) from None
     except MeasurementError as exc:
         if lines:
@@ -179,72 +164,9 @@ def calibrate(**options: Any) -> None:  # Any: click's
     if options["as_json"]:
         documents = [result.to_json() for result in results]
         click.echo(orjson.dumps(documents[0] if len(documents) == 1 else documents, option=orjson.OPT_INDENT_2))
-    raise SystemExit(min((EXIT_CODES[result.status] for result in results), key=GRAVEST.index))
+    raise SystemExit(command.find_exit_code(results))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """SIGTERM ends a run as Ctrl-C does, by whatever handles Ctrl-C at that moment."""
     signal.raise_signal(signal.SIGINT)
-
-
-def _measure_all(options: Options, plans: Sequence[Plan], console: Console, lines: JsonProgress | None) -> list[Result]:
-    """One run, or one for each shape and then the comparison of all shapes."""
-    run_options = RunOptions(
-        target=replace(options["target"], key=options["key"]),
-        plan=plans[0],
-        resumed=RunFolder(options["resume"].resolve()) if options["resume"] else None,
-        exporter=options["gpus"],
-        **{name: options[name] for name in ("model", "out", "should_apply", "max_foreign", "processes")},
-    )
-    series = _find_series(run_options, plans)
-    if series is None:
-        return [_measure(run_options, console, lines)]
-    results: list[Result] = []
-    try:
-        for number, plan in enumerate(series.plans):
-            _print_lines(console, f"shape {Shape.of(plan)}, {number + 1} of {len(series.plans)}")
-            folder = series.folder(plan)
-            should_apply = options["should_apply"] and number == 0
-            own = replace(run_options, plan=plan, folder=folder, should_apply=should_apply)
-            own = replace(own, resumed=folder if folder.has_begun else None)
-            results.append(folder.read_result() if folder.is_final else _measure(own, console, lines))
-    finally:
-        if results:
-            sentences = (f"shapes     {sentence}" for sentence in describe_shapes(series.conclude(results)))
-            _print_lines(console, *sentences, f"report     {series.path / PAGE}")
-    return results
-
-
-def _find_series(options: RunOptions, plans: Sequence[Plan]) -> ShapeSeries | None:
-    """A new series where there are several shapes, that of the folder to be resumed, or None."""
-    if options.resumed is not None:
-        return ShapeSeries.read(options.resumed.path)
-    if len(plans) == 1:
-        return None
-    _run(find_system(options.target, options.model))  # before anything is written
-    try:
-        return ShapeSeries.create(options.out, plans)
-    except OSError as exc:
-        raise MeasurementError(f"cannot write to {options.out}: {exc.strerror}") from exc
-
-
-def _measure(options: RunOptions, console: Console, lines: JsonProgress | None) -> Result:
-    with closing(lines or open_progress(console)) as progress:
-        result = _run(run(options, progress))
-    if lines:
-        lines.conclude(result, EXIT_CODES[result.status])
-    folder = options.resumed or options.folder or RunFolder(options.out / result.run)
-    *findings, report = summarise_result(folder.path, result)
-    checks = (f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"})
-    _print_lines(console, *findings, *checks, report)
-    return result
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:  # Any: what a coroutine yields to asyncio
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
-
-
-def _print_lines(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from loadtest.calibration.cell_meter import CellMeter, Site
 from loadtest.calibration.dcgm import GpuWatch
 from loadtest.calibration.gateway import confirm_engines
 from loadtest.calibration.progress import Progress
-from loadtest.calibration.resume import HalfPair, History
+from loadtest.calibration.resume import History
 from loadtest.calibration.schedule import next_pair
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.probe import probe
@@ -52,7 +52,7 @@ class Campaign:
     prompt_seed: int
     history: History = field(default_factory=History)
     cells: list[Cell] = field(default_factory=list)
-    _half: HalfPair | None = None
+    _half: tuple[Pair, Cell] | None = None
     _gate: AnswerGate = field(default_factory=AnswerGate)
     _meter: CellMeter | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -112,7 +112,7 @@ class Campaign:
     def _next_pair(self) -> Pair | None:
         """A half pair of the run before, else the next of the schedule; None if that does not fit into the budget."""
         if self._half is not None:
-            return self._half.pair
+            return self._half[0]
         done = len({cell.pair for cell in self.cells})
         pair = next_pair(self.plan, done, make_trials(self.cells, self.system.low))
         if pair is None or (done >= len(self.plan.schedule()) and not self._can_afford(pair.level)):
@@ -123,18 +123,17 @@ class Campaign:
         """Both cells, again if one of them was not steady: it would compare a backend with a pause."""
         began = time.monotonic()
         half, self._half = self._half, None
-        flaw = await self._try_pair(meter, pair if half else self._number(pair), half)
+        flaw = await (self._try_pair(meter, *half) if half else self._try_pair(meter, self._number(pair)))
         while flaw:
             self.progress.note(f"measuring again: {flaw}")
-            flaw = await self._try_pair(meter, self._number(pair), None)
+            flaw = await self._try_pair(meter, self._number(pair))
         self._pair_s[pair.level] = time.monotonic() - began
 
     def _number(self, pair: Pair) -> Pair:
         return replace(pair, number=next(self._numbers))
 
-    async def _try_pair(self, meter: CellMeter, pair: Pair, half: HalfPair | None) -> str | None:
-        """Returns why it has to be measured again; None if it counts."""
-        cells = [half.cell] if half else []
+    async def _try_pair(self, meter: CellMeter, pair: Pair, *cells: Cell) -> str | None:
+        """`cells`: those that were measured before. Returns why it has to be measured again; None if it counts."""
         for turn in range(len(cells), 2):
             cell = await meter.measure(pair, turn)
             flaw = find_flaw(cell, self.plan.limits) if self._retries > 0 else None
@@ -142,7 +141,7 @@ class Campaign:
             if flaw:
                 self._retries -= 1
                 return flaw
-            cells.append(cell)
+            cells = (*cells, cell)
             self.progress.measured([*self.cells, *cells])
         self.cells += cells
         return None

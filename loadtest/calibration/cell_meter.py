@@ -4,7 +4,7 @@ In: a pair and whose turn it is. Out: a Cell, or a recording where routing decid
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.results.cell import Cell, Pair, summarise
 from loadtest.results.plan import Plan
-from loadtest.results.system import SystemUnderTest
+from loadtest.results.system import InFlight, SystemUnderTest
 
 IDLE_POLLS, IDLE_POLL_S = 40, 0.05
 Measured = TypeVar("Measured")
@@ -55,7 +55,7 @@ class CellMeter:
         self.progress.measuring(pair, backend)
         # A backend that is measured against itself gets other prompts the second time: it may have cached the first.
         first_stream = turn * pair.level if pair.is_null else 0
-        foreign = ForeignLoad(self.site.target, self.system, backend)
+        foreign = ForeignLoad(self._count, backend)
         gpus = GpuWatch(self.site.exporter) if self.site.exporter else None
         observers = [foreign.sample(), *([gpus.sample()] if gpus else [])]
         recording = await observe(self._load(pair, backend, first_stream), observers)
@@ -78,12 +78,15 @@ class CellMeter:
 
     async def _wait_for_turn(self) -> None:
         if self.site.max_foreign is not None:
-            await wait_for_others(self.site.target, self.system, self.site.max_foreign, self.progress.note)
+            await wait_for_others(self._count, self.site.max_foreign, self.progress.note)
         # The streams of the cell before were cut off; their requests must have left the engines before the next begins.
         for _ in range(IDLE_POLLS):
-            if not any(counts.all for counts in (await count_in_flight(self.site.target, self.system)).values()):
+            if not any(counts.all for counts in (await self._count()).values()):
                 return
             await asyncio.sleep(IDLE_POLL_S)
+
+    async def _count(self) -> Mapping[str, InFlight]:
+        return await count_in_flight(self.site.target, self.system)
 
 
 async def observe(measurement: Awaitable[Measured], observers: Iterable[Coroutine[None, None, None]]) -> Measured:

@@ -4,13 +4,13 @@ In: a target. Out: a SystemUnderTest, how many requests are in flight, the polic
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import quote
 
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold
-from loadtest.results.system import Json, SystemUnderTest, confirm_same, read_engines
+from loadtest.results.system import InFlight, Json, SystemUnderTest, confirm_same, read_engines
 
 
 async def find_system(target: Target, model: str | None) -> SystemUnderTest:
@@ -29,18 +29,10 @@ async def find_system(target: Target, model: str | None) -> SystemUnderTest:
 
 
 async def confirm_engines(target: Target, system: SystemUnderTest) -> SystemUnderTest:
-    """With what is known of its engines by now. Raises EnginesChanged if they are not those that it was found with."""
+    """With what is known of its engines by now. Raises Untrusted if they are not those that it was found with."""
     version = _mapping(await target.fetch("GET", "/version"))
     now = read_engines(version, system.model, system.backends)
     return replace(system, engines=confirm_same(system.engines, now))
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """Requests in flight on one backend: all, and those of other clients (None: the gateway does not report them)."""
-
-    all: int
-    foreign: int | None
 
 
 async def count_in_flight(target: Target, system: SystemUnderTest) -> dict[str, InFlight]:

@@ -2,22 +2,28 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from loadtest.results.cell import Cell, Pair
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
 
 
-class Progress(Protocol):
-    """`measured`: all cells so far, the new one last. `estimate_s`: how long the sweep may take."""
+class Progress:
+    """Reports nothing; others replace what they report. `cells`: all so far, the new one last. `estimate_s`: how long
+    the sweep may take.
+    """
 
-    def begin(self, system: SystemUnderTest, plan: Plan, folder: Path, estimate_s: float) -> None: ...
+    def begin(self, system: SystemUnderTest, plan: Plan, folder: Path, estimate_s: float) -> None:
+        pass
 
-    def measuring(self, pair: Pair, backend: str) -> None: ...
+    def measuring(self, pair: Pair, backend: str) -> None:
+        pass
 
-    def measured(self, cells: Sequence[Cell]) -> None: ...
+    def measured(self, cells: Sequence[Cell]) -> None:
+        pass
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        pass
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        pass

@@ -35,7 +35,7 @@ def open_progress(console: Console) -> Progress:
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """One line per cell, with the ratio on the second of a pair."""
 
     def __init__(self, console: Console) -> None:
@@ -52,9 +52,6 @@ class PlainProgress:
         money = f"{name_money(self._cost):>16}" if self._cost.price else ""
         self.note(f"{'in flight':>9}  {'backend':<10} {'tok/s':>8} {'TTFT p50':>10} {'TPOT p50':>10}{money}  {ratio}")
 
-    def measuring(self, pair: Pair, backend: str) -> None:
-        pass
-
     def measured(self, cells: Sequence[Cell]) -> None:
         cell = cells[-1]
         pair = [other for other in cells if other.pair == cell.pair]
@@ -67,11 +64,8 @@ class PlainProgress:
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def close(self) -> None:
-        pass
 
-
-class LiveProgress:
+class LiveProgress(Progress):
     """A table with a row per level, filled as cells finish, and a bar over the sweep."""
 
     def __init__(self, console: Console) -> None:

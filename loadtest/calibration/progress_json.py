@@ -11,6 +11,7 @@ from typing import TextIO
 
 import orjson
 
+from loadtest.calibration.progress import Progress
 from loadtest.report.text import describe_finding
 from loadtest.results.cell import Cell, Pair
 from loadtest.results.curves import THROUGHPUT
@@ -19,9 +20,7 @@ from loadtest.results.result import Result
 from loadtest.results.system import SystemUnderTest
 
 
-class JsonProgress:
-    """A Progress."""
-
+class JsonProgress(Progress):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._pairs = 0  # of the plan, before refinement
@@ -52,9 +51,6 @@ class JsonProgress:
 
     def note(self, text: str) -> None:
         self._write("note", {"text": text})
-
-    def close(self) -> None:
-        pass
 
     def end(self, status: str, exit_code: int, failure: str | None = None) -> None:
         """The last line of a run without a result."""

@@ -11,19 +11,13 @@ from loadtest.results.cell import Cell, Pair
 
 
 @dataclass(frozen=True, slots=True)
-class HalfPair:
-    """A pair whose second cell is missing."""
-
-    pair: Pair
-    cell: Cell
-
-
-@dataclass(frozen=True, slots=True)
 class History:
-    """`cells`: of complete pairs. `voids`: cells measured again so far."""
+    """`cells`: of complete pairs. `half`: a pair whose second cell is missing, with its first. `voids`: cells measured
+    again so far.
+    """
 
     cells: tuple[Cell, ...] = ()
-    half: HalfPair | None = None
+    half: tuple[Pair, Cell] | None = None
     voids: int = 0
     next_number: int = 0
 
@@ -33,14 +27,15 @@ class History:
         void = {cell.pair for cell in cells if cell.void}
         valid = [cell for cell in cells if cell.pair not in void]
         counts = Counter(cell.pair for cell in valid)
-        halves = [_make_half(cell, low) for cell in valid if counts[cell.pair] == 1]
+        halves = [cell for cell in valid if counts[cell.pair] == 1]
         return cls(
             tuple(cell for cell in valid if counts[cell.pair] == 2),
-            halves[-1] if halves else None,
+            (_find_pair(halves[-1], low), halves[-1]) if halves else None,
             sum(1 for cell in cells if cell.void),
             max((cell.pair for cell in cells), default=-1) + 1,
         )
 
 
-def _make_half(cell: Cell, low: str) -> HalfPair:
-    return HalfPair(Pair(cell.level, cell.backend == low, cell.pair, cell.is_null), cell)
+def _find_pair(cell: Cell, low: str) -> Pair:
+    """The pair that `cell` is the first of."""
+    return Pair(cell.level, cell.backend == low, cell.pair, cell.is_null)

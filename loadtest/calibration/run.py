@@ -33,19 +33,17 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """`resumed`: the run to continue, by its own plan. `folder`: of a new run; None: it is created under `out`.
-    `processes`: of this client, this one included. `exporter`: DCGM's.
+    `processes`: of this client, this one included.
     """
 
-    target: Target
+    site: Site
     model: str | None
     plan: Plan
     out: Path
     resumed: RunFolder | None = None
     folder: RunFolder | None = None
     should_apply: bool = False
-    max_foreign: int | None = None
     processes: int = 1
-    exporter: Target | None = None
 
 
 async def run(options: RunOptions, progress: Progress) -> Result:
@@ -57,8 +55,8 @@ async def run(options: RunOptions, progress: Progress) -> Result:
             campaign.site = replace(campaign.site, workers=workers)
             result = await campaign.run()
             _write(campaign.folder, result)
-            result = await _apply(options.target, result) if options.should_apply else result
-            result = await _try_policy(options.target, campaign, result) if result.applied else result
+            result = await _apply(options.site.target, result) if options.should_apply else result
+            result = await _try_policy(options.site.target, campaign, result) if result.applied else result
     except MeasurementError as exc:
         result = campaign.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
     except asyncio.CancelledError:
@@ -74,7 +72,7 @@ def _write(folder: RunFolder, result: Result) -> None:
 
 
 async def _begin(options: RunOptions, progress: Progress) -> Campaign:
-    system = await find_system(options.target, options.model)
+    system = await find_system(options.site.target, options.model)
     now, plan = datetime.now(UTC), options.plan
     if wrong := find_contradiction(plan.hardware or {}, system.engines, system.backends):
         raise Unreachable(f"--hardware: {wrong}")
@@ -85,22 +83,18 @@ async def _begin(options: RunOptions, progress: Progress) -> Campaign:
         folder.begin(Beginning(now, system.model, system.low, system.high, system.engines, plan))
     except OSError as exc:
         raise MeasurementError(f"cannot write to {options.out}: {exc.strerror}") from exc
-    return Campaign(_make_site(options), system, plan, folder, progress, now, plan.seed)
+    return Campaign(options.site, system, plan, folder, progress, now, plan.seed)
 
 
 async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) -> Campaign:
     """With the plan, the model and the engines it was begun with. Raises MeasurementError if the engines are others."""
     begun = folder.read_beginning()
-    system = await find_system(options.target, begun.model)
+    system = await find_system(options.site.target, begun.model)
     if system.backends != (begun.low, begun.high):
         raise Unreachable(f"the run compares {begun.low} with {begun.high}; the policy now names {system.backends}")
     system = replace(system, engines=confirm_same(begun.engines, system.engines))
     history, seed = History.of(folder.recover(), system.low), secrets.randbits(32)
-    return Campaign(_make_site(options), system, begun.plan, folder, progress, begun.started_at, seed, history)
-
-
-def _make_site(options: RunOptions) -> Site:
-    return Site(options.target, options.max_foreign, options.exporter)
+    return Campaign(options.site, system, begun.plan, folder, progress, begun.started_at, seed, history)
 
 
 async def _apply(target: Target, result: Result) -> Result:

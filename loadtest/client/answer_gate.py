@@ -5,7 +5,7 @@ Pure.
 
 from dataclasses import dataclass, field
 
-from loadtest.client.errors import Misrouted, RequestFailed, UnequalWork
+from loadtest.client.errors import Untrusted
 from loadtest.client.prompts import PromptId, Work
 from loadtest.client.streamed_answer import StreamedAnswer
 
@@ -35,7 +35,7 @@ class AnswerGate:
         count = answer.prompt_tokens or 0
         other, expected = self._prompts.pop(work.prompt, (work.backend, count))
         if count != expected:
-            raise UnequalWork(
+            raise Untrusted(
                 f"UNEQUAL WORK: the same prompt was {count} tokens on {work.backend} and {expected} on {other}; "
                 "both must serve the same tokenizer and chat template."
             )
@@ -45,11 +45,11 @@ class AnswerGate:
 
 def _check_success(answer: StreamedAnswer, work: Work) -> None:
     if answer.error:
-        raise RequestFailed(f"REQUEST FAILED: {work.server} answered an error: {answer.error}")
+        raise Untrusted(f"REQUEST FAILED: {work.server} answered an error: {answer.error}")
     if answer.finish_reason is None:
-        raise RequestFailed(f"REQUEST FAILED: {work.server} ended its stream without a finish_reason")
+        raise Untrusted(f"REQUEST FAILED: {work.server} ended its stream without a finish_reason")
     if answer.completion_tokens is None or answer.prompt_tokens is None:
-        raise RequestFailed(
+        raise Untrusted(
             f"NO USAGE: {work.server} sent no token counts although include_usage was asked; none are estimated."
         )
 
@@ -57,12 +57,12 @@ def _check_success(answer: StreamedAnswer, work: Work) -> None:
 def _check_route(answer: StreamedAnswer, work: Work) -> None:
     if answer.backend != work.backend:
         served = answer.backend or "an unnamed backend (no x-crossover-backend header)"
-        raise Misrouted(f"MISROUTED: a request pinned to {work.backend} was served by {served}.")
+        raise Untrusted(f"MISROUTED: a request pinned to {work.backend} was served by {served}.")
 
 
 def _check_length(answer: StreamedAnswer, work: Work) -> None:
     if answer.completion_tokens != work.tokens or answer.finish_reason != "length":
-        raise UnequalWork(
+        raise Untrusted(
             f"UNEQUAL WORK: {work.server} returned {answer.completion_tokens} of {work.tokens} tokens "
             f"(finish={answer.finish_reason}); check ignore_eos/min_tokens support in this version."
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import orjson
 
 from loadtest.client.connection import Connection, ConnectionLost
-from loadtest.client.errors import RequestFailed
+from loadtest.client.errors import Untrusted
 from loadtest.client.prompts import Work, write_prompt
 from loadtest.client.streamed_answer import StreamedAnswer
 from loadtest.client.target import Target
@@ -36,14 +36,14 @@ class Sender:
         return await self.target.connect()
 
     async def send(self, connection: Connection, work: Work, answer: StreamedAnswer) -> None:
-        """Fills `answer`. Raises RequestFailed if the connection closes or the time is up before the answer ends."""
+        """Fills `answer`. Raises Untrusted if the connection closes or the time is up before the answer ends."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await connection.exchange(self._encode(work), answer)
         except ConnectionLost as exc:
-            raise RequestFailed(f"REQUEST FAILED: the connection for {work.server} was lost: {exc}") from exc
+            raise Untrusted(f"REQUEST FAILED: the connection for {work.server} was lost: {exc}") from exc
         except TimeoutError as exc:
-            raise RequestFailed(f"REQUEST FAILED: {work.server} gave no answer in {ANSWER_TIMEOUT_S:.0f} s") from exc
+            raise Untrusted(f"REQUEST FAILED: {work.server} gave no answer in {ANSWER_TIMEOUT_S:.0f} s") from exc
 
     def _encode(self, work: Work) -> bytes:
         options = {"include_usage": True} | ({"continuous_usage_stats": True} if self.wants_counts else {})

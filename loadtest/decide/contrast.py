@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from loadtest.decide.estimate import Prior, Scatter, find_loud, fit_prior, moderate, pool, quantile
+from loadtest.decide.estimate import Prior, Scatter, find_loud, pool, quantile, share_variances
 
 Samples = Mapping[int, Sequence[float]]  # by level
 
@@ -55,11 +55,7 @@ def _share(levels: Sequence[int], first: Samples, second: Samples) -> dict[int, 
     loud = find_loud(scatters)
     quiet = [each for each in scatters if each not in loud]
     pooled = pool(quiet)
-    if pooled is None:
-        return {}
-    prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
-    known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
-    return known | {each.level: Prior(each.variance, each.dof) for each in loud}
+    return {} if pooled is None else share_variances(quiet, loud, pooled)
 
 
 def _scatter(level: int, first: Sequence[float], second: Sequence[float]) -> Scatter:

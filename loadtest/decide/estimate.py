@@ -138,16 +138,16 @@ def estimate(trials: Sequence[Trial]) -> Estimate | None:
     quiet = [group for group in groups if group.level not in loud]
     squares = sum(group.order_squares for group in quiet)
     effect = sum(group.products for group in quiet) / squares if squares else 0.0
-    scatters = {each.level: each for each in _scatter(quiet, effect)}
-    pooled = pool(list(scatters.values()))
+    # The loud levels have no part in finding the effect of order: each keeps the degrees of freedom of its own pairs.
+    own = [
+        Scatter(each.level, each.residual_squares(effect), len(each.gains) - 1) for each in groups if each.level in loud
+    ]
+    scatters = _scatter(quiet, effect)
+    pooled = pool(scatters)
     if pooled is None:
         return None
-    prior = fit_prior(list(scatters.values()), Prior(pooled.variance, math.inf))
-    known = (
-        moderate(scatters[group.level], prior, pooled.dof) if group.level in scatters else _own(group, effect)
-        for group in groups
-    )
-    levels = tuple(_describe(group, effect, own) for group, own in zip(groups, known, strict=True))
+    known = share_variances(scatters, own, pooled)
+    levels = tuple(_describe(group, effect, known[group.level]) for group in groups)
     order_variance = pooled.variance / squares if squares else 0.0
     return Estimate(levels, effect, order_variance, math.sqrt(pooled.variance), pooled.dof)
 
@@ -197,6 +197,13 @@ def pool(scatters: Sequence[Scatter]) -> Prior | None:
     return Prior(max(sum(each.squares for each in scatters) / total, 1e-12), total)
 
 
+def share_variances(quiet: Sequence[Scatter], loud: Sequence[Scatter], pooled: Prior) -> dict[int, Prior]:
+    """Each level's variance: moderated, but of the loud levels their own. `pooled`: of the quiet ones."""
+    prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
+    known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
+    return known | {each.level: Prior(each.variance, each.dof) for each in loud}
+
+
 def moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
     """The level's variance drawn towards the prior. `most`: upper bound, the degrees of freedom of all levels."""
     if math.isinf(prior.dof):
@@ -227,12 +234,6 @@ def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
         )
         for group in groups
     ]
-
-
-def _own(group: _Group, effect: float) -> Prior:
-    """The variance of a loud level, which had no part in finding the effect of order."""
-    dof = len(group.gains) - 1
-    return Prior(group.residual_squares(effect) / dof, dof)
 
 
 def _describe(group: _Group, effect: float, known: Prior) -> Level:

@@ -59,14 +59,14 @@ def check_regret(losses: Sequence[Loss], max_loss: float) -> Check:
     dof = len(losses) - len(gains)
     if dof < 1:
         return Check("regret", "note", "no level was measured twice with routing live")
-    variance = sum(statistics.pvariance(one) * len(one) for one in gains.values()) / dof
+    variance = sum(statistics.pvariance(own) * len(own) for own in gains.values()) / dof
     reach = quantile(2 * ALPHA / len(gains), dof)
-    worst = min(gains, key=lambda level: statistics.fmean(gains[level]))
-    for level in sorted(gains, key=lambda one: statistics.fmean(gains[one])):
-        upper = statistics.fmean(gains[level]) + reach * math.sqrt(variance / len(gains[level]))
-        if upper < math.log1p(-max_loss):
-            share, best = math.exp(statistics.fmean(gains[level])), next(x.best for x in losses if x.level == level)
+    means = {level: statistics.fmean(own) for level, own in gains.items()}
+    from_worst = sorted(means, key=lambda level: means[level])
+    for level in from_worst:
+        if means[level] + reach * math.sqrt(variance / len(gains[level])) < math.log1p(-max_loss):
+            share, best = math.exp(means[level]), next(loss.best for loss in losses if loss.level == level)
             lost = f"REGRET: with routing live, c={level} has {share:.0%} of the throughput that {best} has alone."
             return Check("regret", "failed", f"{lost} The policy before is in force again.")
-    share, levels = math.exp(statistics.fmean(gains[worst])), ", ".join(map(str, sorted(gains)))
+    share, levels = math.exp(means[from_worst[0]]), ", ".join(map(str, sorted(gains)))
     return Check("regret", "passed", f"with routing live at {levels}: at least {share:.0%} of the better backend alone")

@@ -1,20 +1,6 @@
 """The latencies that an answer has to keep to count towards goodput. Pure."""
 
 from dataclasses import dataclass
-from typing import Protocol
-
-
-class Latencies(Protocol):
-    """Those of one answer, in seconds; None where it has none."""
-
-    @property
-    def ttft_s(self) -> float | None: ...
-
-    @property
-    def tpot_s(self) -> float | None: ...
-
-    @property
-    def e2e_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +34,9 @@ class Slo:
                 raise ValueError(f"{part!r}: a limit is a number of seconds, as in ttft=0.5") from exc
         return cls(**values)
 
-    def is_kept(self, answer: Latencies) -> bool:
+    def is_kept(self, ttft_s: float | None, tpot_s: float | None, e2e_s: float | None) -> bool:
         """Whether a complete answer kept every limit. An answer that lacks a latency has not kept its limit."""
-        pairs = ((answer.ttft_s, self.ttft_s), (answer.tpot_s, self.tpot_s), (answer.e2e_s, self.e2e_s))
+        pairs = ((ttft_s, self.ttft_s), (tpot_s, self.tpot_s), (e2e_s, self.e2e_s))
         return all(limit is None or (seconds is not None and seconds <= limit) for seconds, limit in pairs)
 
     def __str__(self) -> str:

@@ -4,9 +4,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 
@@ -34,10 +35,7 @@ class Pace:
     batch: int = 1
 
     def query(self) -> str:
-        return (
-            f"interval_us={self.interval_us}&groups={self.groups}&lockstep={self.lockstep:d}"
-            f"&fault={self.fault}&every={self.every}&batch={self.batch}"
-        )
+        return urlencode(asdict(self) | {"lockstep": int(self.lockstep)})
 
 
 @dataclass(frozen=True, slots=True)

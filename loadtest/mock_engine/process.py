@@ -106,15 +106,11 @@ def find_tree(root: int) -> list[int]:
 
 def read_cpu_s(pid: int) -> float:
     """User and system time of all its threads, those that have ended too; 0 if the process has ended."""
+    # The clock of clock_getcpuclockid(3) on Linux: it has the scheduler's nanoseconds, /proc only ticks of 10 ms.
     try:
-        return time.clock_gettime(_cpu_clock_of(pid))
+        return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return 0.0
-
-
-def _cpu_clock_of(pid: int) -> int:
-    """The clock of clock_getcpuclockid(3) on Linux: it has the scheduler's nanoseconds, /proc only ticks of 10 ms."""
-    return ~pid << 3 | 2
 
 
 def _read_stat(pid: int) -> list[str]:

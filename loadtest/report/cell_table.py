@@ -1,7 +1,6 @@
 """The table of cells in both reports: one row per cell, text in every field. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
@@ -11,37 +10,23 @@ from loadtest.results.cell import Cell
 from loadtest.results.curves import make_trials, mean_gains
 from loadtest.results.result import Result
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`is_first`: whether a level begins here; its row has the mean ratio of the level's pairs."""
-
-    fields: tuple[str, ...]
-    is_first: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    headings: tuple[str, ...]
-    rows: Sequence[Row]
-
-
 Column = tuple[str, Callable[[Cell], str]]
 
 
-def make_table(result: Result) -> Table:
-    """Without percentiles that every cell has too few samples for, and without costs that are not known."""
+def make_table(result: Result) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Headings and rows, without percentiles that every cell has too few samples for, and without costs that are not
+    known. The first row of each level has the mean ratio of the level's pairs.
+    """
     order = {name: index for index, name in enumerate(result.system.backends)}
     cells = sorted(result.cells, key=lambda cell: (cell.level, order[cell.backend], cell.pair))
     columns = [*_counts(), *_costs(result.plan.known_cost), *_latencies(cells)]
     gains = mean_gains(make_trials(result.cells, result.system.low))
     ratios = {level: show_ratio(gain) for level, gain in gains.items()}
-    rows = []
+    rows: list[Sequence[str]] = []
     for before, cell in zip([None, *cells], cells, strict=False):
         is_first = before is None or before.level != cell.level
-        ratio = ratios.get(cell.level, "") if is_first else ""
-        rows.append(Row((*(show(cell) for _, show in columns), ratio), is_first))
-    return Table((*(heading for heading, _ in columns), "ratio"), rows)
+        rows.append([*(show(cell) for _, show in columns), ratios.get(cell.level, "") if is_first else ""])
+    return [*(heading for heading, _ in columns), "ratio"], rows
 
 
 def _counts() -> Iterator[Column]:

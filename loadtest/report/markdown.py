@@ -10,14 +10,14 @@ from loadtest.results.result import Result, list_objectives
 
 
 def render_markdown(result: Result) -> str:
-    table = make_table(result)
+    headings, rows = make_table(result)
     parts = (
         *_head(result),
         f"Throughput of {result.system.low} over {result.system.high}:",
         "",
         *draw_table(HEADINGS, [ratio.fields for ratio in make_ratios(result)], [" ---: "] * 4 + [" --- "]),
         "",
-        *draw_table(table.headings, [row.fields for row in table.rows], [" ---: "] * len(table.headings)),
+        *draw_table(headings, rows, [" ---: "] * len(headings)),
         "",
         "| check | status | |",
         "| --- | --- | --- |",

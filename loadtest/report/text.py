@@ -3,11 +3,20 @@
 import math
 
 from loadtest.decide.cost import Cost, Price
-from loadtest.decide.crossing import Finding, Verdict
+from loadtest.decide.crossing import Verdict
 from loadtest.results.curves import THROUGHPUT, Objective, make_curve
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result
 
+SENTENCES = {
+    Verdict.CROSSING: "{low} is better below {places} in flight, {high} above",
+    Verdict.REVERSED: "{high} is better below {places} in flight, {low} above",
+    Verdict.ALWAYS_LOW: "{low} is at least as good at every level up to {most}",
+    Verdict.ALWAYS_HIGH: "{high} is at least as good at every level up to {most}",
+    Verdict.TIE: "no difference beyond the tie band at any level up to {most}",
+    Verdict.SEVERAL: "the backends change places more than once: near {places} in flight",
+    Verdict.UNDECIDED: "undecided: {doubt}",
+}
 ADVICE = {
     Verdict.ALWAYS_LOW: "for {low} alone, set up above any load you expect",
     Verdict.ALWAYS_HIGH: "for {high} alone, make it the model's only backend",
@@ -57,27 +66,14 @@ def describe_finding(objective: Objective, result: Result) -> str:
     finding = result.findings.get(objective.name)
     if finding is None:
         return "not measured to the end"
-    low, high, most = result.system.low, result.system.high, max(result.plan.levels)
-    match finding.verdict:
-        case Verdict.CROSSING | Verdict.REVERSED:
-            below, above = (low, high) if finding.verdict is Verdict.CROSSING else (high, low)
-            sentence = f"{below} is better below {finding.changes[0].point:.1f} in flight, {above} above"
-        case Verdict.ALWAYS_LOW | Verdict.ALWAYS_HIGH:
-            winner = low if finding.verdict is Verdict.ALWAYS_LOW else high
-            sentence = f"{winner} is at least as good at every level up to {most}"
-        case Verdict.TIE:
-            sentence = f"no difference beyond the tie band at any level up to {most}"
-        case Verdict.SEVERAL:
-            places = " and ".join(f"{change.point:.1f}" for change in finding.changes)
-            sentence = f"the backends change places more than once: near {places} in flight"
-        case _:
-            sentence = _describe_doubt(finding)
-    return sentence
-
-
-def _describe_doubt(finding: Finding) -> str:
     levels = ", ".join(map(str, finding.doubtful))
-    return f"undecided: too noisy at {levels} in flight" if levels else "undecided: too few measurements"
+    return SENTENCES[finding.verdict].format(
+        low=result.system.low,
+        high=result.system.high,
+        most=max(result.plan.levels),
+        places=" and ".join(f"{change.point:.1f}" for change in finding.changes),
+        doubt=f"too noisy at {levels} in flight" if levels else "too few measurements",
+    )
 
 
 def describe(objective: Objective, result: Result) -> str:

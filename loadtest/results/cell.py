@@ -123,9 +123,14 @@ def summarise(recording: Recording, backend: str, pair: Pair, tokens: int, slo: 
         machine_load=max((tick.machine_load for tick in recording.ticks), default=0.0),
         is_null=pair.is_null,
         requests_per_s=len(ended) / recording.window_s,
-        goodput=sum(map(slo.is_kept, ended)) / recording.window_s if slo else None,
+        goodput=count_kept(ended, slo) / recording.window_s if slo else None,
         cached=_find_cached_share(complete),
     )
+
+
+def count_kept(answers: Sequence[StreamedAnswer], slo: Slo) -> int:
+    """How many complete answers kept the SLO."""
+    return sum(slo.is_kept(answer.ttft_s, answer.tpot_s, answer.e2e_s) for answer in answers)
 
 
 def mean_in_flight(answers: Sequence[StreamedAnswer], start: float, end: float) -> float:

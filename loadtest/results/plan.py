@@ -89,14 +89,14 @@ class Plan:
             for level in self._order(levels, repeat)
         ]
 
-    def cell_s(self, e2e_s: float) -> float:
-        """About how long one cell takes where a request takes `e2e_s`: ramp, settling, window."""
-        window = max(self.window_requests, math.ceil(self.window_s / e2e_s))
-        return (1 + self.settle_requests + window) * e2e_s
-
     def sweep_s(self, e2e_s: float) -> float:
         """About how long the sweep takes where a request alone takes `e2e_s`, and three times that at 128 in flight."""
         return sum(2 * self.cell_s(e2e_s * (1 + pair.level / 64)) for pair in self.schedule())
+
+    def cell_s(self, e2e_s: float) -> float:
+        """Ramp, settling, window."""
+        window = max(self.window_requests, math.ceil(self.window_s / e2e_s))
+        return (1 + self.settle_requests + window) * e2e_s
 
     def _order(self, levels: list[int], repeat: int) -> list[int]:
         if not self.shuffle:

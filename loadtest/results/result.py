@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked
+import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from loadtest.decide.crossing import Change, Finding, Verdict, find_crossing
 from loadtest.decide.estimate import estimate
@@ -18,7 +18,7 @@ from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Cell
 from loadtest.results.curves import GOODPUT, OBJECTIVES, THROUGHPUT, Objective, make_trials
 from loadtest.results.plan import Plan
-from loadtest.results.system import Engines, SystemUnderTest
+from loadtest.results.system import SystemUnderTest
 
 SCHEMA = "crossover.calibration/1"
 
@@ -123,74 +123,24 @@ def _encode_change(change: Change) -> dict[str, object]:
     return {"point": round(change.point, 2), "set": parts, "between": change.between}
 
 
-# Read back.
-
-
-@checked(frozen=True, slots=True)
-class _Fingerprint:
-    gateway: Mapping[str, JsonValue]
-    client: Mapping[str, str]
-    policy: Mapping[str, JsonValue]
-    model: str
-    low: str
-    high: str
-    engines: Engines
-
-
-@checked(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """The part of Result.to_json that is not derived from the rest."""
-
-    run: str
-    status: str
-    failure: str | None
-    started_at: str
-    duration_s: float
-    fingerprint: _Fingerprint
-    plan: Plan
-    cells: tuple[Cell, ...]
-    checks: tuple[Check, ...]
-    crossover: Mapping[str, Finding]
-    threshold: Threshold | None
-    applied: Mapping[str, JsonValue] | None
-    routed: tuple[Loss, ...] = ()  # runs of earlier versions have none
-
-
-@checked(frozen=True, slots=True)
-class _Header:
-    schema: str
-
-
-_DOCUMENTS, _HEADERS = TypeAdapter(_Document), TypeAdapter(_Header)
+_RESULTS = TypeAdapter(Result)
 
 
 def parse_result(text: bytes) -> Result:
-    """Raises ValueError if that is no result of this version's schema."""
+    """From the JSON of `Result.to_json`. Raises ValueError if that is no result of this version's schema."""
     try:
-        schema = _HEADERS.validate_json(text).schema
-    except ValidationError as exc:
+        document = orjson.loads(text)
+        schema = document["schema"]
+    except (ValueError, KeyError, TypeError) as exc:
         raise ValueError("it is no result of a calibration") from exc
     if schema != SCHEMA:
         raise ValueError(f"its schema is {schema}, this version reads {SCHEMA}")
+    fingerprint = document.get("fingerprint")
+    client = fingerprint.get("client") if isinstance(fingerprint, dict) else None
+    losses = document.get("routed", ())  # runs of earlier versions have none
+    moved = {"system": fingerprint, "client": client, "findings": document.get("crossover"), "losses": losses}
     try:
-        document = _DOCUMENTS.validate_json(text)
+        return _RESULTS.validate_python(document | moved)
     except ValidationError as exc:
         first = exc.errors()[0]
         raise ValueError(f"{', '.join(map(str, first['loc']))}: {first['msg']}") from exc
-    found = document.fingerprint
-    return Result(
-        run=document.run,
-        status=document.status,
-        started_at=document.started_at,
-        duration_s=document.duration_s,
-        client=found.client,
-        system=SystemUnderTest(found.model, found.low, found.high, found.policy, found.gateway, found.engines),
-        plan=document.plan,
-        cells=document.cells,
-        checks=document.checks,
-        findings=document.crossover,
-        threshold=document.threshold,
-        failure=document.failure,
-        applied=document.applied,
-        losses=document.routed,
-    )

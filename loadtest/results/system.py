@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from loadtest.client.errors import EnginesChanged
+from loadtest.client.errors import Untrusted
 
 Json: TypeAlias = Mapping[str, object]
 Engines: TypeAlias = Mapping[str, Mapping[str, str | int]]  # by backend, without what is not known
@@ -31,6 +31,14 @@ class SystemUnderTest:
         return self.low, self.high
 
 
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Requests in flight on one backend: all, and those of other clients (None: the gateway does not report them)."""
+
+    all: int
+    foreign: int | None
+
+
 def read_engines(version: Json, model: str, backends: tuple[str, str]) -> Engines:
     """Empty for a gateway that reports nothing about its engines."""
     reported = _object(_object(version.get("models")).get(model))
@@ -39,7 +47,7 @@ def read_engines(version: Json, model: str, backends: tuple[str, str]) -> Engine
 
 
 def confirm_same(start: Engines, end: Engines) -> Engines:
-    """The fields that either of them has. Raises EnginesChanged: half of the cells would be of another engine."""
+    """The fields that either of them has. Raises Untrusted: half of the cells would be of another engine."""
     changes = [
         f"{name} {field} was {old}, is {end[name][field]}"
         for name, fields in start.items()
@@ -47,7 +55,7 @@ def confirm_same(start: Engines, end: Engines) -> Engines:
         if end.get(name, {}).get(field, old) != old
     ]
     if changes:
-        raise EnginesChanged(f"ENGINES CHANGED while measuring: {'; '.join(changes)}")
+        raise Untrusted(f"ENGINES CHANGED while measuring: {'; '.join(changes)}")
     return {name: {**end.get(name, {}), **start.get(name, {})} for name in {**start, **end}}
 
 

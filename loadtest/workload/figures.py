@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from loadtest.client.streamed_answer import StreamedAnswer
 from loadtest.decide.cost import Cost
 from loadtest.decide.slo import Slo
-from loadtest.results.cell import Cell, mean_in_flight
+from loadtest.results.cell import Cell, count_kept, mean_in_flight
 from loadtest.results.checks import find_flaw
 from loadtest.results.percentiles import Percentiles, percentiles
 
@@ -82,7 +82,7 @@ def figures_of_answers(
         ttft_s=percentiles(answer.ttft_s for answer in inside),
         tpot_s=percentiles(answer.tpot_s for answer in inside),
         e2e_s=percentiles(answer.e2e_s for answer in inside),
-        goodput=sum(map(slo.is_kept, ended)) / window_s if slo else None,
+        goodput=count_kept(ended, slo) / window_s if slo else None,
         offered=len(inside) / window_s,
         lag_s=percentiles(answer.started_at - (answer.due_at or 0.0) for answer in inside),
     )

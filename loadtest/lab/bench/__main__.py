@@ -94,16 +94,13 @@ def main(**values: Any) -> None:  # Any: click's; Options has the types
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     try:
         with alone(options.cache):
-            is_good = render_again(render, options) if render else Session(options).run()
+            if render:
+                finish(BenchFolder(render), options.write_docs)
+            is_good = bool(render) or Session(options).run()
     except (CannotMeasure, OSError) as exc:
         click.echo(f"Error: {exc}", err=True)
         sys.exit(2)
     sys.exit(0 if is_good else 1)
-
-
-def render_again(path: Path, options: Options) -> bool:
-    finish(BenchFolder(path), options.write_docs)
-    return True
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -66,9 +66,6 @@ class GatewayLauncher:
     tokenizer: Path
     cpus: CpuPlan
     engine_socket: Path | None = None
-
-    def with_engine(self, engine_url: str, engine_port: int) -> "GatewayLauncher":
-        return replace(self, engine_url=engine_url, engine_port=engine_port)
 
     @contextmanager
     def running(self, found: Found) -> Iterator[Gateway]:

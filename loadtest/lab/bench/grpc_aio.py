@@ -81,10 +81,10 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtest.lab.bench.grpc_aio", description=__doc__)
     parser.add_argument("--target", required=True, help="host:port of Triton's gRPC")
-    parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=2000, help="per stream")
-    for name, default in (("ramp", 1.0), ("warm", 1.5), ("window", 4.0)):
-        parser.add_argument(f"--{name}", type=float, default=default, help="seconds")
+    parser.add_argument("--streams", type=int, required=True)
+    parser.add_argument("--tokens", type=int, required=True, help="per stream")
+    for name in ("ramp", "warm", "window"):
+        parser.add_argument(f"--{name}", type=float, required=True, help="seconds")
     return parser.parse_args(arguments)
 
 

@@ -141,30 +141,30 @@ def _litellm(site: Site) -> Launch:
     return Launch([str(site.program), *arguments], environment)
 
 
-def _crossover(site: Site, model: Mapping[str, object]) -> Launch:
-    config = {"listen": f"127.0.0.1:{site.port}", "models": [{"id": MODEL, **model, "policy": POLICY}]}
+def launch_crossover(site: Site, model: Mapping[str, object]) -> Launch:
+    """`model`: its entry in crossover.yaml, without its name."""
+    config = {"listen": f"127.0.0.1:{site.port}", "models": [{"id": MODEL, **model}]}
     path = site.write("crossover.yaml", yaml.safe_dump(config, sort_keys=False))
     workers = ["--workers", str(site.workers)] if site.workers > 1 else []
     return Launch([str(site.program), "serve", "-c", str(path), *workers])
 
 
-def _relay_lane(site: Site) -> Launch:
+def _lane(site: Site, kind: str, engine: str, **model: object) -> Launch:
     """A live policy between two backends, both of them the mock engine."""
-    backend = {"kind": "relay", "url": site.engine}
-    return _crossover(site, {"backends": {"a": backend, "b": dict(backend)}})
+    backends = {name: {"kind": kind, "url": engine} for name in ("a", "b")}
+    return launch_crossover(site, {**model, "backends": backends, "policy": POLICY})
+
+
+def _relay_lane(site: Site) -> Launch:
+    return _lane(site, "relay", site.engine)
 
 
 def _token_lane(site: Site) -> Launch:
-    return _token_lane_to(site.engine, site)
+    return _lane(site, "vllm", site.engine, tokenizer=str(site.tokenizer))
 
 
 def _token_lane_through_socket(site: Site) -> Launch:
-    return _token_lane_to(f"http://unix:{site.socket}", site)
-
-
-def _token_lane_to(engine: str, site: Site) -> Launch:
-    backend = {"kind": "vllm", "url": engine}
-    return _crossover(site, {"tokenizer": str(site.tokenizer), "backends": {"a": backend, "b": dict(backend)}})
+    return _lane(site, "vllm", f"http://unix:{site.socket}", tokenizer=str(site.tokenizer))
 
 
 def _pip(package: str, *also: str) -> str:

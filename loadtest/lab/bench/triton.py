@@ -9,19 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import orjson
-import yaml
 
 from loadtest.lab.bench.gateways import Found, Gateway, GatewayLauncher
 from loadtest.lab.bench.load_client import Destination, run_client
-from loadtest.lab.bench.systems import Site, System
+from loadtest.lab.bench.systems import Site, System, launch_crossover
 from loadtest.lab.figures.measurement import Record
 from loadtest.lab.figures.scenarios import GRPC_ALONE, TRITON, TRITON_LANE, Load, rotate
-from loadtest.mock_engine.engine import MODEL, IdSpace
+from loadtest.mock_engine.engine import IdSpace
 from loadtest.mock_engine.http import fetch, free_ports
 from loadtest.mock_engine.process import Child, Launch, pinned_to, wait_until_quiet, wait_until_ready
 
@@ -40,29 +39,16 @@ def find_complaint() -> str | None:
 
 
 def _launch(site: Site) -> Launch:
-    backend = {"kind": "triton", "url": site.engine}
-    model = {"id": MODEL, "tokenizer": str(site.tokenizer), "backends": {"triton": backend}}
-    config = {"listen": f"127.0.0.1:{site.port}", "models": [model]}
-    path = site.write("crossover.yaml", yaml.safe_dump(config, sort_keys=False))
-    return Launch([str(site.program), "serve", "-c", str(path)])
+    backends = {"triton": {"kind": "triton", "url": site.engine}}
+    return launch_crossover(site, {"tokenizer": str(site.tokenizer), "backends": backends})
 
 
 GATEWAY = System(TRITON_LANE, "crossover", "make install", _launch, wire="ids")
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    grpc: int
-    child: Child
-
-    @property
-    def target(self) -> str:
-        return f"127.0.0.1:{self.grpc}"
-
-
 @contextmanager
-def serving(folder: Path, ids: IdSpace, cpus: tuple[int, ...]) -> Iterator[Server]:
-    """A Triton with the paced model, ready within the block. Raises CannotMeasure."""
+def serving(folder: Path, ids: IdSpace, cpus: tuple[int, ...]) -> Iterator[tuple[Child, int]]:
+    """A Triton with the paced model, ready within the block, and its port for gRPC. Raises CannotMeasure."""
     repository = write_repository(folder / "models", ids)
     grpc, http, metrics = free_ports(3)
     ports = {"grpc": grpc, "http": http, "metrics": metrics}
@@ -71,7 +57,7 @@ def serving(folder: Path, ids: IdSpace, cpus: tuple[int, ...]) -> Iterator[Serve
     with Child(Launch(argv, cwd=ROOT), folder / "triton.log", cpus, STOP_GRACE_S) as child:
         probe = partial(fetch, f"http://127.0.0.1:{http}/v2/models/tensorrt_llm/ready")
         wait_until_ready("Triton", child, probe, START_TIMEOUT_S)
-        yield Server(grpc, child)
+        yield child, grpc
 
 
 def write_repository(folder: Path, ids: IdSpace) -> Path:
@@ -100,36 +86,35 @@ class TritonBench:
         folder = self.launcher.folder / TRITON.name
         folder.mkdir(parents=True)
         with (
-            serving(folder, self.ids, self.launcher.cpus.engine) as server,
-            self.launcher.with_engine(f"grpc://{server.target}", server.grpc).running(found) as gateway,
+            serving(folder, self.ids, self.launcher.cpus.engine) as (server, port),
+            replace(self.launcher, engine_url=f"grpc://127.0.0.1:{port}").running(found) as gateway,
         ):
             for repeat in range(repeats):
                 for system in rotate(TRITON.systems, repeat):
                     if system == TRITON_LANE:
                         yield self._measure_lane(gateway, server, repeat)
                     else:
-                        yield self._measure_alone(server.target, repeat)
+                        yield self._measure_alone(port, repeat)
                     if gateway.child:
                         wait_until_quiet(gateway.child)
 
-    def _measure_lane(self, gateway: Gateway, server: Server, repeat: int) -> Record:
+    def _measure_lane(self, gateway: Gateway, server: Child, repeat: int) -> Record:
         cpus = self.launcher.cpus
-        destination = Destination(gateway.port, "ids", pids=gateway.pids, mock_pids=server.child.pids(), cpus=cpus.all)
+        destination = Destination(gateway.port, "ids", pids=gateway.pids, mock_pids=server.pids(), cpus=cpus.all)
         measured = run_client(self.client, destination, self.load, cpus.engine)
         return Record(TRITON.name, TRITON_LANE, repeat, measured.complaint, measured)
 
-    def _measure_alone(self, target: str, repeat: int) -> Record:
+    def _measure_alone(self, port: int, repeat: int) -> Record:
         """On the gateway's CPU."""
-        times = {"ramp": self.load.ramp_s, "warm": self.load.warm_s, "window": self.load.window_s}
+        load = self.load
+        values = {"target": f"127.0.0.1:{port}", "streams": load.streams, "tokens": load.tokens}
+        values |= {"ramp": load.ramp_s, "warm": load.warm_s, "window": load.window_s}
         argv = [*pinned_to(self.launcher.cpus.gateway), sys.executable, "-m", "loadtest.lab.bench.grpc_aio"]
-        argv += ["--target", target, "--streams", str(self.load.streams), "--tokens", str(self.load.tokens)]
-        argv += [text for name, value in times.items() for text in (f"--{name}", str(value))]
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False, timeout=self.load.longest_s + 60)
+        argv += [text for name, value in values.items() for text in (f"--{name}", str(value))]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False, timeout=load.longest_s + 60)
         if done.returncode:
             return Record(TRITON.name, GRPC_ALONE, repeat, done.stderr.decode()[-500:] or "failed")
-        values: dict[str, float] = orjson.loads(done.stdout)
-        extra = {
-            "cpu_us_per_token": values["cpu_s"] * 1e6 / values["tokens"],
-            "tokens_per_s": values["tokens"] / values["window_s"],
-        }
+        found: dict[str, float] = orjson.loads(done.stdout)
+        tokens, window_s = found["tokens"], found["window_s"]
+        extra = {"cpu_us_per_token": found["cpu_s"] * 1e6 / tokens, "tokens_per_s": tokens / window_s}
         return Record(TRITON.name, GRPC_ALONE, repeat, None, extra=extra)

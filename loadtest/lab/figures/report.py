@@ -3,26 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from loadtest.lab.figures import summary as figures
 from loadtest.lab.figures.claims import Claim, Pairs, show
 from loadtest.lab.figures.machine import Machine
 from loadtest.lab.figures.scenarios import SCENARIOS, TRITON
-from loadtest.lab.figures.summary import (
-    Figure,
-    Summary,
-    bystander_percent,
-    cpu_percent,
-    cpu_us_per_request,
-    cpu_us_per_token,
-    delay_p50_us,
-    delay_p99_us,
-    gap_p99_us,
-    latency_p50_us,
-    latency_p99_us,
-    other_percent,
-    requests_per_s,
-    tokens_per_read,
-    tokens_per_s,
-)
+from loadtest.lab.figures.summary import Figure, Summary
 from loadtest.report.markdown import draw_table
 
 NOTHING = "-"
@@ -84,24 +69,24 @@ class Column:
 
 
 REQUESTS = (
-    Column("requests/s", requests_per_s),
-    Column("CPU us/request", cpu_us_per_request, 1, "nginx"),
-    Column("CPU %", cpu_percent),
-    Column("latency p50 us", latency_p50_us),
-    Column("p99 us", latency_p99_us),
-    Column("engine + client CPU %", bystander_percent),
-    Column("others CPU %", other_percent),
+    Column("requests/s", figures.requests_per_s),
+    Column("CPU us/request", figures.cpu_us_per_request, 1, "nginx"),
+    Column("CPU %", figures.cpu_percent),
+    Column("latency p50 us", figures.latency_p50_us),
+    Column("p99 us", figures.latency_p99_us),
+    Column("engine + client CPU %", figures.bystander_percent),
+    Column("others CPU %", figures.other_percent),
 )
 TOKENS = (
-    Column("tokens/s", tokens_per_s),
-    Column("CPU us/token", cpu_us_per_token, 2, "nginx"),
-    Column("CPU %", cpu_percent),
-    Column("delay p50 us", delay_p50_us),
-    Column("p99 us", delay_p99_us),
-    Column("gap p99 us", gap_p99_us),
-    Column("tokens/read", tokens_per_read, 2),
-    Column("engine + client CPU %", bystander_percent),
-    Column("others CPU %", other_percent),
+    Column("tokens/s", figures.tokens_per_s),
+    Column("CPU us/token", figures.cpu_us_per_token, 2, "nginx"),
+    Column("CPU %", figures.cpu_percent),
+    Column("delay p50 us", figures.delay_p50_us),
+    Column("p99 us", figures.delay_p99_us),
+    Column("gap p99 us", figures.gap_p99_us),
+    Column("tokens/read", figures.tokens_per_read, 2),
+    Column("engine + client CPU %", figures.bystander_percent),
+    Column("others CPU %", figures.other_percent),
 )
 
 
@@ -141,7 +126,7 @@ def claims_table(run: Run, only_measured: bool = False) -> str:
 def _scenario_parts(summary: Summary) -> Iterator[str]:
     for name in summary.scenarios:
         systems = [system for system in summary.systems if summary.repeats(name, system)]
-        is_whole = all(summary.median(name, system, tokens_per_s) is None for system in systems)
+        is_whole = all(summary.median(name, system, figures.tokens_per_s) is None for system in systems)
         about = SCENARIOS[name].about if name in SCENARIOS else TRITON.about
         yield f"### {name}: {about}\n\n{_scenario_table(summary, name, systems, REQUESTS if is_whole else TOKENS)}"
 

@@ -5,17 +5,19 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from loadtest.calibration.cell_meter import observe
-from loadtest.calibration.foreign_load import ForeignLoad, Sample, find_share, wait_for_others
-from loadtest.calibration.gateway import InFlight, find_system
-from loadtest.client.errors import Misrouted, Unreachable
+from loadtest.calibration.foreign_load import Count, ForeignLoad, wait_for_others
+from loadtest.calibration.gateway import count_in_flight, find_system
+from loadtest.client.errors import Unreachable, Untrusted
 from loadtest.client.recording import Recording
 from loadtest.client.target import Target
 from loadtest.results.plan import QUICK
+from loadtest.results.system import InFlight
 from tests.loadtest.calibration.runs import run_campaign, wait_for_lines
 from tests.loadtest.fake_gateway import FakeGateway, Speed
 
@@ -42,6 +44,15 @@ async def user(gateway: FakeGateway, backend: str, tokens: int) -> AsyncIterator
         writer.close()
 
 
+async def count_nothing() -> dict[str, InFlight]:
+    return {}
+
+
+async def counting(gateway: FakeGateway) -> Count:
+    target = Target.parse(gateway.url)
+    return partial(count_in_flight, target, await find_system(target, None))
+
+
 @pytest.mark.parametrize(
     ("samples", "share"),
     [
@@ -56,8 +67,8 @@ async def user(gateway: FakeGateway, backend: str, tokens: int) -> AsyncIterator
 def test_the_share_is_that_of_all_requests_seen_in_the_window(
     samples: list[tuple[float, int, int | None]], share: float | None
 ) -> None:
-    taken = [Sample(at, InFlight(in_flight, foreign)) for at, in_flight, foreign in samples]
-    assert find_share(taken, RECORDING) == share
+    taken = [(at, InFlight(in_flight, foreign)) for at, in_flight, foreign in samples]
+    assert ForeignLoad(count_nothing, "triton", taken).find_share(RECORDING) == share
 
 
 async def test_a_cell_with_somebody_elses_request_is_void_and_measured_again(tmp_path: Path) -> None:
@@ -83,32 +94,29 @@ async def test_without_retries_it_is_kept_with_its_share_and_a_warning(tmp_path:
 async def test_what_is_observed_raises_as_without_an_observer() -> None:
     async def measure() -> None:
         await asyncio.sleep(0)
-        raise Misrouted("served by another")
+        raise Untrusted("served by another")
 
     async with FakeGateway(STEADY, STEADY) as gateway:
-        target = Target.parse(gateway.url)
-        foreign = ForeignLoad(target, await find_system(target, None), "triton")
-        with pytest.raises(Misrouted, match="served by another"):
+        foreign = ForeignLoad(await counting(gateway), "triton")
+        with pytest.raises(Untrusted, match="served by another"):
             await observe(measure(), [foreign.sample()])
 
 
 async def test_a_gateway_that_goes_away_ends_what_is_observed() -> None:
     async with FakeGateway(STEADY, STEADY) as gateway:
-        target = Target.parse(gateway.url)
-        system = await find_system(target, None)
+        count = await counting(gateway)
     with pytest.raises(Unreachable, match="cannot connect"):
-        await observe(asyncio.Event().wait(), [ForeignLoad(target, system, "triton").sample()])
+        await observe(asyncio.Event().wait(), [ForeignLoad(count, "triton").sample()])
 
 
 async def test_others_are_waited_for_and_the_reason_is_noted_once() -> None:
     notes: list[str] = []
     async with FakeGateway(STEADY, STEADY) as gateway:
-        target = Target.parse(gateway.url)
-        system = await find_system(target, None)
+        count = await counting(gateway)
         async with user(gateway, "vllm", tokens=120):
-            await wait_for_others(target, system, 1, notes.append)
+            await wait_for_others(count, 1, notes.append)
             assert not notes
-            await wait_for_others(target, system, 0, notes.append)
+            await wait_for_others(count, 0, notes.append)
             assert gateway.in_flight == 0
     assert notes == ["waiting: 1 requests of others are in flight, and measurements begin at 0 or fewer"]
 

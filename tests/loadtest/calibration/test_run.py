@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from loadtest.calibration.progress_display import PlainProgress
+from loadtest.calibration.cell_meter import Site
+from loadtest.calibration.progress import Progress
 from loadtest.calibration.run import RunOptions, run
 from loadtest.client.errors import MeasurementError
 from loadtest.client.target import Target
@@ -17,6 +17,10 @@ from tests.loadtest.calibration.runs import HIGH, LOW
 from tests.loadtest.fake_gateway import FakeGateway
 
 OTHER_VERSION = {"vllm": Hardware(engine={"version": "0.23.0", "precision": "fp8"})}
+
+
+def make_options(gateway: FakeGateway, plan: Plan, out: Path) -> RunOptions:
+    return RunOptions(site=Site(Target.parse(gateway.url)), model=None, plan=plan, out=out)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +38,17 @@ OTHER_VERSION = {"vllm": Hardware(engine={"version": "0.23.0", "precision": "fp8
 )
 async def test_a_declaration_that_cannot_be(tmp_path: Path, plan: Plan, message: str) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
-        options = RunOptions(target=Target.parse(gateway.url), model=None, plan=plan, out=tmp_path / "runs")
+        options = make_options(gateway, plan, tmp_path / "runs")
         with pytest.raises(MeasurementError, match=message):
-            await run(options, PlainProgress(Console(quiet=True)))
+            await run(options, Progress())
     assert not (tmp_path / "runs").exists()
 
 
 async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     async with FakeGateway(LOW, HIGH) as gateway:
-        options = RunOptions(target=Target.parse(gateway.url), model=None, plan=QUICK, out=tmp_path / "file" / "runs")
+        options = RunOptions(
+            site=Site(Target.parse(gateway.url)), model=None, plan=QUICK, out=tmp_path / "file" / "runs"
+        )
         with pytest.raises(MeasurementError, match="cannot write to"):
-            await run(options, PlainProgress(Console(quiet=True)))
+            await run(options, Progress())

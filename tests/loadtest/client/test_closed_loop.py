@@ -7,7 +7,7 @@ import pytest
 
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop
-from loadtest.client.errors import RequestFailed, UnequalWork, Untrusted
+from loadtest.client.errors import Untrusted
 from loadtest.client.recording import Recording
 from loadtest.client.sender import Sender
 from loadtest.client.streams import Streams, StreamsJob
@@ -81,9 +81,9 @@ async def test_every_prompt_is_sent_once_and_both_backends_get_the_same() -> Non
 @pytest.mark.parametrize(
     ("faults", "error", "message"),
     [
-        (Faults(short_answer=3), UnequalWork, "UNEQUAL WORK: triton returned 15 of 16 tokens"),
-        (Faults(error_answer=3), RequestFailed, "HTTP 503: the engine is on fire"),
-        (Faults(cut_answer=3), RequestFailed, "lost"),
+        (Faults(short_answer=3), Untrusted, "UNEQUAL WORK: triton returned 15 of 16 tokens"),
+        (Faults(error_answer=3), Untrusted, "HTTP 503: the engine is on fire"),
+        (Faults(cut_answer=3), Untrusted, "lost"),
     ],
 )
 async def test_one_answer_that_is_not_the_requested_work_ends_the_cell(

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop
-from loadtest.client.errors import RequestFailed, UnequalWork, Unreachable
+from loadtest.client.errors import Unreachable, Untrusted
 from loadtest.client.recording import Recording
 from loadtest.client.worker_pool import Worker, worker_pool
 from tests.loadtest.client.test_closed_loop import RULE, STEADY, TOKENS, make_sender, sum_up
@@ -55,14 +55,14 @@ async def test_streams_of_all_processes_make_one_cell() -> None:
 async def test_a_prompt_that_is_longer_on_the_other_backend_is_noticed_in_the_process_that_sent_it() -> None:
     async with FakeGateway(STEADY, STEADY, Faults(longer_prompts_on="vllm")) as gateway, worker_pool(1) as workers:
         await run_cell(gateway, 8, workers)
-        with pytest.raises(UnequalWork, match="the same prompt was"):  # this process has a new gate, the worker has not
+        with pytest.raises(Untrusted, match="the same prompt was"):  # this process has a new gate, the worker has not
             await run_cell(gateway, 8, workers, backend="vllm")
 
 
 async def test_a_wrong_answer_in_another_process_ends_the_cell() -> None:
     async with FakeGateway(STEADY, STEADY, Faults(error_answer=20)) as gateway:
         async with worker_pool(7) as workers:
-            with pytest.raises(RequestFailed, match="REQUEST FAILED"):
+            with pytest.raises(Untrusted, match="REQUEST FAILED"):
                 await run_cell(gateway, 8, workers)
         async with asyncio.timeout(10):
             await gateway.empty.wait()

@@ -38,9 +38,9 @@ def test_a_run_with_everything_that_may_be_set_is_read() -> None:
         system=replace(result.system, engines={"vllm": {"engine": "vllm", "tp": 2}}),
     )
     read = parse_result(encode(result))
-    assert (read.plan, read.system, read.cells) == (result.plan, result.system, tuple(result.cells))
+    assert (read.plan, read.system, read.cells) == (result.plan, result.system, list(result.cells))
     assert (read.status, read.failure, read.applied) == (result.status, result.failure, result.applied)
-    assert read.losses == result.losses
+    assert list(read.losses) == list(result.losses)
 
 
 @pytest.mark.parametrize(

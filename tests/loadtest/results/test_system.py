@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.client.errors import EnginesChanged
+from loadtest.client.errors import Untrusted
 from loadtest.results.system import Engines, confirm_same, read_engines
 
 VERSION = {
@@ -45,5 +45,5 @@ def test_what_is_learnt_later_is_added(start: Engines, end: Engines, known: Engi
 
 def test_every_change_is_named() -> None:
     start: Engines = {"a": {"version": "1", "max": 4}, "b": {"version": "1"}}
-    with pytest.raises(EnginesChanged, match=r": a version was 1, is 2; b version was 1, is 3$"):
+    with pytest.raises(Untrusted, match=r": a version was 1, is 2; b version was 1, is 3$"):
         confirm_same(start, {"a": {"version": "2", "max": 4}, "b": {"version": "3"}})
