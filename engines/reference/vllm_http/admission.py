@@ -60,9 +60,13 @@ def check_prompt(prompt: Sequence[int], model: ServedModel) -> None:
     if max(prompt) >= model.vocab_size:
         raise WireError(f"Token id {max(prompt)} is out of vocabulary")
     if length > longest:
-        raise WireError(f"The decoder prompt (length {length}) is longer than the maximum model length of {longest}.")
+        raise WireError(
+            f"The decoder prompt (length {length}) is longer than the maximum model length of {longest}. Make sure "
+            "that `max_model_len` is no smaller than the number of text tokens."
+        )
     if length == longest:
         raise WireError(
             f"The decoder prompt (length {length}) plus the number of requested output tokens (at least 1) is longer "
-            f"than the maximum model length of {longest}."
+            f"than the maximum model length of {longest}. Make sure that `max_model_len` is no smaller than the number "
+            "of text tokens (prompt + requested output tokens)."
         )

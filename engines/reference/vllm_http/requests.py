@@ -179,8 +179,17 @@ def _encode(prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]
 
 def _check_completion_length(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
     if max_tokens > max_model_len:
-        message = f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}."
-        raise Invalid(message, "max_tokens", max_tokens)
+        raise Invalid(
+            f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer "
+            "output tokens.",
+            "max_tokens",
+            max_tokens,
+        )
     if prompt_tokens > max_model_len:
-        message = f"This model's maximum context length is {max_model_len} tokens."
-        raise Invalid(f"{message} However, your prompt contains {prompt_tokens}.", "input_tokens", prompt_tokens)
+        raise Invalid(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the "
+            "length of the input prompt.",
+            "input_tokens",
+            prompt_tokens,
+        )
