@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant("Triton's refusal of what its engine does not support is known as one", f"{TENSORS}:need_refused",
         returns(None), (f"{TRITON}refused_need_is_recognised_by_the_beginning_of_the_engines_words",)),
     # vLLM
-    Mutant("vLLM gets every sampling parameter, or its generation_config.json fills them in", f"{JSON}:_sampling_fields",
-        changes(lambda sampling: {name: value for name, value in sampling.items() if value}),
+    Mutant("vLLM gets every sampling parameter, or its generation_config.json fills them in",
+        f"{JSON}:_sampling_fields", changes(lambda sent: {name: value for name, value in sent.items() if value}),
         (f"{VLLM}every_value_that_a_generation_config_could_change_is_written_out",)),
     Mutant("vLLM gets the model's end tokens as stop tokens", f"{JSON}:_stop_token_ids",
         lambda _was: lambda request: [*request.params.stop_token_ids],
@@ -91,8 +91,8 @@ MUTANTS = (
         lambda was: lambda self, peer, request, vocab_size=0, if_refused=None: was(
             self, peer, request, if_refused=if_refused),
         (f"{VLLM}an_id_outside_the_vocabulary_is_a_protocol_error",)),
-    Mutant("vLLM's refusals are told apart by status and text", f"{JSON}:error_of_answer", returns(BackendError("It failed.")),
-        (f"{VLLM}refusals",)),
+    Mutant("vLLM's refusals are told apart by status and text", f"{JSON}:error_of_answer",
+        returns(BackendError("It failed.")), (f"{VLLM}refusals",)),
     Mutant("vLLM without its token route is asked on the other one", "gateway.backends.vllm:ROUTE_OFF_STATUSES",
         becomes(frozenset()), (f"{VLLM}without_a_probe_the_first_call_falls_back_and_the_next_knows",)),
     # Relayed answers
