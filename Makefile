@@ -50,7 +50,7 @@ demo: install ## two engines, one gateway: measure where they cross, then serve 
 	@$(BIN)/crossover demo $(ARGS)
 
 bench: compiled ## what a token costs through the gateway and through others (ARGS="--quick"; docs/performance.md)
-	@$(COMPILED)/bin/python -m loadtest.bench $(ARGS)
+	@$(COMPILED)/bin/python -m loadtest.lab.bench $(ARGS)
 
 check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check

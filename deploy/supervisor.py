@@ -1,4 +1,4 @@
-"""Owns the processes started through it: watches them together, and ends them all when its block is left.
+"""Starts processes, watches them together, and ends them all when its block is left.
 
 In: Processes. Out: when they are ready; LaunchError with a message for the user when one dies or is not ready in time.
 Single-threaded and synchronous: signals arrive as exceptions in the one thread there is.
@@ -14,11 +14,11 @@ from types import TracebackType
 from deploy.processes import Child, Process, describe_status
 
 POLL_S = 0.1
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what must not interrupt the ending itself
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # none of them may interrupt the ending itself
 
 
 class LaunchError(Exception):
-    """A stack cannot run; the message says why, to the user."""
+    """A stack cannot run; the message is for the user."""
 
 
 class ChildDied(LaunchError):
@@ -92,7 +92,7 @@ class Supervisor(AbstractContextManager["Supervisor"]):
                 raise ChildDied(child, status)
 
     def wait_until_ready(self, timeout_s: float, report: Callable[[str, float], None]) -> None:
-        """Return when every child is ready; `report` hears each one's name and seconds. Raises LaunchError."""
+        """Return when every child is ready; `report` gets each one's name and seconds. Raises LaunchError."""
         started = time.monotonic()
         waiting = list(self._children)
         while waiting:

@@ -23,3 +23,7 @@ def parse_target(url: str) -> Target:
         return Target(None, url)
     path, _, rest = url[len(UNIX) - 1 :].partition(":")
     return Target(path, LOCALHOST + rest)
+
+
+def make_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

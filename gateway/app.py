@@ -14,18 +14,16 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.backends.relay import RelayServer
-from gateway.backends.triton import TritonBackend
-from gateway.backends.vllm import VLLMBackend
-from gateway.core import Backend, Need, TokenBackend
-from gateway.evidence import EvidenceCollector, Place, Routing, gathering
+from gateway.core import Backend, Need
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.evidence import EvidenceCollector, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
 from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
-from gateway.settings import AllowSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
+from gateway.settings import AllowSettings, ModelSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
-    metrics.add(EvidenceCollector(node.board, _routing_view(router).fingerprint))
+    metrics.add(EvidenceCollector(node.evidence, _routing_view(router).fingerprint))
     calibrations = Calibrations(settings.runs_folder, settings.operator_key)
-    install_operator(operator, router, metrics, settings.operator_key, node.board)
+    install_operator(operator, router, metrics, settings.operator_key, node.evidence)
     install_calibrations(operator, router, calibrations)
     endpoints = Endpoints(lanes, router, metrics, settings, ALWAYS)
     return App(endpoints, operator, router, metrics, calibrations)
@@ -83,25 +81,26 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(app.metrics.noting_tasks())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
-            await stack.enter_async_context(gathering(settings, node.board, _routing_view(app.router)))
+            view = _routing_view(app.router)
+            await stack.enter_async_context(gathering(settings, ENGINE_KINDS, node.evidence, view))
         yield app
 
 
-def _routing_view(router: Router) -> Routing:
-    """What of routing the evidence room reads."""
+def _routing_view(router: Router) -> RoutingView:
+    """The part of routing that the evidence room reads."""
 
     def count(place: Place) -> int:
         return router.model_state(place.model).backends[place.backend].in_flight
 
-    return Routing(count, lambda model: router.model_state(model).current.fingerprint)
+    return RoutingView(count, lambda model: router.model_state(model).current.fingerprint)
 
 
 async def _open_lane(model: ModelSettings) -> Lane:
     """Raises UnusableTokenizer."""
     servers = {
-        name: RelayServer(backend)
+        name: open_relay(backend)
         for name, backend in model.backends.items()
-        if not isinstance(backend, TritonSettings)  # which speaks no OpenAI
+        if (open_relay := ENGINE_KINDS[backend.kind].open_relay) is not None
     }
     relay = RelayLane(servers, _find_rules(model))
     if model.is_relayed or model.tokenizer is None:
@@ -115,29 +114,21 @@ async def _open_lane(model: ModelSettings) -> Lane:
     # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
     language = await asyncio.to_thread(load)
     backends = {
-        name: _send_tokens_to(backend, language)
+        name: open_tokens(backend, language.vocab_size)
         for name, backend in model.backends.items()
-        if not isinstance(backend, RelaySettings)
+        if (open_tokens := ENGINE_KINDS[backend.kind].open_tokens) is not None
     }
     return TokenLane(language, backends, relay, model.relay_paths, model.reasoning_field)
 
 
 def _find_rules(model: ModelSettings) -> Mapping[str, AllowSettings | None]:
-    """What goes on of a client's own body, to each backend that gets such bodies."""
+    """What goes on of a client's own body, for each backend that gets such bodies."""
     return {
-        name: settings.allow
-        for name, settings in model.backends.items()
-        if isinstance(settings, RelaySettings)
-        or (isinstance(settings, VLLMSettings) and (model.is_relayed or settings.capabilities.get(Need.RELAY, True)))
+        name: backend.allow
+        for name, backend in model.backends.items()
+        if backend.speaks_openai
+        and (model.is_relayed or not backend.takes_tokens or backend.capabilities.get(Need.RELAY, True))
     }
-
-
-def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLanguage) -> TokenBackend:
-    match settings:
-        case TritonSettings():
-            return TritonBackend(settings, vocab_size=language.vocab_size)
-        case VLLMSettings():
-            return VLLMBackend(settings, language.vocab_size)
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:

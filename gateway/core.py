@@ -4,10 +4,10 @@ A request changes type between rooms: OpenAI JSON -> GenerateRequest -> Lease ->
 Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and the type of header lines.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from gateway.errors import GatewayError
 from gateway.header import Lines
@@ -359,8 +359,26 @@ class Policy(Protocol):
     policy's side, if this policy has it.
     """
 
+    kind: ClassVar[str]
+
     def start(self, version: int, now: float, side: str | None = None) -> State: ...
 
     def choose(
         self, request: Placeable, loads: Mapping[str, Load], state: State, now: float
     ) -> tuple[Route, State]: ...
+
+    def keys(self) -> Mapping[str, object]:
+        """Its keys as in crossover.yaml, all but `kind`."""
+        ...
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """Its keys that /metrics shows, as `crossover_policy_<key>`."""
+        ...
+
+    def max_in_flight(self, backend: str) -> int | None:
+        """How many generations an engine has to run at once for this policy. None: it sets no bound."""
+        ...

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from gateway.evidence import Board, BoardSpans, Place
+from gateway.evidence import EvidenceSpans, LatestEvidence, Place
 from gateway.metrics import Tally, TallySpans
 from gateway.routing import Ledger, LedgerSpans, first_policy
 from gateway.settings import Settings
@@ -22,7 +22,7 @@ class NodeSpans:
     roster: Span
     ledgers: Mapping[str, LedgerSpans]
     tally: TallySpans
-    board: BoardSpans
+    evidence: EvidenceSpans
 
     @classmethod
     def lay(cls, settings: Settings) -> Self:
@@ -30,8 +30,8 @@ class NodeSpans:
         roster = Roster.plan(plan, settings.workers)
         ledgers = {model.id: LedgerSpans.lay(plan, model.backends, settings.workers) for model in settings.models}
         tally = TallySpans.lay(plan, _backends(settings), settings.workers)
-        board = BoardSpans.lay(plan, _places(settings))
-        return cls(plan.size, roster, ledgers, tally, board)
+        evidence = EvidenceSpans.lay(plan, _places(settings))
+        return cls(plan.size, roster, ledgers, tally, evidence)
 
 
 class Node:
@@ -43,7 +43,7 @@ class Node:
         self.roster = Roster(spans.roster, seat)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
         self.tally = Tally(_backends(settings), spans.tally, seat)
-        self.board = Board(_places(settings), spans.board, seat)
+        self.evidence = LatestEvidence(_places(settings), spans.evidence, seat)
 
     @classmethod
     def alone(cls, settings: Settings) -> Self:

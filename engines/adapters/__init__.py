@@ -4,28 +4,17 @@ In: the parameters of config.pbtxt. Out: a TokenEngine. An engine's own packages
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 
 from engines.adapters.token_engine import TokenEngine
 
 
 class MissingEngine(Exception):
-    """The engine's packages are not where the model runs."""
+    """The engine's packages are not installed where the model runs."""
 
 
-def reference(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.reference", "ReferenceAdapter", parameters)
-
-
-def vllm(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.vllm", "VllmAdapter", parameters)
-
-
-def tensorrt_llm(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.tensorrt_llm", "TensorrtLlmAdapter", parameters)
-
-
-def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
+def _make(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
     try:
         adapter: Callable[[Mapping[str, str]], TokenEngine] = getattr(import_module(module), name)
     except ModuleNotFoundError as exc:
@@ -34,7 +23,7 @@ def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngi
 
 
 ADAPTERS: Mapping[str, Callable[[Mapping[str, str]], TokenEngine]] = {
-    "reference": reference,
-    "vllm": vllm,
-    "tensorrt_llm": tensorrt_llm,
+    "reference": partial(_make, "engines.adapters.reference", "ReferenceAdapter"),
+    "vllm": partial(_make, "engines.adapters.vllm", "VllmAdapter"),
+    "tensorrt_llm": partial(_make, "engines.adapters.tensorrt_llm", "TensorrtLlmAdapter"),
 }

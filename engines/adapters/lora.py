@@ -1,6 +1,6 @@
-"""LoRA adapters as the operator lays them out: one directory in PEFT's form for each, named by its task id.
+"""LoRA adapters as the operator lays them out: a directory in PEFT's form for each, named by its task id.
 
-In: the parameter lora_prefetch_dir (TensorRT-LLM's name for such a folder). Out: directories by id.
+In: the parameter lora_prefetch_dir, TensorRT-LLM's name for such a folder. Out: directories by id.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from engines.adapters.arguments import ArgumentError
 
 
 def lora_directories(parameters: Mapping[str, str]) -> dict[int, Path]:
-    """None without the parameter. Ids begin at 1: to both engines 0 is no adapter."""
+    """Empty without the parameter. Ids begin at 1: for both engines 0 means no adapter."""
     folder = parameters.get("lora_prefetch_dir")
     if not folder:
         return {}

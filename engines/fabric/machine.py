@@ -1,4 +1,4 @@
-"""What torch says of the machine that it runs on: values only."""
+"""The machine as torch describes it: values only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,26 +1,21 @@
 """The YAML that trtllm-serve reads with --config and the LLM API takes: its schema, and a TorchRecipe rendered into it.
 
-The schema holds the keys that a recipe can set, with the types and defaults of contract.yaml's section llm_args; the
-release forbids unknown keys too (PR #4600), older ones ignored them and left CUDA graphs off.
+The schema has the keys that a recipe can set, with the types and defaults of contract.yaml's section llm_args. The
+release refuses unknown keys too (PR #4600); older ones ignored them and left CUDA graphs off.
 """
 
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from engines.recipes.recipe import Eagle3, NGram, TorchLora, TorchRecipe
+from engines.recipes.recipe import Count, Eagle3, NGram, Section, TorchLora, TorchRecipe
 
-Count: TypeAlias = Annotated[int, Field(ge=1)]
 Natural: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class LlmArgsError(Exception):
-    """The YAML is none that the release takes; one `key: problem` line each."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    """The release would refuse the YAML; one `key: problem` line each."""
 
 
 class CudaGraphConfig(Section):
@@ -61,8 +56,8 @@ class NGramDecodingConfig(Section):
 class EagleDecodingConfig(Section):
     """EAGLE-3 by the names that sources before and after 1.2 take; later ones prefer Eagle3 and speculative_model.
 
-    Without `allow_advanced_sampling` 1.2 answers every request greedily, whatever its temperature, where the drafts are
-    made within the model (TensorRT-LLM PR #9885); later releases ignore the key.
+    Where the drafts are made within the model, 1.2 without `allow_advanced_sampling` answers every request greedily,
+    whatever its temperature (TensorRT-LLM PR #9885); later releases ignore the key.
     """
 
     decoding_type: Literal["Eagle"]
@@ -82,7 +77,7 @@ class LoraConfig(Section):
 
 
 class LlmArgs(Section):
-    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that are ours to set."""
+    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that a recipe can set."""
 
     dtype: Literal["auto", "float16", "bfloat16"] = "auto"
     tensor_parallel_size: Count = 1
@@ -111,7 +106,7 @@ class LlmArgs(Section):
 
 
 def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
-    """Only what a recipe sets is set: a key that a release does not know yet is an error there."""
+    """Sets only what the recipe sets: a release refuses keys that it does not know."""
     limits, scheduling = recipe.limits, recipe.scheduling
     args = LlmArgs(
         dtype=recipe.precision.dtype,
@@ -127,7 +122,7 @@ def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
         cuda_graph_config=_make_graphs(recipe),
         disable_overlap_scheduler=not scheduling.overlap,
         stream_interval=scheduling.stream_interval,
-        # /metrics and /prometheus/metrics have something to say only with these.
+        # /metrics and /prometheus/metrics are empty without these.
         enable_iter_perf_stats=True,
         return_perf_metrics=True,
     )
@@ -140,7 +135,7 @@ def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
 
 
 def dump_llm_args(args: LlmArgs) -> str:
-    """The YAML of what is set, also where it is the default: one that changes upstream then changes nothing here."""
+    """The YAML of all that is set, defaults included, so that a default that changes upstream changes nothing here."""
     return yaml.safe_dump(args.model_dump(mode="json", exclude_unset=True), sort_keys=False)
 
 
@@ -169,7 +164,7 @@ def _make_kv_cache(recipe: TorchRecipe) -> KvCacheConfig:
 
 
 def _make_graphs(recipe: TorchRecipe) -> CudaGraphConfig | None:
-    """Sizes or the largest of them: some releases take no file that names both."""
+    """Either the sizes or the largest one: some releases refuse a file with both."""
     graphs = recipe.cuda_graphs
     if not graphs.enabled:
         return None

@@ -18,7 +18,7 @@ TEMPLATE: Final = Path(__file__).resolve().parents[2] / "model_repo/cpp/tensorrt
 Values: TypeAlias = Mapping[str, str | None]  # None leaves a parameter out, with its line
 TENSOR_TYPES: Final[Mapping[DType, str]] = {"bfloat16": "TYPE_BF16", "float16": "TYPE_FP16"}
 SHOWN = 60  # characters of a setting that is a message of its own
-# What the executor drops without a word in its modes for drafts: the model declares no input for it, so the gateway
+# What the executor ignores without an error in its modes for drafts: the model declares no input for it, so the gateway
 # sends no such request. Their flags in tensorrt_llm/executor/types.h, DecodingMode (TensorRT-LLM@a98a906, @0396172).
 PENALTIES: Final = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
 UNFOLLOWED: Final[Mapping[type, frozenset[str]]] = {
@@ -158,7 +158,7 @@ def _executor(recipe: CompiledRecipe, engine: Path) -> dict[str, str | None]:
 def _speculation(recipe: CompiledRecipe) -> dict[str, str | None]:
     speculative = recipe.speculative
     lookahead = speculative if isinstance(speculative, Lookahead) else None
-    modes = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
+    modes: dict[type, str] = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
     beams = "beam_search" if recipe.limits.max_beam_width > 1 else "top_k_top_p"
     return {
         "decoding_mode": modes.get(type(speculative), beams),

@@ -1,10 +1,10 @@
 """How two runs' figures differ at every level, and how well that is known. Pure.
 
-In: logarithms of a figure, each repeat's, by level, of two runs. Out: Contrasts. The cells of two runs are no pairs:
-each run has a mean of its own at a level, and both scatter there alike. A level's variance is that of its cells about
-their run's mean, drawn towards what all levels share as in `estimate`. The standard error of the difference of two
-means of n and m cells is sqrt(variance (1/n + 1/m)), and Student's t with the moderated degrees of freedom gives the
-interval. What sets whole runs apart (a machine warmer than yesterday) is no part of that variance.
+In: the logarithm of a figure in each repeat, by level, of two runs. Out: Contrasts. The cells of two runs are no pairs:
+at a level each run has its own mean, and both runs are assumed to scatter alike. A level's variance is that of its
+cells about their run's mean, drawn towards what all levels share as in `estimate`. The standard error of the difference
+of two means of n and m cells is sqrt(variance (1/n + 1/m)), and Student's t with the moderated degrees of freedom gives
+the interval. Differences between whole runs (a machine warmer than yesterday) are not part of that variance.
 """
 
 import math
@@ -19,8 +19,8 @@ Samples = Mapping[int, Sequence[float]]  # by level
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """`difference`: the second run's mean less the first's, in logarithms; `error` is its standard error, None where
-    nothing was measured twice. `level` is None for the mean over all levels.
+    """Means of both runs, in logarithms. `error`: standard error of their difference, None where nothing was measured
+    twice. `level` is None for the mean over all levels.
     """
 
     level: int | None
@@ -34,7 +34,7 @@ class Contrast:
         return self.second - self.first
 
     def find_ends(self, alpha: float) -> tuple[float, float] | None:
-        """Of the interval that misses the true difference with probability `alpha`."""
+        """Ends of the interval that misses the true difference with probability `alpha`."""
         if self.error is None:
             return None
         reach = quantile(alpha, self.dof) * self.error
@@ -42,7 +42,7 @@ class Contrast:
 
 
 def contrast_samples(first: Samples, second: Samples) -> list[Contrast]:
-    """At the levels that both have, rising; then their mean, if there are several."""
+    """At the levels that both runs measured, rising; then their mean, if there are several."""
     levels = sorted(level for level in first if level in second)
     known = _share(levels, first, second)
     found = [_contrast(level, first[level], second[level], known.get(level)) for level in levels]
@@ -75,7 +75,7 @@ def _contrast(level: int, first: Sequence[float], second: Sequence[float], known
 
 
 def _average(found: Sequence[Contrast]) -> list[Contrast]:
-    """Over levels with equal weight. Its degrees of freedom are the fewest of any level's: never too many."""
+    """The mean over levels with equal weights. Its degrees of freedom are the fewest of any level: never too many."""
     if len(found) < 2:
         return []
     first, second = fmean(each.first for each in found), fmean(each.second for each in found)

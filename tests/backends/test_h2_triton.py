@@ -16,8 +16,8 @@ from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendLost, BackendUnavailable, ContextLengthExceeded
 from gateway.settings import TritonSettings
 from tests.engines.wires.servers import Server, free_ports, is_zero, metric_becomes, serving
-from tests.engines.wires.test_triton_launcher import children_of
 from tests.fakes.sink import RecordingSink, settled
+from tests.processes import find_children
 
 pytestmark = [
     pytest.mark.stack,
@@ -138,7 +138,7 @@ async def test_a_server_that_is_killed_in_mid_answer_and_comes_back() -> None:
         for sink in begun:
             await sink.received(1)
         waiting = [ask(backend, tuple(range(300, 1020)), max_tokens=100) for _ in range(4)]
-        (tritonserver,) = children_of(server.process.pid)
+        tritonserver = next(iter(find_children(server.process.pid)))
         os.kill(tritonserver, signal.SIGKILL)
         for sink in begun:
             assert type(await sink.ended()) is BackendLost

@@ -1,4 +1,4 @@
-"""What a client sent beside its body: what of it goes on, and that the quick way to read it agrees with the parser."""
+"""Heads: which fields go on to engines, and that the quick reading agrees with the parser's."""
 
 import random
 
@@ -18,7 +18,7 @@ USUAL = (
 
 
 class Parsed:
-    """What uvicorn's parser says of a message."""
+    """A message as uvicorn's parser reads it."""
 
     def __init__(self, data: bytes) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
@@ -208,7 +208,7 @@ def test_no_change_of_a_byte_makes_the_two_read_a_get_differently() -> None:
     assert taken > 1000
 
 
-def test_what_speaks_of_the_connection_or_is_ours_does_not_go_on() -> None:
+def test_fields_of_the_connection_and_the_gateways_own_do_not_go_on() -> None:
     fields: Fields = (
         (b"host", b"gateway.example"),
         (b"authorization", b"Bearer client's"),

@@ -21,8 +21,8 @@ from deploy.supervisor import Supervisor
 from gateway.backends.vllm_json import EventReader, encode
 from gateway.backends.vllm_scores import ScoredEventReader
 from gateway.core import FinishReason
-from gateway.doctor.http import Http
-from gateway.doctor.parity import CHATS, TEXTS, compare_prompts
+from gateway.engine_kinds.vllm.parity import CHATS, TEXTS, compare_prompts
+from gateway.evidence import Http
 from gateway.language import ModelLanguage
 from tests.contract.vllm_bodies import list_requests
 from tests.contract.vllm_releases import NEWEST, find_python

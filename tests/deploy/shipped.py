@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.settings import Settings, load_settings
+from gateway.configuration import load_settings
+from gateway.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

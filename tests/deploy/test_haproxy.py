@@ -67,15 +67,6 @@ async def is_cut(client: RawClient) -> bool:
     return False
 
 
-async def test_each_request_goes_to_the_node_with_the_fewest_in_flight(site: Site) -> None:
-    clients = await site.ask(20, stream=True)
-    # Two threads of HAProxy may take the same node at the same moment.
-    assert all(abs(node.arrived - 10) <= 1 for node in site.nodes)
-    for node in site.nodes:
-        node.release()
-    assert all(map(is_whole, await all_answers(clients)))
-
-
 async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_9(site: Site) -> None:
     """Answers that are not streamed, and streams that have not begun, come whole from the other node."""
     one, two = site.nodes

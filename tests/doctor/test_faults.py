@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 
 from deploy.launch import Launched
 from deploy.stacks import MODEL, WEIGHTS
-from gateway.doctor import Fault, Question, Report, Topic, render_text
-from gateway.doctor.parity import TEXTS
+from gateway.doctor import Fault, Options, Report, Topic, render_text
+from gateway.engine_kinds.vllm.parity import TEXTS
 from tests.doctor.conftest import Clinic
 from tests.doctor.wrong import Change, WrongTriton, WrongVLLM
 from tests.engines.wires.servers import free_ports, serving
@@ -91,7 +91,7 @@ async def test_a_triton_model_that_is_configured_wrongly(
 
 async def test_a_triton_that_answers_one_request_after_the_other(clinic: Clinic) -> None:
     async with WrongTriton(clinic.triton, takes_turns=True).serving() as url:
-        report = await clinic.examine(question=Question(), models=clinic.only("triton", url=url))
+        report = await clinic.examine(options=Options(), models=clinic.only("triton", url=url))
     expect(report, Fault.IN_FLIGHT_BATCHING_OFF)
     assert "a later, short one ended after a long one" in report.findings[0].seen
 
@@ -149,7 +149,7 @@ async def test_a_vllm_on_a_gpu_that_was_told_to_be_eager(clinic: Clinic) -> None
     async with WrongVLLM(clinic.vllm, pages={"/server_info": json.dumps(info).encode()}).serving() as url:
         expect(await clinic.examine({"vllm": {"url": url}}), Fault.CUDA_GRAPHS_OFF)
         required = {"vllm": frozenset({Topic.FP8, Topic.CHUNKED_PREFILL})}
-        report = await clinic.examine({"vllm": {"url": url}}, Question(required=required, generates=False))
+        report = await clinic.examine({"vllm": {"url": url}}, Options(required=required, generates=False))
     expect(report, Fault.CUDA_GRAPHS_OFF, Fault.CREDITED_NOT_SHOWN)
 
 
@@ -180,7 +180,7 @@ async def test_a_vllm_that_returns_no_ids(clinic: Clinic) -> None:
     """As releases do that do not know return_token_ids."""
     edits = {"/inference/v1/generate": lambda stream: stream.replace(b'"token_ids"', b'"text"')}
     async with WrongVLLM(clinic.vllm, edits=edits).serving() as url:
-        expect(await clinic.examine(question=Question(), models=clinic.only("vllm", url=url)), Fault.CANNOT_GENERATE)
+        expect(await clinic.examine(options=Options(), models=clinic.only("vllm", url=url)), Fault.CANNOT_GENERATE)
 
 
 @asynccontextmanager
@@ -199,7 +199,7 @@ async def test_a_triton_url_that_is_the_metrics_port(clinic: Clinic) -> None:
 async def test_an_engine_at_a_socket_is_examined_through_it(clinic: Clinic, tmp_path: Path) -> None:
     wire = Wire(urlsplit(clinic.vllm).port or 0, tmp_path / "engine.sock")
     async with wire.laid():
-        expect(await clinic.examine({"vllm": {"url": wire.url}}, Question()))
+        expect(await clinic.examine({"vllm": {"url": wire.url}}, Options()))
     report = await clinic.examine({"vllm": {"url": wire.url}})
     expect(report, Fault.UNREACHABLE)
     assert str(tmp_path / "engine.sock") in report.findings[0].seen

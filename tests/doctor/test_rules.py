@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from deploy.stacks import WEIGHTS
+from gateway.configuration import parse_settings
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
 from gateway.doctor.node import Machine, find_node_faults
 from gateway.doctor.processes import Listener
 from gateway.doctor.rules import find_features_off, find_narrow_front_end, find_tight_limits, find_uncredited
-from gateway.doctor.sights import Sight, Subject
 from gateway.doctor.statements import Account, Statement, Topic
-from gateway.evidence import Place
-from gateway.evidence.readers import Engine
+from gateway.doctor.subjects import EngineReport, Subject
+from gateway.evidence import Engine, Place
 from gateway.language import ModelLanguage
-from gateway.settings import Settings, parse_settings
+from gateway.settings import Settings
 
 DOCUMENT: Mapping[str, Any] = {  # Any: YAML
     "models": [
@@ -42,7 +42,7 @@ def configure(**settings: object) -> Settings:
     return parse_settings({**DOCUMENT, **settings}, environ={})
 
 
-def tell(facts: Mapping[Topic, float]) -> Account:
+def account_of(facts: Mapping[Topic, float]) -> Account:
     return {topic: Statement(topic, value, "a table") for topic, value in facts.items()}
 
 
@@ -94,11 +94,11 @@ def subject(name: str, language: ModelLanguage | None = None) -> Subject:
 def test_a_feature_that_is_off_is_a_fault_where_it_could_be_on(
     facts: Mapping[Topic, float], found: list[Fault]
 ) -> None:
-    assert faults(find_features_off("triton (m)", tell(facts))) == found
+    assert faults(find_features_off("triton (m)", account_of(facts))) == found
 
 
 def test_a_credited_feature_has_to_be_shown() -> None:
-    account = tell({Topic.FP8: True, Topic.CUDA_GRAPHS: False})
+    account = account_of({Topic.FP8: True, Topic.CUDA_GRAPHS: False})
     findings = list(find_uncredited("vllm (m)", account, {Topic.FP8, Topic.CUDA_GRAPHS, Topic.PAGED_KV}))
     assert faults(findings) == [Fault.CREDITED_NOT_SHOWN] * 2
     assert [finding.seen for finding in findings] == [
@@ -122,7 +122,7 @@ def test_a_credited_feature_has_to_be_shown() -> None:
 def test_an_engines_limits_are_held_against_what_it_will_be_sent(
     language: ModelLanguage, name: str, facts: Mapping[Topic, float], found: list[Fault]
 ) -> None:
-    assert faults(find_tight_limits(subject(name, language), tell(facts))) == found
+    assert faults(find_tight_limits(subject(name, language), account_of(facts))) == found
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_engines_limits_are_held_against_what_it_will_be_sent(
     ],
 )
 def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float], found: list[Fault]) -> None:
-    assert faults(find_narrow_front_end("vllm (m)", tell(facts))) == found
+    assert faults(find_narrow_front_end("vllm (m)", account_of(facts))) == found
 
 
 MACHINE = Machine(open_files=1024)
@@ -145,8 +145,10 @@ H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", 81559, frozenset())
 SECOND = replace(H100, index="1")
 
 
-def see(name: str, facts: Mapping[Topic, float] | None = None, **rest: Any) -> Sight:  # Any: fields of Sight
-    return Sight(subject(name), (), tell(facts or {}), **rest)
+def see(
+    name: str, facts: Mapping[Topic, float] | None = None, **rest: Any
+) -> EngineReport:  # Any: fields of EngineReport
+    return EngineReport(subject(name), (), account_of(facts or {}), **rest)
 
 
 def listening(shared_memory_bytes: int | None) -> Listener:
@@ -157,7 +159,7 @@ TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
 
 
 @pytest.mark.parametrize(
-    ("sights", "machine", "found"),
+    ("engines", "machine", "found"),
     [
         ((), MACHINE, []),
         ((see("vllm", {Topic.CAPACITY: 256}),), MACHINE, []),
@@ -220,14 +222,14 @@ TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
     ],
 )
 def test_what_does_not_fit_together_on_the_node(
-    sights: tuple[Sight, ...], machine: Machine, found: list[Fault]
+    engines: tuple[EngineReport, ...], machine: Machine, found: list[Fault]
 ) -> None:
-    assert faults(find_node_faults(configure(), sights, machine)) == found
+    assert faults(find_node_faults(configure(), engines, machine)) == found
 
 
-def test_two_vllms_that_claim_one_gpu_twice_are_told_with_their_shares() -> None:
+def test_two_vllms_that_claim_one_gpu_twice_are_named_with_their_shares() -> None:
     both = [
-        Sight(subject(name), (), tell({Topic.GPU_SHARE: share}), gpus=("0",))
+        EngineReport(subject(name), (), account_of({Topic.GPU_SHARE: share}), gpus=("0",))
         for name, share in (("vllm", 0.6), ("triton", 0.5))
     ]
     (finding,) = find_node_faults(configure(), both, replace(MACHINE, gpus=(H100,)))

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.doctor import engine_folder, logs, triton_config, vllm_words
-from gateway.doctor.statements import Account, Statement, Topic, settle
-from gateway.doctor.triton_config import TritonConfig
+from gateway.doctor import Account, Statement, Topic, logs, make_account, vllm_settings
+from gateway.engine_kinds.triton import engine_folder, model_config
+from gateway.engine_kinds.triton.model_config import TritonConfig
 
 
 def values(statements: Iterable[Statement]) -> dict[Topic, float]:
-    return {topic: statement.value for topic, statement in settle(statements).items()}
+    return {topic: statement.value for topic, statement in make_account(statements).items()}
 
 
 def test_of_two_sources_the_first_is_believed() -> None:
-    account: Account = settle([
+    account: Account = make_account([
         Statement(Topic.FP8, True, "a page"),
         Statement(Topic.FP8, False, "a log"),
         Statement(Topic.CAPACITY, 8, "a log"),
@@ -65,7 +65,7 @@ GPU = {
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "known"),
     [
         ("", {}),
         ("INFO: 127.0.0.1:5 - GET /health 200\n", {}),
@@ -87,12 +87,12 @@ GPU = {
         ),
     ],
 )
-def test_a_log_tells_of_its_last_start(log: str, told: Mapping[Topic, float]) -> None:
-    assert values(logs.read_statements(log.splitlines())) == told
+def test_a_log_tells_of_its_last_start(log: str, known: Mapping[Topic, float]) -> None:
+    assert values(logs.read_statements(log.splitlines())) == known
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "known"),
     [
         ("vllm serve m", {}),
         ("vllm serve m --enforce-eager --max-num-seqs 64", {Topic.CUDA_GRAPHS: False, Topic.CAPACITY: 64}),
@@ -111,15 +111,15 @@ def test_a_log_tells_of_its_last_start(log: str, told: Mapping[Topic, float]) ->
         ("pytest -q fp8 --max-num-seqs 3", {}),  # whatever else may have the port
     ],
 )
-def test_a_command_line_tells_what_it_sets(arguments: str, told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_options(arguments.split())) == told
+def test_a_command_line_tells_what_it_sets(arguments: str, known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_options(arguments.split())) == known
 
 
 CACHE_INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_prefix_caching="%s",engine="0"%s} 1.0\n'
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "known"),
     [
         ("", {}),
         ('python_info{version="3.12"} 1.0\n', {}),  # any program's
@@ -143,12 +143,12 @@ CACHE_INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_pre
         ),
     ],
 )
-def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_page(page.encode())) == told
+def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_page(page.encode())) == known
 
 
 @pytest.mark.parametrize(
-    ("info", "told"),
+    ("info", "known"),
     [
         ({}, {}),
         ({"vllm_config": "model='m', ..."}, {}),
@@ -168,12 +168,12 @@ def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told
         ),
     ],
 )
-def test_server_info_tells_what_vllm_resolved(info: Mapping[str, object], told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_info(info)) == told
+def test_server_info_tells_what_vllm_resolved(info: Mapping[str, object], known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_info(info)) == known
 
 
 def triton(backend: str = "tensorrtllm", **parameters: str) -> TritonConfig:
-    return TritonConfig(backend, True, 8, triton_config.INPUTS, triton_config.OUTPUTS, parameters)
+    return TritonConfig(backend, True, 8, model_config.INPUTS, model_config.OUTPUTS, parameters)
 
 
 UNSET = {
@@ -186,7 +186,7 @@ UNSET = {
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "known"),
     [
         (triton("python", cuda_graph_mode="true"), {}),  # what another model means by it nobody knows
         (triton(), UNSET),
@@ -204,8 +204,8 @@ UNSET = {
         (triton(gpt_model_type="${batching_strategy}"), UNSET),
     ],
 )
-def test_config_pbtxt_tells_what_tensorrt_llm_makes_of_it(config: TritonConfig, told: Mapping[Topic, float]) -> None:
-    assert values(triton_config.read_statements(config)) == told
+def test_config_pbtxt_tells_what_tensorrt_llm_makes_of_it(config: TritonConfig, known: Mapping[Topic, float]) -> None:
+    assert values(model_config.read_statements(config)) == known
 
 
 ENGINE = {
@@ -221,7 +221,7 @@ ENGINE = {
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "known"),
     [
         ("not JSON", {}),
         ("[]", {}),
@@ -250,7 +250,9 @@ ENGINE = {
         ),
     ],
 )
-def test_an_engine_directory_tells_how_it_was_built(tmp_path: Path, document: str, told: Mapping[Topic, float]) -> None:
+def test_an_engine_directory_tells_how_it_was_built(
+    tmp_path: Path, document: str, known: Mapping[Topic, float]
+) -> None:
     (tmp_path / "config.json").write_text(document)
-    assert values(engine_folder.read_statements(tmp_path)) == told
+    assert values(engine_folder.read_statements(tmp_path)) == known
     assert values(engine_folder.read_statements(tmp_path / "elsewhere")) == {}

@@ -1,7 +1,6 @@
 """Random checkpoints in the format of the trained one, and the interpreter that holds torch and transformers."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,13 +96,3 @@ def checkpoint(checkpoint_directory: Path) -> Checkpoint:
 def tiny(make_checkpoint: MakeCheckpoint) -> Checkpoint:
     """Small enough for tests that run thousands of steps: vocabulary 128, context 64."""
     return load_checkpoint(make_checkpoint(**TINY))
-
-
-@pytest.fixture(scope="session")
-def torch_python() -> Path:
-    """An interpreter with torch and transformers, which this environment must not hold."""
-    named = os.environ.get("CROSSOVER_TORCH_PYTHON")  # noqa: TID251 - names an interpreter to launch
-    python = Path(named) if named else Path(__file__).parents[2] / ".stacks/vllm/bin/python"
-    if not python.exists():
-        pytest.fail(f"{python} does not exist: `make stacks` makes it, or CROSSOVER_TORCH_PYTHON names another one")
-    return python

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
+from loadtest.calibration.gateway import apply_threshold, confirm_engines, find_system
+from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold
-from loadtest.subject import apply_threshold, confirm_engines, find_subject
-from loadtest.target import Target
 from tests.engines.wires.servers import Server, free_ports, serving
 from tests.evidence.serving import Gateway, becomes, gateway
 
@@ -205,11 +205,11 @@ async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_
 async def test_what_a_calibration_applies_holds_the_engines_it_measured(site: Site) -> None:
     engines = {name: await site.ours.engine(name) for name in ("triton", "vllm")}
     target = Target.parse(site.ours.url)
-    subject = await confirm_engines(target, await find_subject(target, MODEL))
-    assert subject.engines == engines
-    applied = await apply_threshold(target, subject, Threshold(up=30, down=20), "run-1")
+    system = await confirm_engines(target, await find_system(target, MODEL))
+    assert system.engines == engines
+    applied = await apply_threshold(target, system, Threshold(up=30, down=20), "run-1")
     assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
-    again = await apply_threshold(target, replace(subject, engines={}), Threshold(up=31, down=20), "run-2")
+    again = await apply_threshold(target, replace(system, engines={}), Threshold(up=31, down=20), "run-2")
     assert (again["up"], again["fingerprint"]) == (31, None)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import Change, Evidence, Place, StaleWarning, Watch, open_engines, watching
 from gateway.settings import EvidenceSettings, ModelSettings, VLLMSettings
 from tests.evidence.pages_server import PagesServer
@@ -44,7 +45,7 @@ async def site() -> AsyncIterator[Site]:
     """The engine is behind two models, as when one server answers to two names."""
     async with PagesServer().serving() as pages:
         models = [ModelSettings(name, Path(), {"vllm": VLLMSettings("vllm", pages.url)}) for name in ("m", "alias")]
-        async with open_engines(models) as (engine,):
+        async with open_engines(models, ENGINE_KINDS) as (engine,):
             held = {PLACE: 0, Place("alias", "vllm"): 0}
             site = Site(pages, None, held)  # type: ignore[arg-type]  # made on the next line, of the site itself
             site.watch = Watch(engine, held.__getitem__, SETTINGS, site.published.__setitem__, lambda: site.now)

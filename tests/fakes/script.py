@@ -1,4 +1,4 @@
-"""What a fake engine does with a request: steps that mean the same on Triton's wire and on vLLM's."""
+"""How a fake engine answers a request: steps that mean the same on Triton's wire and on vLLM's."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Stall:
-    """Say nothing more until the caller leaves."""
+    """Send nothing more until the caller leaves."""
 
     async def wait(self) -> None:
         await asyncio.Event().wait()
@@ -36,7 +36,7 @@ class EndToken:
 
 @dataclass(frozen=True)
 class StopWord:
-    """The id said last was a stop word."""
+    """The last id was a stop word."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Hush:
-    """End the stream properly, without having said how generation ended."""
+    """End the stream properly, without a reason."""
 
 
 Step: TypeAlias = Say | Pause | Stall | EndToken | StopWord | Full | Fault | Hush
@@ -72,7 +72,7 @@ Script: TypeAlias = Callable[[Asked], Sequence[Step]]
 
 
 class FakeEngine:
-    """What the tests see of either fake: what was asked, how many answers are under way, whose callers left."""
+    """What both fakes record: the requests, how many answers are under way, how many callers left."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -1,6 +1,6 @@
 """Bodies of generated requests: plausible ones by the body types' own JSON schemas, and damaged ones.
 
-A field that a body type gains is generated from then on, by its type; MEANT has those of which a type says too little.
+A field that a body type gains is generated from then on, by its type; MEANT has those whose type alone is too loose.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
@@ -14,10 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from deploy.stacks import MODEL
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.fuzz.from_schema import values
 from tests.fuzz.guides import any_schema, formats, names, structures
 from tests.fuzz.hostile import Strategy, anything, atoms, often, texts
+from tests.reference_world import GET_WEATHER, MULTIPLY
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON, of whatever type
 Parent: TypeAlias = MutableMapping[Any, Any] | MutableSequence[Any]  # Any: JSON

@@ -16,7 +16,7 @@ MAX_ITEMS = 3  # of what may be longer
 
 
 def values(schema: Schema, definitions: Schema) -> Strategy | None:
-    """None where a schema says nothing: what checks such a field is code, and most values would be refused."""
+    """None for an empty schema: code checks such a field, and would refuse most values."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
         return st.deferred(lambda: _or_null(values(definitions[name], definitions)))

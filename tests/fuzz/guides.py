@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from engines.reference.training.world import CITY_SCHEMA
 from tests.fuzz.hostile import Strategy, anything, often, texts
+from tests.reference_world import CITY_SCHEMA
 
 names: Strategy = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 schemas: Strategy = st.recursive(

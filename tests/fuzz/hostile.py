@@ -13,7 +13,7 @@ Strategy: TypeAlias = st.SearchStrategy[Any]  # Any: a JSON value, of whatever t
 
 @st.composite
 def often(draw: st.DrawFn, *choices: tuple[int, Strategy]) -> Any:  # Any: as Strategy
-    """One of several, each as often as its number says; to st.one_of naming one twice makes no difference."""
+    """One of several, each as often as its weight; st.one_of ignores repetition."""
     return draw(draw(st.sampled_from([strategy for weight, strategy in choices for _ in range(weight)])))
 
 

@@ -1,7 +1,7 @@
-"""A gateway on a real socket whose two backends are exactly as fast as they are told, and that misbehaves on request.
+"""A gateway on a real socket whose two backends keep the speeds given, and that misbehaves on request.
 
-Each backend steps all its requests together: one token for everyone every `base_s + per_request_s * requests`. So the
-load at which two of them cross follows from two straight lines.
+Each backend steps all its requests together: one token for each of them every `base_s + per_request_s * requests`. So
+the load at which two backends cross follows from two straight lines.
 """
 
 import asyncio
@@ -27,31 +27,23 @@ class Faults:
     """What goes wrong, by number of the answer (counted from 1 over both backends); 0 never."""
 
     short_answer: int = 0
-    misrouted_answer: int = 0
     error_answer: int = 0
     cut_answer: int = 0
-    no_usage: bool = False
-    stop_reason: bool = False
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
-    slow_policy_s: float = 0.0  # between taking a policy and saying so
-    replaced_engine: int = 0  # vllm tells another version from this answer on
+    slow_policy_s: float = 0.0  # between taking a policy and confirming it
+    replaced_engine: int = 0  # vllm reports another version from this answer on
     routes_to: str = ""  # whatever the policy says
-    merges_on: str = ""  # two tokens per chunk
-    cached_tokens: int = 0  # told of every prompt
-    pause_every: int = 0  # steps, on both backends, of which one takes 0.3 s longer
-    batches_on: str = ""  # nobody is let in while others are being answered
-    fast_steps: int = 0  # at first, which take half as long: a machine that throttles as it gets warm
+    cached_tokens: int = 0  # reported of every prompt
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One answer under way; `tick` gets its tokens."""
+    """One answer that is being generated. `steers`: whether the policy counts it."""
 
     tokens: int
     writer: asyncio.StreamWriter
     counts_events: bool = False
-    per_chunk: int = 1
     steers: bool = True
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
@@ -65,42 +57,33 @@ class PacedBackend:
         self.running: list[Request] = []
         self.most_running = 0
         self.pause_at, self.pause_s = 0, 0.0  # a step, counted from 1, that takes this much longer
-        self.pause_every = 0  # steps: then each of those
-        self.is_batching = False
-        self.fast_steps = 0
-        self._waiting: list[Request] = []
         self._steps = 0
         self._arrived = asyncio.Event()
 
     def add(self, request: Request) -> None:
-        (self._waiting if self.is_batching else self.running).append(request)
+        self.running.append(request)
         self.most_running = max(self.most_running, len(self.running))
         self._arrived.set()
 
     def drop(self, request: Request) -> None:
         """Its client has left."""
-        for requests in (self.running, self._waiting):
-            if request in requests:
-                requests.remove(request)
+        if request in self.running:
+            self.running.remove(request)
 
     def count(self) -> dict[str, int]:
-        held = self.running + self._waiting
-        return {"in_flight": len(held), "steering": sum(request.steers for request in held)}
+        return {"in_flight": len(self.running), "steering": sum(request.steers for request in self.running)}
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             due = loop.time()
-            while self.running or self._waiting:
-                # Who is let in while the step begins takes part in it: a closed loop then never loses a place to
-                # the moment between an answer and the next request.
+            while self.running:
+                # A request that arrives while the step begins takes part in it: a closed loop then never loses a place
+                # to the moment between an answer and the next request.
                 self._steps += 1
-                is_held = self._steps == self.pause_at or (self.pause_every and self._steps % self.pause_every == 0)
-                due += self.speed.base_s * (0.5 if self._steps <= self.fast_steps else 1) + self.pause_s * is_held
+                due += self.speed.base_s + self.pause_s * (self._steps == self.pause_at)
                 await asyncio.sleep(due - loop.time())
-                if not self.running:
-                    self.running, self._waiting = self._waiting, []
                 due += self.speed.per_request_s * len(self.running)
                 await asyncio.sleep(due - loop.time())
                 for request in list(self.running):
@@ -110,7 +93,7 @@ class PacedBackend:
     def _step(self, request: Request) -> None:
         request.sent += 1
         usage = {"prompt_tokens": 1, "completion_tokens": request.sent} if request.counts_events else None
-        if not request.writer.is_closing() and request.sent % request.per_chunk == 0:
+        if not request.writer.is_closing():
             request.writer.write(chunk({"content": f" w{request.sent}"}, usage))
         if request.sent == request.tokens:
             self.running.remove(request)
@@ -139,9 +122,6 @@ class FakeGateway:
     ) -> None:
         self.backends = {"triton": PacedBackend(low), "vllm": PacedBackend(high)}
         self.faults = faults or Faults()
-        for name, backend in self.backends.items():
-            backend.pause_every, backend.pause_s = self.faults.pause_every, 0.3 * bool(self.faults.pause_every)
-            backend.is_batching, backend.fast_steps = self.faults.batches_on == name, self.faults.fast_steps
         self.continuous_usage = continuous_usage  # "refused", "ignored" or "counted"
         self.policy: dict[str, object] = {
             "model": "toy", "kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40, "dwell_s": 1.0,
@@ -261,12 +241,11 @@ class FakeGateway:
         if number == self.faults.error_answer:
             _refuse(writer, 503, "the engine is on fire")
             return
-        served = "elsewhere" if number == self.faults.misrouted_answer else name
-        writer.write(f"HTTP/1.1 200 OK\r\nx-crossover-backend: {served}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        writer.write(f"HTTP/1.1 200 OK\r\nx-crossover-backend: {name}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
         writer.write(chunk({"role": "assistant", "content": ""}, usage=None))
         tokens = int(str(body["max_tokens"])) - (number == self.faults.short_answer)
         is_counted = wants_counts and self.continuous_usage == "counted"
-        request = Request(tokens, writer, is_counted, 1 + (self.faults.merges_on == name))
+        request = Request(tokens, writer, is_counted)
         request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
         is_answered = await self._until_done(request, reader, name)
@@ -285,7 +264,7 @@ class FakeGateway:
         return self.faults.routes_to or ("vllm" if self._is_high else "triton")
 
     async def _until_done(self, request: Request, reader: asyncio.StreamReader, name: str) -> bool:
-        """Whether it was answered to the end; False if the client left, whose request then stops."""
+        """Whether it was answered to the end; False if the client left."""
         loop = asyncio.get_running_loop()
         leaving, ending = loop.create_task(reader.read(1)), loop.create_task(request.done.wait())
         try:
@@ -302,11 +281,9 @@ class FakeGateway:
         usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": request.sent}
         if self.faults.cached_tokens:
             usage["prompt_tokens_details"] = {"cached_tokens": self.faults.cached_tokens}
-        reason = "stop" if self.faults.stop_reason else "length"
-        request.writer.write(chunk({}, usage=None, finish=reason))
-        if not self.faults.no_usage:
-            last = json.dumps({"choices": [], "usage": usage}).encode()
-            request.writer.write(frame(b"data: " + last + b"\n\n"))
+        request.writer.write(chunk({}, usage=None, finish="length"))
+        last = json.dumps({"choices": [], "usage": usage}).encode()
+        request.writer.write(frame(b"data: " + last + b"\n\n"))
         request.writer.write(frame(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
 

@@ -4,16 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from loadtest.answer import Answer
-from loadtest.cell import Cell
-from loadtest.checks import review
-from loadtest.judge import Judge
-from loadtest.plan import QUICK
-from loadtest.result import Result, find_crossings, find_threshold, is_resolved
-from loadtest.stats import Percentiles
-from loadtest.subject import Subject
+from loadtest.client.streamed_answer import StreamedAnswer
+from loadtest.results.cell import Cell
+from loadtest.results.checks import review
+from loadtest.results.percentiles import Percentiles
+from loadtest.results.plan import QUICK
+from loadtest.results.result import Result, find_crossings, find_threshold, is_resolved
+from loadtest.results.system import SystemUnderTest
 
-SUBJECT = Subject("toy", "triton", "vllm", {"kind": "threshold", "up": 48, "down": 40}, {"version": "1.2.3"})
+CROSSING = {1: 1.2, 8: 1.1, 32: 1.05, 64: 0.9, 128: 0.6}  # throughput ratios that cross near 40
+SYSTEM = SystemUnderTest("toy", "triton", "vllm", {"kind": "threshold", "up": 48, "down": 40}, {"version": "1.2.3"})
 
 CELL = Cell(
     backend="triton",
@@ -39,9 +39,9 @@ CELL = Cell(
 )
 
 
-def make_answer(started_at: float, times: Sequence[float], prompt_tokens: int = 7) -> Answer:
-    """A whole answer of one token per time, counted by the server."""
-    return Answer(
+def make_answer(started_at: float, times: Sequence[float], prompt_tokens: int = 7) -> StreamedAnswer:
+    """A complete answer of one token per time, counted by the server."""
+    return StreamedAnswer(
         started_at=started_at,
         finished_at=times[-1],
         is_complete=True,
@@ -82,7 +82,7 @@ def make_result(ratios: Mapping[int, float], scatter: float = 0.0002) -> Result:
     """A finished run that measured these throughput ratios, two pairs per level."""
     plan = replace(QUICK, levels=tuple(ratios) or QUICK.levels)
     cells = make_cells(ratios, scatter=scatter)
-    findings = find_crossings(cells, SUBJECT, plan)
+    findings = find_crossings(cells, SYSTEM, plan)
     threshold = find_threshold(findings["throughput"], plan)
     return Result(
         run="20260101T000000Z-abcd",
@@ -90,10 +90,10 @@ def make_result(ratios: Mapping[int, float], scatter: float = 0.0002) -> Result:
         started_at="2026-01-01T00:00:00+00:00",
         duration_s=100.0,
         client={"crossover": "0.1.0"},
-        subject=SUBJECT,
+        system=SYSTEM,
         plan=plan,
         cells=cells,
-        checks=review(cells, Judge(answers=100), SUBJECT.low),
+        checks=review(cells, 100, SYSTEM.low),
         findings=findings,
         threshold=threshold,
     )

@@ -16,18 +16,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from loadtest.campaign import next_pair
+from loadtest.calibration.schedule import next_pair
 from loadtest.decide.crossing import Finding, Verdict, find_crossing
-from loadtest.decide.estimate import estimate
-from loadtest.decide.trial import Trial
-from loadtest.plan import FULL, Plan
+from loadtest.decide.estimate import Trial, estimate
+from loadtest.results.plan import FULL, Plan
 
 Curve = Callable[[float], float]  # log2 of the level -> ln(low / high)
 
 
 @dataclass(frozen=True, slots=True)
 class Straight:
-    """Changes by `slope` (natural log) per octave everywhere."""
+    """Falls by `slope` (natural log) per octave everywhere."""
 
     truth: float
     slope: float
@@ -38,7 +37,7 @@ class Straight:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """Flat at low load, then falling ever faster, as where one engine saturates; `slope` is that at the crossing."""
+    """Flat at low load, then falling ever faster, as where one engine saturates. `slope`: at the crossing."""
 
     truth: float
     slope: float
@@ -68,9 +67,9 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`noise`: standard deviation of one cell's figure, as a share. `drift`: over the whole sweep; `slow`: of noise
-    of which nine tenths remain from one cell to the next. `first`: what being measured first in a pair is worth.
-    `loud`: a level that is five times as noisy.
+    """`noise`: standard deviation of one cell's figure, as a share. `drift`: over the whole sweep. `slow`: standard
+    deviation of noise of which nine tenths remain from one cell to the next. `first`: the advantage of being measured
+    first in a pair. `loud`: a level that is five times as noisy.
     """
 
     name: str
@@ -92,7 +91,7 @@ class Outcome:
 
 
 class Machine:
-    """Measures a cell at a time and gets slower or noisier as the scenario says."""
+    """Measures one cell at a time; drifts and scatters as the scenario says."""
 
     def __init__(self, scenario: Scenario, seed: str) -> None:
         self._scenario = scenario
@@ -102,7 +101,7 @@ class Machine:
         self._length = 2 * len(scenario.plan.schedule())
 
     def cell(self, level: int, is_low: bool, is_first: bool = False) -> float:
-        """Natural log of its figure; the high-load backend's curve is the line that the other is held against."""
+        """Natural log of its figure, relative to the curve of the high-load backend."""
         scenario = self._scenario
         self._slow = 0.9 * self._slow + self._random.gauss(0, scenario.slow * math.sqrt(1 - 0.81))
         at = self._cells / self._length
@@ -126,7 +125,7 @@ def calibrate(scenario: Scenario, seed: str) -> Outcome:
 
 
 def calibrate_in_sequence(scenario: Scenario, seed: str) -> Outcome:
-    """As it is done elsewhere: one backend's whole sweep, then the other's. The same cells, and the same decision."""
+    """As others do it: one backend's whole sweep, then the other's. The same cells, and the same decision."""
     machine = Machine(scenario, seed)
     levels = sorted(pair.level for pair in scenario.plan.schedule())
     high = [machine.cell(level, is_low=False) for level in levels]
@@ -157,10 +156,12 @@ def scenarios() -> Iterator[Scenario]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`coverage`: of all runs, those whose set held the truth; one that found no crossing did not."""
+    """`coverage`: share of runs whose set held the truth; a run without a crossing did not. `correct`: share of runs
+    with the right verdict. `width` and `pairs`: medians.
+    """
 
     coverage: float | None
-    told: float
+    correct: float
     width: float | None
     pairs: float
     verdicts: Counter[str]
@@ -172,10 +173,10 @@ def score(scenario: Scenario, outcomes: Sequence[Outcome]) -> Score:
     holding = sum(
         any(low <= scenario.truth <= high for low, high in change.set) for change in found if scenario.truth is not None
     )
-    told = sum(outcome.finding.verdict is scenario.verdict for outcome in outcomes)
+    correct = sum(outcome.finding.verdict is scenario.verdict for outcome in outcomes)
     return Score(
         holding / len(outcomes) if scenario.truth else None,
-        told / len(outcomes),
+        correct / len(outcomes),
         median(change.spread for change in found) if found else None,
         median(outcome.pairs for outcome in outcomes),
         Counter(outcome.finding.verdict.value for outcome in outcomes),
@@ -190,7 +191,7 @@ def describe(scenario: Scenario, result: Score) -> str:
     coverage = f"{result.coverage:.3f}" if result.coverage is not None else "-"
     width = f"{result.width:.2f}" if result.width else "-"
     verdicts = ", ".join(f"{name} {count}" for name, count in result.verdicts.most_common())
-    return f"{scenario.name:32} {coverage:>6} {result.told:6.3f} {width:>5} {result.pairs:5.0f}  {verdicts}"
+    return f"{scenario.name:32} {coverage:>6} {result.correct:7.3f} {width:>5} {result.pairs:5.0f}  {verdicts}"
 
 
 def main() -> None:
@@ -200,7 +201,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     chosen = [scenario for scenario in scenarios() if options.only in scenario.name]
-    print(f"{'scenario':32} covers   told hi/lo pairs  verdicts")  # noqa: T201 - a program
+    print(f"{'scenario':32} covers correct hi/lo pairs  verdicts")  # noqa: T201 - a program
     with ProcessPoolExecutor() as pool:
         jobs = [pool.submit(run, scenario, options.runs, options.seed) for scenario in chosen]
         for scenario, job in zip(chosen, jobs, strict=True):

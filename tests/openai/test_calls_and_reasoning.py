@@ -1,4 +1,4 @@
-"""Calls and reasoning, from an engine's tokens to what a client reads, whole and streamed: no loop, no sockets."""
+"""Calls and reasoning, from an engine's tokens to a client's JSON, whole and streamed: no loop, no sockets."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,22 +7,21 @@ import orjson
 import pytest
 
 from gateway.core import FinishReason
-from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.choice import Choice
-from gateway.openai.completions import CompletionRequest
-from gateway.openai.generation import parse_generation
-from gateway.openai.translate import Envelope, translate
+from gateway.openai.generation import Generation
+from gateway.openai.translate import translate
 from tests.language.small_models import Model, build_byte_level
-from tests.openai.test_choice import Taken
+from tests.openai.bodies import ENVELOPE, chat, text
+from tests.openai.streams import fold, read_events
+from tests.openai.test_choice import Recorded
 
-USER = {"role": "user", "content": "Hello"}
 TOOLS = [
     {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}},
     {"type": "function", "function": {"name": "time"}},
 ]
 NAMED = {"type": "function", "function": {"name": "weather"}}
 JSON = {"type": "json_object"}
-# It writes calls as Hermes does, and may be told to think; its tags of reasoning are special tokens.
+# A template with calls in Hermes' form and an option to think; its tags of reasoning are special tokens.
 THINKING = (
     "{% for t in tools or [] %}{{ t | tojson }}{# <tool_call> #}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -38,60 +37,31 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return build_byte_level(tmp_path_factory.mktemp("thinker"), special=["<think>", "</think>"], template=THINKING)
 
 
-def hear(model: Model, body: Mapping[str, object], text: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
-    """The one choice of an answer in which the model says `text`, token by token."""
-    kind = ChatCompletionRequest if "messages" in body else CompletionRequest
-    envelope = Envelope(request_id="r1", created=1)
-    generations = translate(
-        parse_generation(kind, {"model": "tiny", **body}), model.language, envelope, reasoning_field
-    )
-    parts, taken = generations.choice(0, generations.group()), Taken()
-    sink = Choice(parts.decoder, parts.frames, taken, parts.details)
-    for token_id in [*model.encode(text), model.language.eos_token_ids[0]]:
+def answer(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
+    """The one choice of an answer whose tokens, one at a time, are those of `written`."""
+    generations = translate(body, model.language, ENVELOPE, reasoning_field)
+    parts, recorded = generations.choice(0, generations.group()), Recorded()
+    sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
+    for token_id in [*model.encode(written), model.language.eos_token_ids[0]]:
         sink.tokens([token_id])
     sink.finish(FinishReason.STOP)
-    raw = b"".join(taken.puts)
-    return fold(raw) if body.get("stream") else orjson.loads(raw)["choices"][0]
+    raw = b"".join(recorded.puts)
+    whole = fold(read_events(raw), is_chat=True) if body.stream else orjson.loads(raw)
+    return whole["choices"][0]
 
 
-def fold(raw: bytes) -> dict[str, Any]:  # Any: JSON
-    """A stream's choice as the whole answer would have it."""
-    message: dict[str, Any] = {}
-    reason = None
-    for choice in (orjson.loads(line[6:])["choices"][0] for line in raw.split(b"\n\n")[:-2]):
-        reason = choice["finish_reason"] or reason
-        for key, value in choice["delta"].items():
-            if key == "tool_calls":
-                add_call(message.setdefault(key, []), *value)
-            elif isinstance(value, str) and key != "role":
-                message[key] = message.get(key, "") + value
-            else:
-                message[key] = value
-    # A stream's first chunk is sent before it is known whether there is any.
-    if message["content"] == "" and len(message) > len(("role", "content", "refusal")):
-        message["content"] = None
-    return {"message": message, "finish_reason": reason}
-
-
-def add_call(calls: list[Any], part: Any) -> None:  # Any: JSON
-    index = part.pop("index")
-    if index == len(calls):
-        calls.append(part)
-    else:
-        calls[index]["function"]["arguments"] += part["function"]["arguments"]
-
-
-def both(model: Model, text: str, reasoning_field: str = "reasoning", **fields: object) -> tuple[dict[str, Any], str]:
+def answer_twice(
+    model: Model, written: str, reasoning_field: str = "reasoning", **fields: object
+) -> tuple[dict[str, Any], str]:
     """The message and its `finish_reason`, the same whole and streamed; of calls name and arguments, not the id."""
     whole, streamed = (
-        tell(hear(model, {"messages": [USER], **fields, "stream": stream}, text, reasoning_field))
-        for stream in (False, True)
+        outline(answer(model, chat(**fields, stream=stream), written, reasoning_field)) for stream in (False, True)
     )
     assert whole == streamed
     return whole
 
 
-def tell(choice: Any) -> tuple[dict[str, Any], str]:  # Any: JSON
+def outline(choice: Any) -> tuple[dict[str, Any], str]:  # Any: JSON
     message = {key: value for key, value in choice["message"].items() if key not in {"role", "refusal"}}
     if "tool_calls" in message:
         message["tool_calls"] = list(name_calls(message["tool_calls"]))
@@ -108,51 +78,48 @@ def name_calls(calls: list[Any]) -> Iterator[tuple[str, str]]:  # Any: JSON
 @pytest.mark.parametrize(
     "choice", [None, "auto", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}]
 )
-def test_a_model_that_may_call_is_heard(thinker: Model, choice: object) -> None:
-    message, reason = both(thinker, "So.\n" + CALL + TIME, tools=TOOLS, tool_choice=choice)
+def test_calls_that_a_model_writes_become_tool_calls(thinker: Model, choice: object) -> None:
+    message, reason = answer_twice(thinker, "So.\n" + CALL + TIME, tools=TOOLS, tool_choice=choice)
     assert (message, reason) == ({"content": "So.\n", "tool_calls": [ROME, ("time", "{}")]}, "tool_calls")
 
 
-def test_of_calls_beyond_the_one_that_was_allowed_none_is_told(thinker: Model) -> None:
-    message, reason = both(thinker, CALL + TIME, tools=TOOLS, parallel_tool_calls=False)
+def test_calls_beyond_the_one_allowed_are_left_out(thinker: Model) -> None:
+    message, reason = answer_twice(thinker, CALL + TIME, tools=TOOLS, parallel_tool_calls=False)
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, Any]) -> None:
-    assert both(thinker, CALL, **fields) == ({"content": CALL}, "stop")
+    assert answer_twice(thinker, CALL, **fields) == ({"content": CALL}, "stop")
 
 
 def test_calls_that_were_required_end_with_tool_calls(thinker: Model) -> None:
-    text = '[{"name": "weather", "parameters": {"city": "Rome"}}]'
-    message, reason = both(thinker, text, tools=TOOLS, tool_choice="required")
+    written = '[{"name": "weather", "parameters": {"city": "Rome"}}]'
+    message, reason = answer_twice(thinker, written, tools=TOOLS, tool_choice="required")
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
 
 
 def test_the_call_of_a_named_function_is_its_arguments_and_ends_with_stop(thinker: Model) -> None:
-    message, reason = both(thinker, ROME[1], tools=TOOLS, tool_choice=NAMED)
+    message, reason = answer_twice(thinker, ROME[1], tools=TOOLS, tool_choice=NAMED)
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "stop")
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
 def test_reasoning_has_a_field_of_its_own(thinker: Model, field: str) -> None:
-    message, _ = both(thinker, "<think>Hm.</think>Yes.", field)
+    message, _ = answer_twice(thinker, "<think>Hm.</think>Yes.", field)
     assert message == {"content": "Yes.", field: "Hm."}
 
 
-def test_a_call_may_follow_reasoning(thinker: Model) -> None:
-    message, reason = both(thinker, "<think>Hm.</think>" + CALL, tools=TOOLS)
-    assert (message, reason) == ({"content": None, "reasoning": "Hm.", "tool_calls": [ROME]}, "tool_calls")
-
-
 def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
-    thinks, does_not = (both(thinker, "Hm.</think>Yes.", reasoning_effort=effort)[0] for effort in ("low", "none"))
+    thinks, does_not = (
+        answer_twice(thinker, "Hm.</think>Yes.", reasoning_effort=effort)[0] for effort in ("low", "none")
+    )
     assert thinks == {"content": "Yes.", "reasoning": "Hm."}
     assert "reasoning" not in does_not
 
 
 @pytest.mark.parametrize(
-    ("fields", "text", "expected"),
+    ("fields", "written", "expected"),
     [
         ({"response_format": JSON}, "{}", {"content": "{}"}),
         ({"structured_outputs": {"regex": "a"}}, "a", {"content": "a"}),
@@ -160,11 +127,11 @@ def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
     ],
 )
 def test_an_answer_that_is_held_to_a_form_has_no_reasoning(
-    thinker: Model, fields: Mapping[str, Any], text: str, expected: object
+    thinker: Model, fields: Mapping[str, Any], written: str, expected: object
 ) -> None:
-    assert both(thinker, text, reasoning_effort="high", **fields)[0] == expected
+    assert answer_twice(thinker, written, reasoning_effort="high", **fields)[0] == expected
 
 
 def test_a_completion_is_all_text(thinker: Model) -> None:
-    choice = hear(thinker, {"prompt": "Hello", "skip_special_tokens": False}, "<think>Hm.</think>" + CALL)
+    choice = answer(thinker, text(skip_special_tokens=False), "<think>Hm.</think>" + CALL)
     assert (choice["text"], choice["finish_reason"]) == ("<think>Hm.</think>" + CALL, "stop")

@@ -1,30 +1,18 @@
-"""A chat's messages and tools, as its model's template and guide come to see them: no loop, no sockets."""
+"""A chat's messages and tools, in the form in which a model's template and guide get them: no loop, no sockets."""
 
 import json
-import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
-from openai.types import chat as official
-from openai.types.chat import chat_completion_message_function_tool_call_param as official_call
-from openai.types.shared_params import FunctionDefinition as OfficialFunction
-from openai.types.shared_params import response_format_json_schema
 
 from gateway.core import GuideKind, Need
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, ModelLanguage, Tool
 from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.fields import WireModel
-from gateway.openai.generation import parse_generation
-from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, TextPart, ToolCall, ToolMessage
-from gateway.openai.response_format import JsonSchema
-from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
 from tests.language.small_models import REFERENCE_WEIGHTS, Model, build_byte_level, build_sentencepiece
+from tests.openai.bodies import USER, chat, refuse_chat
 
-USER = {"role": "user", "content": "Hello"}
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
@@ -36,16 +24,6 @@ WEATHER, TIME = function("weather", parameters=PARAMETERS, description="Of a cit
 TOOLS = [WEATHER, TIME]
 
 
-def chat(*messages: object, **fields: object) -> ChatCompletionRequest:
-    return parse_generation(ChatCompletionRequest, {"model": "tiny", "messages": list(messages) or [USER], **fields})
-
-
-def refuse(*messages: object, **fields: object) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
-        chat(*messages, **fields)
-    return caught.value
-
-
 def call(arguments: object = '{"city": "Rome"}', **fields: object) -> dict[str, object]:
     return {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}, **fields}
 
@@ -55,6 +33,10 @@ SENT_BACK = {"name": "weather", "arguments": '{"city": "Rome"}', "parsed_argumen
 
 def assistant(**fields: object) -> dict[str, object]:
     return {"role": "assistant", **fields}
+
+
+def user(content: object, **fields: object) -> dict[str, object]:
+    return {"role": "user", "content": content, **fields}
 
 
 def text_of(language: ModelLanguage, body: ChatCompletionRequest) -> str:
@@ -75,21 +57,14 @@ def text_of(language: ModelLanguage, body: ChatCompletionRequest) -> str:
         (assistant(content="Hi", name="bot"), None),
         (assistant(content=None), assistant(content=None)),
         (assistant(content=None, refusal="No."), assistant(content="No.")),
-        (
-            assistant(content="So", refusal=None, annotations=[], audio=None, function_call=None),
-            assistant(content="So"),
-        ),
+        (assistant(content="So", annotations=[], audio=None, function_call=None), assistant(content="So")),
         (
             assistant(content=[{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]),
             assistant(content=[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]),
         ),
-        (
-            assistant(content="Hi", reasoning="hm"),
-            assistant(content="Hi", reasoning="hm", reasoning_content="hm"),
-        ),
-        (
-            assistant(content="Hi", reasoning_content="hm"),
-            assistant(content="Hi", reasoning="hm", reasoning_content="hm"),
+        *(
+            (assistant(content="Hi", **{name: "hm"}), assistant(content="Hi", reasoning="hm", reasoning_content="hm"))
+            for name in ("reasoning", "reasoning_content")
         ),
         (assistant(content="Hi", tool_calls=[]), assistant(content="Hi")),
         (assistant(content=None, tool_calls=[call()]), assistant(content=None, tool_calls=[call({"city": "Rome"})])),
@@ -99,24 +74,18 @@ def text_of(language: ModelLanguage, body: ChatCompletionRequest) -> str:
             assistant(tool_calls=[{**call(index=0), "function": SENT_BACK}]),
             assistant(content=None, tool_calls=[call({"city": "Rome"})]),
         ),
-        (
-            assistant(tool_calls=[call("")]),
-            assistant(content=None, tool_calls=[call({})]),
-        ),
+        (assistant(tool_calls=[call("")]), assistant(content=None, tool_calls=[call({})])),
         (
             assistant(tool_calls=[call('{"n": 12345678901234567890123}')]),
             assistant(content=None, tool_calls=[call({"n": 12345678901234567890123})]),
         ),
         (
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}],
-            },
-            {"role": "user", "content": [{"type": "text", "text": "a"}]},
+            user([{"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}]),
+            user([{"type": "text", "text": "a"}]),
         ),
     ],
 )
-def test_a_template_reads_a_message_as(message: Mapping[str, object], plain: Mapping[str, object] | None) -> None:
+def test_a_template_gets_a_message_as(message: Mapping[str, object], plain: Mapping[str, object] | None) -> None:
     (read,) = chat(message).messages
     assert read.plain() == (message if plain is None else plain)
 
@@ -127,8 +96,8 @@ def test_a_template_reads_a_message_as(message: Mapping[str, object], plain: Map
         ({"role": "tool", "content": "20 C"}, "tool_call_id", "Missing"),
         ({"role": "tool", "tool_call_id": "call_1"}, "content", "Missing"),
         ({"role": "tool", "content": [{"type": "refusal"}], "tool_call_id": "c"}, "content.0.type", "only 'text'"),
-        ({"role": "user", "content": "x", "reasoning": "hm"}, "reasoning", "Unrecognized"),
-        ({"role": "user", "content": "x", "tool_call_id": "c"}, "tool_call_id", "Unrecognized"),
+        (user("x", reasoning="hm"), "reasoning", "Unrecognized"),
+        (user("x", tool_call_id="c"), "tool_call_id", "Unrecognized"),
         (assistant(content=5), "content", "string or a list"),
         (assistant(content=[{"type": "refusal"}]), "content.0.refusal", "Missing"),
         (assistant(content="x", function_call={"name": "f", "arguments": ""}), "function_call", "not supported"),
@@ -142,64 +111,12 @@ def test_a_template_reads_a_message_as(message: Mapping[str, object], plain: Map
         (assistant(tool_calls=[call("[1]")]), "tool_calls.0.function.arguments", "JSON of an object"),
         (assistant(tool_calls=[call({"city": "Rome"})]), "tool_calls.0.function.arguments", "string of JSON"),
         (assistant(tool_calls=[call("[" * 5_000)]), "tool_calls.0.function.arguments", "not valid JSON"),
-        (
-            assistant(tool_calls=[call("[" * 100_000)]),
-            "tool_calls.0.function.arguments",
-            "not hold more than 32768 values",
-        ),
-        (assistant(tool_calls=[call('{"a":' * 70 + "1" + "}" * 70)]), "tool_calls.0.function.arguments", "64 levels"),
+        (assistant(tool_calls=[call("[" * 100_000)]), "tool_calls.0.function.arguments", "more than 32768 values"),
     ],
 )
 def test_a_bad_message_is_named_with_its_path(message: object, param: str, words: str) -> None:
-    error = refuse(USER, message)
+    error = refuse_chat(USER, message)
     assert (error.param, words in error.message) == (f"messages.1.{param}", True), error.message
-
-
-def keys_of(source: Any) -> set[str]:  # Any: TypedDicts are no common type
-    return set(typing.get_type_hints(source))
-
-
-@pytest.mark.parametrize(
-    ("model", "sources"),
-    [
-        (
-            PromptMessage,
-            (
-                official.ChatCompletionSystemMessageParam,
-                official.ChatCompletionDeveloperMessageParam,
-                official.ChatCompletionUserMessageParam,
-            ),
-        ),
-        (AssistantMessage, (official.ChatCompletionAssistantMessageParam,)),
-        (ToolMessage, (official.ChatCompletionToolMessageParam,)),
-        (TextPart, (official.ChatCompletionContentPartTextParam,)),
-        (ToolCall, (official.ChatCompletionMessageFunctionToolCallParam,)),
-        (CalledFunction, (official_call.Function,)),
-        (ToolDefinition, (official.ChatCompletionFunctionToolParam,)),
-        (FunctionDefinition, (OfficialFunction,)),
-        (AllowedTools, (official.ChatCompletionAllowedToolsParam,)),
-        (JsonSchema, (response_format_json_schema.JSONSchema,)),
-    ],
-)
-def test_every_field_of_the_official_clients_objects_is_known(model: type[WireModel], sources: Any) -> None:
-    known = {field.alias or name for name, field in model.model_fields.items()}
-    assert set.union(*map(keys_of, sources)) - known == set()
-
-
-def test_an_answer_of_the_official_client_can_be_sent_back() -> None:
-    message = official.ChatCompletionMessage(
-        role="assistant",
-        content=None,
-        tool_calls=[
-            official.ChatCompletionMessageFunctionToolCall(
-                id="call_1",
-                type="function",
-                function={"name": "weather", "arguments": "{}"},  # type: ignore[arg-type]
-            )
-        ],
-    )
-    read = chat(USER, orjson.loads(orjson.dumps(message.model_dump()))).messages[1]
-    assert read.plain()["tool_calls"] == [call({})]
 
 
 # Tools
@@ -243,11 +160,6 @@ def test_a_tool_choice_says_what_may_be_called_and_whether_it_must(
     assert [json.loads(json.dumps(shown))["function"]["name"] for shown in plan.definitions] == names
 
 
-def test_what_a_model_that_may_call_makes_of_its_arguments_is_its_own_however_strict() -> None:
-    strict = function("weather", parameters=PARAMETERS, strict=True)
-    assert chat(tools=[strict]).guide is None
-
-
 def test_tools_that_may_not_be_called_are_no_plan() -> None:
     assert chat(tools=TOOLS, tool_choice="none").tool_plan is None
     assert chat().tool_plan is None
@@ -258,7 +170,7 @@ def test_a_forced_call_is_guided_and_needs_a_backend_that_can() -> None:
     assert forced.guide is not None
     assert (forced.guide.kind, json.loads(forced.guide.text)) == (GuideKind.JSON_SCHEMA, PARAMETERS)
     assert forced.needs() == {Need.GUIDE: "tool_choice"}
-    free = chat(tools=TOOLS)
+    free = chat(tools=[function("weather", parameters=PARAMETERS, strict=True)])  # arguments are not held to a schema
     assert (free.guide, dict(free.needs())) == (None, {})
 
 
@@ -279,7 +191,6 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
         ({"tools": [TIME, function("")]}, "tools.1.function.name", "empty"),
         ({"tools": [function("f", parameters=[])]}, "tools.0.function.parameters", "valid dictionary"),
         ({"tools": [function("f", parameters={"type": "string"})]}, "tools.0.function.parameters", "an object"),
-        ({"tools": [function("f", parameters={"a": [0] * 40_000})]}, "tools.0.function.parameters", "32768 values"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice", "'required'"),
         ({"tools": TOOLS, "tool_choice": 5}, "tool_choice", "'required'"),
         ({"tools": TOOLS, "tool_choice": {"type": "custom"}}, "tool_choice.type", "'custom'"),
@@ -289,10 +200,7 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
         (
             {
                 "tools": TOOLS,
-                "tool_choice": {
-                    "type": "allowed_tools",
-                    "allowed_tools": {"mode": "auto", "tools": [function("rain")]},
-                },
+                "tool_choice": {**ALLOWED, "allowed_tools": {"mode": "auto", "tools": [function("rain")]}},
             },
             "tool_choice.allowed_tools.tools.0.function.name",
             "not the name",
@@ -304,7 +212,7 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
     ],
 )
 def test_bad_tools_are_named(fields: Mapping[str, object], param: str, words: str) -> None:
-    error = refuse(**fields)
+    error = refuse_chat(**fields)
     assert (error.param, words in error.message) == (param, True), error.message
 
 
@@ -317,9 +225,9 @@ def test_a_guide_beside_tools_that_may_not_be_called_is_fine() -> None:
 
 
 @pytest.fixture(scope="module")
-def deaf(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def toolless(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """Its template shows no tools."""
-    return build_byte_level(tmp_path_factory.mktemp("deaf"))
+    return build_byte_level(tmp_path_factory.mktemp("toolless"))
 
 
 def test_tools_and_calls_are_in_the_prompt(language: ModelLanguage) -> None:
@@ -337,15 +245,15 @@ def test_tools_that_may_not_be_called_are_not_in_the_prompt(language: ModelLangu
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", function("time")])
-def test_tools_are_refused_for_a_model_that_is_not_shown_any(deaf: Model, choice: object) -> None:
+def test_tools_are_refused_for_a_model_whose_template_shows_none(toolless: Model, choice: object) -> None:
     body = chat(tools=TOOLS, tool_choice=choice)
     with pytest.raises(InvalidRequest) as caught:
-        body.prompts(deaf.language)
+        body.prompts(toolless.language)
     assert caught.value.param == "tools"
-    assert chat(tools=TOOLS, tool_choice="none").prompts(deaf.language) == chat().prompts(deaf.language)
+    assert chat(tools=TOOLS, tool_choice="none").prompts(toolless.language) == chat().prompts(toolless.language)
 
 
-def test_a_model_whose_calls_nobody_can_read_may_only_be_forced_to_call() -> None:
+def test_a_model_without_a_parser_for_its_calls_may_only_be_forced_to_call() -> None:
     language = ModelLanguage.load(REFERENCE_WEIGHTS, tool_parser="none")
     with pytest.raises(InvalidRequest) as caught:
         chat(tools=TOOLS).prompts(language)
@@ -358,15 +266,11 @@ def test_the_last_message_may_be_continued(language: ModelLanguage) -> None:
     assert text.endswith("<|im_start|>assistant\nHello the")
 
 
-def test_the_assistants_header_may_be_left_out(language: ModelLanguage) -> None:
-    assert text_of(language, chat(add_generation_prompt=False)).endswith("Hello<|im_end|>\n")
-
-
 @pytest.mark.parametrize(
     ("fields", "adds"),
     [({}, True), ({"add_generation_prompt": False}, False), ({"continue_final_message": True}, False)],
 )
-def test_a_template_is_told_whether_the_assistants_header_follows(
+def test_a_template_gets_whether_the_assistants_header_follows(
     tmp_path: Path, fields: Mapping[str, object], adds: bool
 ) -> None:
     model = build_byte_level(tmp_path, template="{{ add_generation_prompt }} {{ messages[-1].content }}")
@@ -389,13 +293,11 @@ def test_special_tokens_may_be_added_to_a_chat(tmp_path: Path) -> None:
     [
         ({}, {}, "  1"),
         ({}, {"enable_thinking": False, "x": [{"a": None}]}, ' False [{"a": null}]'),
-        ({"reasoning_effort": "high"}, {}, "high True 1"),
         ({"reasoning_effort": "none"}, {}, "none False 1"),
-        ({"reasoning_effort": "minimal"}, {}, "minimal True 1"),
-        ({"reasoning_effort": "low"}, {}, "low True 1"),
-        ({"reasoning_effort": "medium"}, {}, "medium True 1"),
-        ({"reasoning_effort": "xhigh"}, {}, "xhigh True 1"),
-        ({"reasoning_effort": "max"}, {}, "max True 1"),
+        *(
+            ({"reasoning_effort": effort}, {}, f"{effort} True 1")
+            for effort in ("minimal", "low", "medium", "high", "xhigh", "max")
+        ),
         ({"reasoning_effort": "low"}, {"enable_thinking": False, "reasoning_effort": "max"}, "low False 1"),
     ],
 )

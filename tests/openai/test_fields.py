@@ -1,47 +1,32 @@
 """The wire -> core translation as tables: no loop, no sockets."""
 
+import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 import pytest
+from openai.types import chat as official
 from openai.types import completion_create_params as completion_params
+from openai.types.chat import chat_completion_message_function_tool_call_param as official_call
 from openai.types.chat import completion_create_params as chat_params
+from openai.types.shared_params import FunctionDefinition as OfficialFunction
+from openai.types.shared_params import response_format_json_schema
 
 from gateway.core import NO_NEEDS, Guide, GuideKind, Need, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
+from gateway.openai.fields import WireModel
 from gateway.openai.generation import Generation, parse_generation
-from gateway.openai.parse import parse_json
-from gateway.openai.translate import Envelope, Generations, translate
+from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, TextPart, ToolCall, ToolMessage
+from gateway.openai.response_format import JsonSchema
+from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
+from gateway.openai.translate import Generations
 from tests.language.small_models import CHATML, build_byte_level, build_sentencepiece
-
-USER = {"role": "user", "content": "Hello"}
-CHAT: Mapping[str, object] = {"model": "tiny", "messages": [USER]}
-TEXT: Mapping[str, object] = {"model": "tiny", "prompt": "Hello"}
-ENVELOPE = Envelope(request_id="r1", created=1)
-
-
-def refuse(body_type: type[Generation], body: object) -> InvalidRequest:
-    raw = body if isinstance(body, bytes) else orjson.dumps(body)
-    with pytest.raises(InvalidRequest) as caught:
-        parse_generation(body_type, parse_json(raw))
-    return caught.value
-
-
-def chat(**fields: object) -> ChatCompletionRequest:
-    return parse_generation(ChatCompletionRequest, {**CHAT, **fields})
-
-
-def text(**fields: object) -> CompletionRequest:
-    return parse_generation(CompletionRequest, {**TEXT, **fields})
-
-
-def ask_chat(language: ModelLanguage, **fields: object) -> Generations:
-    return translate(chat(**fields), language, ENVELOPE)
+from tests.openai.bodies import CHAT, TEXT, USER, chat, refuse, refuse_chat, text, translate_chat, translate_text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +56,6 @@ def message(**fields: object) -> dict[str, object]:
     [
         ({"model": None}, "model", "Missing"),
         ({"model": ""}, "model", "empty"),
-        ({"model": 5}, "model", "valid string"),
         ({"messages": None}, "messages", "Missing"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": "hi"}, "messages", "valid list"),
@@ -91,86 +75,38 @@ def message(**fields: object) -> dict[str, object]:
         (message(name=""), "messages.0.name", "empty"),
         (message(tool_calls=[]), "messages.0.tool_calls", "Unrecognized"),
         (message(weight=1), "messages.0.weight", "Unrecognized"),
-        ({"max_tokens": -1}, "max_tokens", "greater than or equal to 1"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
-        ({"max_tokens": "5"}, "max_tokens", "valid integer"),
-        ({"max_tokens": True}, "max_tokens", "valid integer"),
-        ({"max_completion_tokens": -3}, "max_completion_tokens", "greater than or equal to 1"),
         ({"temperature": 2.1}, "temperature", "less than or equal to 2"),
-        ({"temperature": -0.1}, "temperature", "greater than or equal to 0"),
-        ({"temperature": "hot"}, "temperature", "valid number"),
         ({"top_p": 0}, "top_p", "greater than 0"),
-        ({"top_p": 1.01}, "top_p", "less than or equal to 1"),
-        ({"presence_penalty": 3}, "presence_penalty", "less than"),
-        ({"frequency_penalty": -3}, "frequency_penalty", "greater than"),
-        ({"seed": 2**63}, "seed", "less than"),
-        ({"seed": 1.5}, "seed", "valid integer"),
-        ({"stop": ""}, "stop", "empty"),
         ({"stop": ["a", ""]}, "stop.1", "empty"),
         ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "at most 4"),
         ({"stop": 5}, "stop", "string or a list"),
-        ({"stream": "true"}, "stream", "valid boolean"),
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage", "valid boolean"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", "not supported"),
-        ({"n": 0}, "n", "greater than or equal to 1"),
-        ({"n": 129}, "n", "less than or equal to 128"),
-        ({"n": True}, "n", "valid integer"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5", "less than or equal to 100"),
-        ({"logit_bias": {"5": -100.5}}, "logit_bias.5", "greater than or equal to -100"),
-        ({"logit_bias": {"five": 1}}, "logit_bias", "token ids for keys"),
-        ({"logit_bias": {"05": 1}}, "logit_bias", "token ids for keys"),
-        ({"logit_bias": {"-5": 1}}, "logit_bias", "token ids for keys"),
-        ({"logit_bias": {"\u0665": 1}}, "logit_bias", "token ids for keys"),
+        *(({"logit_bias": {key: 1}}, "logit_bias", "token ids for keys") for key in ("five", "05", "-5", "\u0665")),
         ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias", "more than 1024"),
         ({"logit_bias": [1]}, "logit_bias", "valid dictionary"),
-        ({"logprobs": 3}, "logprobs", "valid boolean"),
         ({"top_logprobs": 3}, "top_logprobs", "only allowed when 'logprobs' is true"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "greater than or equal to 0"),
-        ({"min_p": 1.5}, "min_p", "less than or equal to 1"),
-        ({"priority": 2**31}, "priority", "less than"),
-        ({"priority": 0.5}, "priority", "valid integer"),
-        ({"include_stop_str_in_output": 1}, "include_stop_str_in_output", "valid boolean"),
-        ({"skip_special_tokens": "no"}, "skip_special_tokens", "valid boolean"),
-        ({"return_token_ids": 1}, "return_token_ids", "valid boolean"),
-        ({"spaces_between_special_tokens": 1}, "spaces_between_special_tokens", "valid boolean"),
-        ({"add_special_tokens": 1}, "add_special_tokens", "valid boolean"),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "'xhigh'"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt", "together"),
         *(
             ({"chat_template_kwargs": {name: None}}, "chat_template_kwargs", repr(name))
             for name in (
-                "messages",
-                "conversation",
-                "tools",
-                "documents",
-                "chat_template",
-                "tokenize",
-                "add_generation_prompt",
-                "continue_final_message",
+                *("messages", "conversation", "tools", "documents", "chat_template", "tokenize"),
+                *("add_generation_prompt", "continue_final_message"),
             )
         ),
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs", "valid dictionary"),
         ({"prediction": {"type": "content"}}, "prediction.content", "Missing"),
         ({"stream_options": {"chunky": True}}, "stream_options.chunky", "Unrecognized"),
-        ({"top_k": -2}, "top_k", "greater than or equal to -1"),
-        ({"repetition_penalty": 1e-320}, "repetition_penalty", "greater than or equal to 0.01"),
         ({"messages": [USER] * 32_769}, "messages", "at most 32768"),
-        (
-            {"messages": [0] * 200_000},
-            "messages.0",
-            "valid dictionary",
-        ),  # the first mistake is all that is looked for
+        ({"messages": [0] * 200_000}, "messages.0", "valid dictionary"),  # only the first mistake is looked for
         ({"metadata": dict.fromkeys(map(str, range(17)), "x")}, "metadata", "more than 16"),
-        ({"stop": ["x" * 4097]}, "stop.0", "longer than 4096"),
         (dict.fromkeys(map(str, range(300)), 1), None, "302 fields"),
-        ({"min_tokens": -1}, "min_tokens", "greater than or equal to 0"),
-        ({"ignore_eos": 1}, "ignore_eos", "valid boolean"),
         ({"stop_token_ids": [-1]}, "stop_token_ids.0", "greater than or equal to 0"),
-        ({"user": 5}, "user", "valid string"),
-        ({"store": "yes"}, "store", "valid boolean"),
-        ({"safety_identifier": 5}, "safety_identifier", "valid string"),
-        ({"prompt_cache_key": 5}, "prompt_cache_key", "valid string"),
         ({"prompt_cache_retention": "1h"}, "prompt_cache_retention", "'24h'"),
         ({"prompt_cache_options": {"a": 1}}, "prompt_cache_options.a", "valid string"),
         ({"metadata": {"a": 1}}, "metadata.a", "valid string"),
@@ -183,10 +119,33 @@ def message(**fields: object) -> dict[str, object]:
 def test_a_bad_chat_field_is_named_as_the_client_wrote_it(
     fields: Mapping[str, object], param: str | None, words: str
 ) -> None:
-    error = refuse(ChatCompletionRequest, {**CHAT, **fields})
+    error = refuse_chat(**fields)
     assert words in error.message
     assert param is None or (error.param == param and param in error.message)
     assert len(error.message) < 400
+
+
+BOOLEANS = (
+    "stream logprobs ignore_eos include_stop_str_in_output skip_special_tokens return_token_ids store "
+    "spaces_between_special_tokens add_special_tokens"
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "values"),
+    [
+        ("model user safety_identifier prompt_cache_key", "valid string", (5, True, ["x"])),
+        (BOOLEANS, "valid boolean", (1, "true", [])),
+        ("max_tokens max_completion_tokens min_tokens n seed top_k priority", "valid integer", (True, "5", 1.5)),
+        ("temperature top_p min_p presence_penalty frequency_penalty", "valid number", ("1", [])),
+        ("repetition_penalty", "valid number", ("1", True)),
+    ],
+)
+def test_no_value_is_converted_to_a_fields_type(fields: str, words: str, values: Sequence[object]) -> None:
+    for field in fields.split():
+        for value in values:
+            error = refuse_chat(**{field: value})
+            assert (error.param, words in error.message) == (field, True), error.message
 
 
 @pytest.mark.parametrize(
@@ -195,26 +154,16 @@ def test_a_bad_chat_field_is_named_as_the_client_wrote_it(
         ("echo", True),
         ("modalities", ["text", "smell"]),
         ("functions", []),
-        ("function_call", "auto"),
         ("include_reasoning", False),
-        ("verbosity", "low"),
-        ("moderation", {}),
-        ("web_search_options", {}),
-        ("chat_template", "x"),
         ("documents", []),
-        ("prompt_logprobs", 1),
-        ("use_beam_search", True),
         ("use_beam_search", 0),
         ("length_penalty", 0.5),
         ("length_penalty", True),
-        ("allowed_token_ids", [1]),
         ("bad_words", ["x"]),
-        ("truncate_prompt_tokens", 5),
-        ("return_tokens_as_token_ids", True),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(field: str, value: object) -> None:
-    error = refuse(ChatCompletionRequest, {**CHAT, field: value})
+    error = refuse_chat(**{field: value})
     assert error.param == field
     assert error.message == f"'{field}' is not supported."
 
@@ -253,7 +202,7 @@ def test_a_bad_completion_field_is_named(fields: Mapping[str, object], param: st
     assert (error.param, words in error.message) == (param, True), error.message
 
 
-RANGES: Mapping[str, tuple[Sequence[object], Sequence[object]]] = {  # what is just taken, and just not
+RANGES: Mapping[str, tuple[Sequence[object], Sequence[object]]] = {  # the last values taken, the first refused
     "max_tokens": ([1], [0]),
     "max_completion_tokens": ([1], [0]),
     "n": ([1, 128], [0, 129]),
@@ -304,6 +253,7 @@ def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: st
         (text, {"logprobs": 0}),
         (text, {"logprobs": 5}),
         (text, {"suffix": ""}),
+        (text, {"best_of": 3, "n": 3}),
         (chat, {"logprobs": True, "top_logprobs": 0}),
         (chat, {"logprobs": True, "top_logprobs": 20}),
         (chat, {"stream": True, "stream_options": {"include_obfuscation": False}}),
@@ -313,19 +263,28 @@ def test_the_last_value_that_is_allowed_is_taken(ask: Callable[..., Generation],
     assert fields.keys() <= ask(**fields).model_fields_set
 
 
-def fields_of(*sources: Any) -> set[str]:  # Any: TypedDicts are no common type
-    return {name for source in sources for name in typing.get_type_hints(source)}
-
-
 @pytest.mark.parametrize(
-    ("body_type", "sources"),
+    ("model", "source"),
     [
-        (ChatCompletionRequest, (chat_params.CompletionCreateParamsStreaming,)),
-        (CompletionRequest, (completion_params.CompletionCreateParamsStreaming,)),
+        (ChatCompletionRequest, chat_params.CompletionCreateParamsStreaming),
+        (CompletionRequest, completion_params.CompletionCreateParamsStreaming),
+        (PromptMessage, official.ChatCompletionSystemMessageParam),
+        (PromptMessage, official.ChatCompletionDeveloperMessageParam),
+        (PromptMessage, official.ChatCompletionUserMessageParam),
+        (AssistantMessage, official.ChatCompletionAssistantMessageParam),
+        (ToolMessage, official.ChatCompletionToolMessageParam),
+        (TextPart, official.ChatCompletionContentPartTextParam),
+        (ToolCall, official.ChatCompletionMessageFunctionToolCallParam),
+        (CalledFunction, official_call.Function),
+        (ToolDefinition, official.ChatCompletionFunctionToolParam),
+        (FunctionDefinition, OfficialFunction),
+        (AllowedTools, official.ChatCompletionAllowedToolsParam),
+        (JsonSchema, response_format_json_schema.JSONSchema),
     ],
 )
-def test_every_field_of_the_official_client_is_known(body_type: type[Generation], sources: Any) -> None:
-    assert fields_of(*sources) - set(body_type.model_fields) == set()
+def test_every_field_of_the_official_client_is_known(model: type[WireModel], source: Any) -> None:  # Any: a TypedDict
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    assert set(typing.get_type_hints(source)) - known == set()
 
 
 @pytest.mark.parametrize("body_type", [ChatCompletionRequest, CompletionRequest])
@@ -342,9 +301,7 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
         "top_logprobs": 0,
         "logit_bias": {},
         "response_format": {"type": "text"},
-        "modalities": ["text"],
         "tool_choice": "none",
-        "function_call": "none",
         "parallel_tool_calls": False,
         "min_p": 0,
         "repetition_penalty": 1,
@@ -353,12 +310,6 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
         "min_tokens": 0,
         "priority": 0,
         "stop": [],
-        "echo": False,
-        "length_penalty": 1.0,
-        "bad_words": [],
-        "use_beam_search": False,
-        "include_reasoning": True,
-        "verbosity": "medium",
         "chat_template_kwargs": {},
         "store": False,
         "metadata": {"team": "red"},
@@ -419,18 +370,17 @@ NO_EFFECT: Mapping[str, object] = {
 
 @pytest.fixture(scope="module")
 def curious(tmp_path_factory: pytest.TempPathFactory) -> ModelLanguage:
-    """Its template shows all that it is given by these names."""
+    """Its template shows every variable that has the name of such a field."""
     variables = " ".join(f"{{{{ {name} }}}}" for name in (*NO_EFFECT, "team", "mode"))
     return build_byte_level(tmp_path_factory.mktemp("curious"), template=CHATML + variables).language
 
 
 @pytest.mark.parametrize("field", NO_EFFECT)
-def test_neither_engine_nor_template_hears_of_a_field_without_effect(curious: ModelLanguage, field: str) -> None:
+def test_a_field_without_effect_reaches_neither_engine_nor_template(curious: ModelLanguage, field: str) -> None:
     given = {field: NO_EFFECT[field]}
-    assert ask_chat(curious, **given) == ask_chat(curious)
+    assert translate_chat(curious, **given) == translate_chat(curious)
     if field in CompletionRequest.model_fields:
-        plain, labelled = (translate(text(**fields), curious, ENVELOPE) for fields in ({}, given))
-        assert plain == labelled
+        assert translate_text(curious, **given) == translate_text(curious)
 
 
 def test_what_a_body_asks_to_see() -> None:
@@ -464,12 +414,13 @@ def test_logprobs_of_completions_are_a_count_and_with_echo_the_prompts_too() -> 
     assert chat(logprobs=True).logprob_count == 0
 
 
-def test_best_of_may_equal_n() -> None:
-    assert text(best_of=3, n=3).n == 3
-
-
 SCHEMA = {"type": "object", "properties": {"a": {"default": None}}, "required": ["a"]}
 SCHEMA_TEXT = '{"type":"object","properties":{"a":{"default":null}},"required":["a"]}'
+AS_SCHEMA = Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)
+
+
+def schema_format(**json_schema: object) -> dict[str, object]:
+    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
 
 
 @pytest.mark.parametrize("ask", [chat, text])
@@ -478,26 +429,10 @@ SCHEMA_TEXT = '{"type":"object","properties":{"a":{"default":null}},"required":[
     [
         ({"response_format": {"type": "text"}}, None),
         ({"response_format": {"type": "json_object"}}, Guide(GuideKind.JSON)),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "s", "schema": SCHEMA, "strict": True},
-                }
-            },
-            Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT),
-        ),
-        (
-            {
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "s", "schema": SCHEMA, "strict": False, "description": "It."},
-                }
-            },
-            Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT),
-        ),
-        ({"structured_outputs": {"json": SCHEMA}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
-        ({"structured_outputs": {"json": SCHEMA_TEXT}}, Guide(GuideKind.JSON_SCHEMA, SCHEMA_TEXT)),
+        (schema_format(name="s", schema=SCHEMA, strict=True), AS_SCHEMA),
+        (schema_format(name="s", schema=SCHEMA, strict=False, description="It."), AS_SCHEMA),
+        ({"structured_outputs": {"json": SCHEMA}}, AS_SCHEMA),
+        ({"structured_outputs": {"json": SCHEMA_TEXT}}, AS_SCHEMA),
         ({"structured_outputs": {"json_object": True}}, Guide(GuideKind.JSON)),
         ({"structured_outputs": {"regex": "[a-z]+"}}, Guide(GuideKind.REGEX, "[a-z]+")),
         ({"structured_outputs": {"grammar": "root ::= 'x'"}}, Guide(GuideKind.GRAMMAR, "root ::= 'x'")),
@@ -505,10 +440,7 @@ SCHEMA_TEXT = '{"type":"object","properties":{"a":{"default":null}},"required":[
             {"structured_outputs": {"choice": ["yes", "no (at all)", "a|b\\c"]}},
             Guide(GuideKind.REGEX, r"(yes|no \(at all\)|a\|b\\c)"),
         ),
-        (
-            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "text"}},
-            Guide(GuideKind.REGEX, "a"),
-        ),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "text"}}, Guide(GuideKind.REGEX, "a")),
     ],
 )
 def test_what_an_answer_must_match_becomes_a_guide(
@@ -517,37 +449,20 @@ def test_what_an_answer_must_match_becomes_a_guide(
     assert ask(**fields).guide == guide
 
 
-def nested(levels: int) -> dict[str, object]:
-    return {"a": nested(levels - 1)} if levels > 1 else {"a": 1}
-
-
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
         ({"response_format": "json"}, "response_format", "dictionary"),
         ({"response_format": {"type": "yaml"}}, "response_format.type", "'json_schema'"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "s"}}},
-            "response_format.json_schema.schema",
-            "Missing",
-        ),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": None}}},
-            "response_format.json_schema.schema",
-            "Missing",
-        ),
+        (schema_format(name="s"), "response_format.json_schema.schema", "Missing"),
+        (schema_format(name="s", schema=None), "response_format.json_schema.schema", "Missing"),
+        (schema_format(schema={}), "response_format.json_schema.name", "Missing"),
         (
             {"response_format": {"type": "text", "json_schema": {"name": "s", "schema": {}}}},
             "response_format.json_schema",
             "only allowed",
         ),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": nested(64)}}},
-            "response_format.json_schema.schema",
-            "64 levels",
-        ),
-        ({"structured_outputs": {"json": {"a": [0] * 40_000}}}, "structured_outputs.json", "32768 values"),
         ({"structured_outputs": {}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"json_object": False}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", "exactly one"),
@@ -570,11 +485,6 @@ def nested(levels: int) -> dict[str, object]:
         ),
         ({"structured_outputs": {"choice": ["a"] * 1025}}, "structured_outputs.choice", "at most 1024"),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
-            "response_format.json_schema.name",
-            "Missing",
-        ),
-        (
             {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
             "structured_outputs",
             "send one",
@@ -587,12 +497,12 @@ def test_a_bad_guide_is_named(fields: Mapping[str, object], param: str, words: s
         assert (error.param, words in error.message) == (param, True), error.message
 
 
-def test_a_schema_may_be_as_deep_as_it_says() -> None:
-    assert chat(structured_outputs={"json": nested(63)}).guide is not None
+def nested(levels: int) -> dict[str, object]:
+    return {"a": nested(levels - 1)} if levels > 1 else {"a": 1}
 
 
 def holding(values: int) -> dict[str, object]:
-    """So many in all, itself and its list among them."""
+    """`values` counts the object itself and its list too."""
     return {"a": [0] * (values - 2)}
 
 
@@ -608,10 +518,7 @@ def called_with(arguments: object) -> dict[str, object]:
             lambda made: {"tools": [{"type": "function", "function": {"name": "f", "parameters": made}}]},
             "tools.0.function.parameters",
         ),
-        (
-            lambda made: {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": made}}},
-            "response_format.json_schema.schema",
-        ),
+        (lambda made: schema_format(name="s", schema=made), "response_format.json_schema.schema"),
         (lambda made: {"structured_outputs": {"json": made}}, "structured_outputs.json"),
         (lambda made: {"chat_template_kwargs": made}, "chat_template_kwargs"),
         (called_with, "messages.0.tool_calls.0.function.arguments"),
@@ -624,7 +531,7 @@ def test_json_of_a_clients_own_has_so_many_values_in_so_many_levels(
     for most in (holding(32_768), nested(63)):
         chat(**fields_with(most))
     for more, words in ((holding(32_769), "32768 values"), (nested(64), "64 levels")):
-        error = refuse(ChatCompletionRequest, {**CHAT, **fields_with(more)})
+        error = refuse_chat(**fields_with(more))
         assert (error.param, words in error.message) == (param, True), error.message
 
 
@@ -633,31 +540,26 @@ def test_json_of_a_clients_own_has_so_many_values_in_so_many_levels(
     [
         (lambda text: {"structured_outputs": {"json": {"const": text}}}, "structured_outputs"),
         (lambda text: {"structured_outputs": {"choice": [text]}}, "structured_outputs"),
-        (
-            lambda text: {
-                "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"const": text}}}
-            },
-            "response_format",
-        ),
+        (lambda text: schema_format(name="s", schema={"const": text}), "response_format"),
     ],
     ids=["json", "choice", "response_format"],
 )
 def test_a_guide_has_so_many_characters(
     language: ModelLanguage, fields_with: Callable[[str], dict[str, object]], param: str
 ) -> None:
-    guide = ask_chat(language, **fields_with("x")).request.params.guide
+    guide = translate_chat(language, **fields_with("x")).request.params.guide
     assert guide is not None
     room = 65_536 - len(guide.text) + 1
-    assert ask_chat(language, **fields_with("x" * room)).request.params.guide is not None
+    assert translate_chat(language, **fields_with("x" * room)).request.params.guide is not None
     with pytest.raises(InvalidRequest) as caught:
-        ask_chat(language, **fields_with("x" * (room + 1)))
+        translate_chat(language, **fields_with("x" * (room + 1)))
     assert (caught.value.param, "65536 characters" in caught.value.message) == (param, True)
 
 
 def test_the_guide_of_calls_has_no_more_characters_either(language: ModelLanguage) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"description": "x" * 66_000}}}
     with pytest.raises(InvalidRequest, match="65536 characters") as caught:
-        ask_chat(language, tools=[tool], tool_choice="required")
+        translate_chat(language, tools=[tool], tool_choice="required")
     assert caught.value.param == "tool_choice"
 
 
@@ -677,7 +579,7 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
         "priority": 2,
     }
     others = {"logit_bias": BIAS, "logprobs": True, "top_logprobs": 3, "response_format": {"type": "json_object"}}
-    ask = ask_chat(language, **sampling, **others, stop_token_ids=[9, 11], stop=["END", "\n"])
+    ask = translate_chat(language, **sampling, **others, stop_token_ids=[9, 11], stop=["END", "\n"])
     assert ask.request.params == SamplingParams(
         **sampling,
         stop_token_ids=(9, 11),
@@ -690,27 +592,25 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
     assert ask.request.prompt == language.render_chat([USER])
 
 
-@pytest.mark.parametrize(("asked", "told"), [(0, 0.0), (1e-46, 0.0), (9e-6, 0.0), (1e-5, 0.01), (0.01, 0.01), (2, 2.0)])
-def test_temperatures_too_small_to_divide_by_are_settled_here(
-    language: ModelLanguage, asked: float, told: float
-) -> None:
-    assert ask_chat(language, temperature=asked).request.params.temperature == told
+@pytest.mark.parametrize(("asked", "sent"), [(0, 0.0), (1e-46, 0.0), (9e-6, 0.0), (1e-5, 0.01), (0.01, 0.01), (2, 2.0)])
+def test_a_temperature_too_small_to_divide_by_is_replaced(language: ModelLanguage, asked: float, sent: float) -> None:
+    assert translate_chat(language, temperature=asked).request.params.temperature == sent
 
 
 def test_defaults_are_openais_but_for_max_tokens_which_is_all_the_room(language: ModelLanguage) -> None:
-    ask = ask_chat(language)
+    ask = translate_chat(language)
     room = language.context_length - len(ask.request.prompt)
     assert ask.request.params == SamplingParams(max_tokens=room)
     assert (ask.presentation.stop, ask.presentation.stream, ask.presentation.include_usage) == ((), False, False)
 
 
 def test_vllms_minus_one_turns_top_k_off(language: ModelLanguage) -> None:
-    assert ask_chat(language, top_k=-1).request.params.top_k == 0
+    assert translate_chat(language, top_k=-1).request.params.top_k == 0
 
 
 def test_max_completion_tokens_is_the_newer_name_of_max_tokens(language: ModelLanguage) -> None:
-    assert ask_chat(language, max_completion_tokens=9).request.params.max_tokens == 9
-    assert ask_chat(language, max_completion_tokens=9, max_tokens=9).request.params.max_tokens == 9
+    for fields in ({}, {"max_tokens": 9}):
+        assert translate_chat(language, max_completion_tokens=9, **fields).request.params.max_tokens == 9
 
 
 @pytest.mark.parametrize(
@@ -728,52 +628,51 @@ def test_fields_that_contradict_each_other_are_refused(
     language: ModelLanguage, fields: Mapping[str, object], param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ask_chat(language, **fields)
+        translate_chat(language, **fields)
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize(
-    ("fields", "param"),
+    ("ask", "fields", "param"),
     [
-        ({"messages": [{"role": "user", "content": "word " * 2000}]}, "messages"),
-        ({"max_tokens": 1024}, "max_tokens"),
-        ({"max_completion_tokens": 10**12}, "max_completion_tokens"),
+        (translate_chat, {"messages": [{"role": "user", "content": "word " * 2000}]}, "messages"),
+        (translate_chat, {"max_tokens": 1024}, "max_tokens"),
+        (translate_chat, {"max_completion_tokens": 10**12}, "max_completion_tokens"),
+        (translate_text, {"prompt": [1] * 1024}, "prompt"),
     ],
 )
 def test_what_does_not_fit_the_context_is_refused(
-    language: ModelLanguage, fields: Mapping[str, object], param: str
+    language: ModelLanguage, ask: Callable[..., Generations], fields: Mapping[str, object], param: str
 ) -> None:
     with pytest.raises(ContextLengthExceeded) as caught:
-        ask_chat(language, **fields)
-    assert caught.value.param == param
-    assert caught.value.code == "context_length_exceeded"
-
-
-def test_a_completions_prompt_that_does_not_fit_is_refused_by_its_name(language: ModelLanguage) -> None:
-    with pytest.raises(ContextLengthExceeded) as caught:
-        translate(text(prompt=[1] * language.context_length), language, ENVELOPE)
-    assert caught.value.param == "prompt"
-
-
-def test_the_last_token_of_the_context_may_be_asked_for(language: ModelLanguage) -> None:
-    room = language.context_length - len(ask_chat(language).request.prompt)
-    assert ask_chat(language, max_tokens=room).request.params.max_tokens == room
+        ask(language, **fields)
+    assert (caught.value.param, caught.value.code) == (param, "context_length_exceeded")
 
 
 def test_limits_may_be_met_exactly(language: ModelLanguage) -> None:
     last = language.vocab_size - 1
-    params = ask_chat(
-        language, max_tokens=5, min_tokens=5, stop_token_ids=[last], logit_bias={str(last): 1}
-    ).request.params
+    edge: dict[str, Any] = {"max_tokens": 5, "min_tokens": 5, "stop_token_ids": [last], "logit_bias": {str(last): 1}}
+    params = translate_chat(language, **edge).request.params
     assert (params.min_tokens, params.stop_token_ids, params.logit_bias) == (5, (last,), ((last, 1.0),))
-    assert len(translate(text(prompt=["a"] * 64, n=2), language, ENVELOPE).requests) == 128
+    assert len(translate_text(language, prompt=["a"] * 64, n=2).requests) == 128
+    room = language.context_length - len(translate_chat(language).request.prompt)
+    assert translate_chat(language, max_tokens=room).request.params.max_tokens == room
 
 
-def test_each_prompt_of_a_list_has_its_own_room_and_the_same_seed(language: ModelLanguage) -> None:
-    ask = translate(text(prompt=[[5, 6], [5, 6, 7, 8]], n=2, seed=7), language, ENVELOPE)
+def test_each_prompt_of_a_list_has_its_own_room(language: ModelLanguage) -> None:
+    ask = translate_text(language, prompt=[[5, 6], [5, 6, 7, 8]], n=2)
     room = language.context_length
     assert [request.params.max_tokens for request in ask.requests] == [room - 2, room - 2, room - 4, room - 4]
-    assert [request.params.seed for request in ask.requests] == [7, 8, 7, 8]
+    assert [request.prompt.token_ids for request in ask.requests] == [*[(5, 6)] * 2, *[(5, 6, 7, 8)] * 2]
+    assert len({request.request_id for request in ask.requests}) == 4
+
+
+@pytest.mark.parametrize(("seed", "seeds"), [(7, [7, 8]), (2**63 - 1, [2**63 - 1, -(2**63)]), (None, [None, None])])
+def test_a_seed_is_followed_by_its_successors(
+    language: ModelLanguage, seed: int | None, seeds: Sequence[int | None]
+) -> None:
+    ask = translate_text(language, prompt=[[5, 6], [5, 6, 7, 8]], n=2, seed=seed)
+    assert [request.params.seed for request in ask.requests] == [*seeds, *seeds]
 
 
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
@@ -793,34 +692,31 @@ TOOLS = [{"type": "function", "function": {"name": "look"}}]
 def test_ends_and_special_tokens_are_seen_where_they_are_asked_for(
     language: ModelLanguage, fields: Mapping[str, object], seen: str
 ) -> None:
-    ask = ask_chat(language, **fields)
+    ask = translate_chat(language, **fields)
     decoder = ask.choice(0, ask.group()).decoder
     assert decoder.feed(language.encode_text("Hi<|im_start|> you. Me<|im_end|>").token_ids) + decoder.flush() == seen
 
 
 def test_text_parts_render_as_their_text(language: ModelLanguage) -> None:
-    ask = ask_chat(language, messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}]}])
+    ask = translate_chat(language, messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}]}])
     assert ask.request.prompt == language.render_chat([USER])
 
 
 def test_developer_is_another_word_for_system(language: ModelLanguage) -> None:
-    as_developer = ask_chat(language, messages=[{"role": "developer", "content": "Be brief."}, USER])
-    as_system = ask_chat(language, messages=[{"role": "system", "content": "Be brief."}, USER])
-    assert as_developer.request.prompt == as_system.request.prompt
+    developer, system = (
+        translate_chat(language, messages=[{"role": role, "content": "Be brief."}, USER])
+        for role in ("developer", "system")
+    )
+    assert developer.request.prompt == system.request.prompt
 
 
-@pytest.mark.parametrize("form", ["text", "list of text", "ids", "list of ids"])
-def test_a_completion_prompt_may_be_text_or_ids_alone_or_in_a_list(language: ModelLanguage, form: str) -> None:
-    prompt = language.encode_text("Hello")
-    ids = list(prompt.token_ids)
-    value = {"text": "Hello", "list of text": ["Hello"], "ids": ids, "list of ids": [ids]}[form]
-    assert text(prompt=value).prompts(language) == [prompt]
-
-
-def test_several_prompts_keep_their_order(language: ModelLanguage) -> None:
+def test_a_completion_prompt_may_be_text_or_ids_alone_or_in_a_list(language: ModelLanguage) -> None:
     first, second = language.encode_text("Hello"), language.encode_text("Good bye")
-    assert text(prompt=["Hello", "Good bye"]).prompts(language) == [first, second]
-    assert text(prompt=[list(second.token_ids), list(first.token_ids)]).prompts(language) == [second, first]
+    one, other = list(first.token_ids), list(second.token_ids)
+    for alone in ("Hello", ["Hello"], one, [one]):
+        assert text(prompt=alone).prompts(language) == [first]
+    for several in (["Good bye", "Hello"], [other, one]):
+        assert text(prompt=several).prompts(language) == [second, first]
 
 
 def test_a_completions_special_tokens_may_be_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -860,8 +756,27 @@ def test_an_unread_body_still_names_its_model() -> None:
 
 @pytest.mark.parametrize("messages", [[0, {"content": [{"type": "file"}]}], "x", [{"content": [7, {"type": "file"}]}]])
 def test_a_body_with_a_mistake_before_such_a_part_is_refused(messages: object) -> None:
-    assert refuse(ChatCompletionRequest, {**CHAT, "messages": messages}).param is not None
+    assert refuse_chat(messages=messages).param is not None
 
 
 def test_a_body_that_was_read_is_not_relayed() -> None:
     assert chat().relay_field is None
+
+
+def test_an_echo_shows_special_tokens_as_well(language: ModelLanguage) -> None:
+    prompt = "<|im_start|>user\nHi"
+    assert translate_text(language, prompt=prompt, echo=True).echoes == (prompt,)
+
+
+def test_an_echo_costs_its_choices_nothing(language: ModelLanguage) -> None:
+    """They are made on the event loop, up to 128 of them."""
+
+    def seconds(*, echo: bool) -> float:
+        ask = translate_text(language, prompt=[*range(100, 1000)], n=128, echo=echo)
+        group, start = ask.group(), time.process_time()
+        for index in range(128):
+            ask.choice(index, group)
+        return time.process_time() - start
+
+    with_echo, without = (min(seconds(echo=echo) for _ in range(3)) for echo in (True, False))
+    assert with_echo < 5 * without

@@ -23,6 +23,7 @@ from gateway.openai.frames import (
     Usage,
 )
 from gateway.openai.logprobs import ChatScores, Details, TextScores
+from tests.openai.streams import Json, read_events
 
 NASTY = 'quote " backslash \\ newline \n tab \t nul \0 line-separator \u2028 emoji \U0001f600 %b %d </script>'
 USAGE = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
@@ -39,14 +40,6 @@ def head(dialect: Dialect, model: str = "tiny") -> AnswerHead:
 def run(frames: Frames, texts: Sequence[str]) -> bytes:
     pieces = [frames.open(), *map(frames.text, texts), frames.close(FinishReason.LENGTH, 5)]
     return b"".join(pieces)
-
-
-def events(raw: bytes) -> list[object]:
-    """What a strict reader of server-sent events makes of it: one data line each, blank lines between."""
-    blocks = raw.split(b"\n\n")
-    assert blocks.pop() == b""
-    assert all(block.startswith(b"data: ") and b"\n" not in block for block in blocks)
-    return [block[6:].decode() if block == b"data: [DONE]" else orjson.loads(block[6:]) for block in blocks]
 
 
 def chunk(kind: str, request_id: str, choices: list[object], **more: object) -> dict[str, object]:
@@ -88,31 +81,34 @@ def test_a_stream_is_what_openai_sends(
     expected: list[object] = [chunk(kind, request_id, choice, **more) for choice in choices]
     if include_usage:
         expected.append(chunk(kind, request_id, [], usage=USAGE))
-    assert events(run(frames, ["Pa", "", "ris"])) == [*expected, "[DONE]"]
+    assert read_events(run(frames, ["Pa", "", "ris"])) == expected
     assert frames.content_type.startswith(b"text/event-stream")
 
 
-def test_folded_chat_is_one_object() -> None:
-    message = {"role": "assistant", "content": "Paris", "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "length"}
-    frames = Fold(head(CHAT), 0, group())
-    assert orjson.loads(run(frames, ["Pa", "", "ris"])) == chunk(
-        "chat.completion", "chatcmpl-abc", [choice], usage=USAGE
-    )
+MESSAGE = {"role": "assistant", "content": "Paris", "refusal": None}
+WHOLE_CHAT = {"index": 0, "message": MESSAGE, "logprobs": None, "finish_reason": "length"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind", "request_id", "choice"),
+    [
+        (CHAT, "chat.completion", "chatcmpl-abc", WHOLE_CHAT),
+        (TEXT_COMPLETION, "text_completion", "cmpl-abc", text_choice("Paris", "length")),
+    ],
+    ids=["chat", "text"],
+)
+def test_a_folded_answer_is_one_object(dialect: Dialect, kind: str, request_id: str, choice: object) -> None:
+    frames = Fold(head(dialect), 0, group())
+    assert (frames.open(), frames.text("Pa"), frames.text("")) == (b"", b"", b""), "nothing is sent before the end"
+    whole = frames.text("ris") + frames.close(FinishReason.LENGTH, 5)
+    assert orjson.loads(whole) == chunk(kind, request_id, [choice], usage=USAGE)
     assert frames.content_type == b"application/json"
-
-
-def test_folded_text_is_one_object() -> None:
-    choice = text_choice("Paris", "length")
-    assert orjson.loads(run(Fold(head(TEXT_COMPLETION), 0, group()), ["Pa", "ris"])) == chunk(
-        "text_completion", "cmpl-abc", [choice], usage=USAGE
-    )
 
 
 @pytest.mark.parametrize("dialect", [CHAT, TEXT_COMPLETION], ids=["chat", "text"])
 def test_any_text_and_any_model_name_survive_encoding(dialect: Dialect) -> None:
     model = 'we"ird%b\\model%'
-    streamed = events(run(Stream(head(dialect, model), 0, group(), include_usage=False), [NASTY]))
+    streamed = read_events(run(Stream(head(dialect, model), 0, group(), include_usage=False), [NASTY]))
     texts = [choice.get("text", choice.get("delta", {}).get("content")) for choice in choices_of(streamed)]
     assert "".join(filter(None, texts)) == NASTY
     folded = orjson.loads(run(Fold(head(dialect, model), 0, group()), [NASTY]))
@@ -121,17 +117,12 @@ def test_any_text_and_any_model_name_survive_encoding(dialect: Dialect) -> None:
     assert (choice["text"] if dialect is TEXT_COMPLETION else choice["message"]["content"]) == NASTY
 
 
-def choices_of(streamed: list[object]) -> list[Any]:  # Any: parsed JSON
-    return [choice for event in streamed if isinstance(event, dict) for choice in event["choices"]]
+def choices_of(answers: list[Json]) -> list[Json]:
+    return [choice for answer in answers for choice in answer["choices"]]
 
 
-def test_nothing_is_sent_before_the_end_of_a_folded_answer() -> None:
-    frames = Fold(head(CHAT), 0, group())
-    assert (frames.open(), frames.text("Paris")) == (b"", b"")
-
-
-class Script:
-    """A parser that finds what it is told to, whatever the text."""
+class ScriptedParser:
+    """Returns `parts` for the first text, whatever that is."""
 
     has_called = True
 
@@ -156,88 +147,72 @@ FOUND = (
 )
 
 
+def call_piece(index: int, **fields: object) -> tuple[dict[str, object], None]:
+    return {"tool_calls": [{"index": index, **fields}]}, None
+
+
 def test_calls_and_reasoning_leave_each_as_openai_sends_it() -> None:
-    frames = DetailedStream(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND)), include_usage=False)
+    extras = Extras(Details(None), ScriptedParser(*FOUND))
+    frames = DetailedStream(head(CHAT), 0, group(), extras, include_usage=False)
     raw = frames.open() + frames.text("...") + frames.close(FinishReason.STOP, 5)
-    deltas = [(choice["delta"], choice["finish_reason"]) for choice in choices_of(events(raw))]
+    deltas = [(choice["delta"], choice["finish_reason"]) for choice in choices_of(read_events(raw))]
     assert deltas[1:] == [
         ({"reasoning": "hm"}, None),
         ({"content": "Let me see"}, None),
-        (
-            {
-                "tool_calls": [
-                    {"index": 0, "id": "call_a", "type": "function", "function": {"name": "f", "arguments": ""}}
-                ]
-            },
-            None,
-        ),
-        ({"tool_calls": [{"index": 0, "function": {"arguments": '{"x":'}}]}, None),
-        ({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}, None),
-        (
-            {
-                "tool_calls": [
-                    {"index": 1, "id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}}
-                ]
-            },
-            None,
-        ),
+        call_piece(0, id="call_a", type="function", function={"name": "f", "arguments": ""}),
+        call_piece(0, function={"arguments": '{"x":'}),
+        call_piece(0, function={"arguments": "1}"}),
+        call_piece(1, id="call_b", type="function", function={"name": "g", "arguments": ""}),
         ({"content": "!"}, None),
         ({}, "tool_calls"),
     ]
 
 
-def test_folded_calls_are_whole() -> None:
-    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), reasoning=b"reasoning_content"))
+CALLS = [
+    {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
+    {"id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}},
+]
+
+
+@pytest.mark.parametrize(
+    ("extras", "reason", "calls", "finish"),
+    [
+        ({}, FinishReason.STOP, CALLS, "tool_calls"),
+        ({"is_one_call": True}, FinishReason.STOP, CALLS[:1], "tool_calls"),
+        ({"names_calls": False}, FinishReason.STOP, CALLS, "stop"),  # a call of the one function that was asked for
+        ({}, FinishReason.LENGTH, CALLS, "length"),
+    ],
+)
+def test_folded_calls_are_whole(extras: Any, reason: FinishReason, calls: object, finish: str) -> None:  # Any: keywords
+    parser = ScriptedParser(*FOUND)
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), parser, reasoning=b"reasoning_content", **extras))
     frames.text("...")
-    choice = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]
-    assert choice["finish_reason"] == "tool_calls"
+    choice = orjson.loads(frames.close(reason, 5))["choices"][0]
+    assert choice["finish_reason"] == finish
     assert choice["message"] == {
         "role": "assistant",
         "content": "Let me see!",
         "refusal": None,
         "reasoning_content": "hm",
-        "tool_calls": [
-            {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
-            {"id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}},
-        ],
+        "tool_calls": calls,
     }
-
-
-def test_only_the_first_call_is_told_where_one_is_allowed() -> None:
-    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), is_one_call=True))
-    frames.text("...")
-    message = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["message"]
-    assert [call["id"] for call in message["tool_calls"]] == ["call_a"]
-    assert message["content"] == "Let me see!"
-
-
-def test_an_answer_cut_short_says_length_whatever_it_called() -> None:
-    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND)))
-    assert orjson.loads(frames.close(FinishReason.LENGTH, 5))["choices"][0]["finish_reason"] == "length"
-
-
-def test_a_call_of_the_one_function_that_was_asked_for_ends_with_stop() -> None:
-    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), Script(*FOUND), names_calls=False))
-    assert orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 def test_the_last_choice_ends_the_answer_and_its_usage_counts_all(stream: bool) -> None:
     shared = ChoiceGroup(choices=2, prompt_tokens=3)
-    make = [
-        Stream(head(TEXT_COMPLETION), index, shared, include_usage=True)
-        if stream
-        else Fold(head(TEXT_COMPLETION), index, shared)
-        for index in (0, 1)
-    ]
-    raw = make[1].text("b") + make[0].text("a") + make[1].close(FinishReason.STOP, 2)
+    answer = head(TEXT_COMPLETION)
+    first, second = (
+        Stream(answer, index, shared, include_usage=True) if stream else Fold(answer, index, shared) for index in (0, 1)
+    )
+    raw = second.text("b") + first.text("a") + second.close(FinishReason.STOP, 2)
     assert b"[DONE]" not in raw
-    raw += make[0].close(FinishReason.LENGTH, 3)
-    found = events(raw)[:-1] if stream else [orjson.loads(raw)]
+    raw += first.close(FinishReason.LENGTH, 3)
+    found = read_events(raw) if stream else [orjson.loads(raw)]
     choices = choices_of(found)
     texts = {index: "".join(c["text"] for c in choices if c["index"] == index) for index in (0, 1)}
     assert texts == {0: "a", 1: "b"}
-    assert found[-1]["usage"] == USAGE  # type: ignore[index]  # parsed JSON
+    assert found[-1]["usage"] == USAGE
     if not stream:
         assert [choice["index"] for choice in choices] == [0, 1]
 
@@ -253,9 +228,9 @@ def test_log_probabilities_of_a_chat_show_every_token_and_its_bytes() -> None:
     details = Details(ChatScores(spell))
     details.score(ENTRIES)
     details.show([7, 8])
-    told = orjson.loads(details.take_logprobs())
-    content = told.pop("content")
-    assert told == {"refusal": None}
+    logprobs = orjson.loads(details.take_logprobs())
+    content = logprobs.pop("content")
+    assert logprobs == {"refusal": None}
     assert content[0] == {
         "token": "Pa",
         "logprob": -0.5,
@@ -323,10 +298,10 @@ def test_details_leave_with_the_next_chunk_and_the_rest_with_the_last() -> None:
     raw += frames.text("Pa")
     details.show([8])
     raw += frames.close(FinishReason.STOP, 2)
-    first, *others = events(raw)[:-1]
-    assert first["prompt_token_ids"] == [1, 2]  # type: ignore[index]  # parsed JSON
-    assert all("prompt_token_ids" not in other for other in others)  # type: ignore[operator]
-    _, text, last = choices_of(events(raw))
+    first, *others = read_events(raw)
+    assert first["prompt_token_ids"] == [1, 2]
+    assert all("prompt_token_ids" not in other for other in others)
+    _, text, last = choices_of([first, *others])
     assert (text["token_ids"], [entry["token"] for entry in text["logprobs"]["content"]]) == ([7], ["Pa"])
     assert (last["token_ids"], len(last["logprobs"]["content"]), last["finish_reason"]) == ([8], 1, "stop")
 
@@ -343,28 +318,26 @@ def test_token_ids_of_a_completion_come_with_those_of_its_own_prompt() -> None:
     details = Details(None, wants_ids=True, prompt_ids=(1, 2))
     frames = DetailedStream(head(TEXT_COMPLETION), 0, group(), Extras(details), include_usage=False)
     details.show([7])
-    first, last = choices_of(events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 1)))
+    first, last = choices_of(read_events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 1)))
     assert (first["prompt_token_ids"], first["token_ids"]) == ([1, 2], [7])
     assert "prompt_token_ids" not in last
 
 
 def test_usage_so_far_is_in_every_chunk_where_it_is_wanted() -> None:
     used = iter([Usage(3, 1), Usage(3, 1), Usage(3, 2)])
-    show = Extras(Details(None), count=lambda: next(used))
-    frames = DetailedStream(head(CHAT), 0, group(), show, include_usage=True)
-    streamed = events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 2))
-    counts = [event["usage"]["completion_tokens"] for event in streamed if isinstance(event, dict)]
+    extras = Extras(Details(None), count=lambda: next(used))
+    frames = DetailedStream(head(CHAT), 0, group(), extras, include_usage=True)
+    streamed = read_events(frames.open() + frames.text("Pa") + frames.close(FinishReason.STOP, 2))
+    counts = [event["usage"]["completion_tokens"] for event in streamed]
     assert counts == [0, 1, 2, 2]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 def test_an_echoed_prompt_comes_before_the_text(stream: bool) -> None:
-    show = Extras(Details(None), echo="Once upon")
-    frames: Frames
-    if stream:
-        frames = DetailedStream(head(TEXT_COMPLETION), 0, group(), show, include_usage=False)
-    else:
-        frames = Fold(head(TEXT_COMPLETION), 0, group(), show)
+    answer, extras = head(TEXT_COMPLETION), Extras(Details(None), echo="Once upon")
+    frames: Frames = (
+        DetailedStream(answer, 0, group(), extras, include_usage=False) if stream else Fold(answer, 0, group(), extras)
+    )
     raw = run(frames, [" a", " time"])
-    found = events(raw) if stream else [orjson.loads(raw)]
+    found = read_events(raw) if stream else [orjson.loads(raw)]
     assert "".join(choice["text"] for choice in choices_of(found)) == "Once upon a time"

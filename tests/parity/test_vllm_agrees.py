@@ -1,6 +1,6 @@
 """The table, asked of the gateway and of vLLM's own server before the same engine: field by field one answer.
 
-Where it is not, a row of differences.py says why, and each row is seen in a case.
+Where it is not, a row of differences.py has the reason, and each row is seen in a case.
 """
 
 import asyncio

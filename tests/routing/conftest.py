@@ -10,7 +10,8 @@ import pytest
 
 from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
-from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
@@ -32,7 +33,7 @@ class Node:
     `able`: what backends can do, for those that cannot do everything.
     """
 
-    policy: ThresholdSettings | None
+    policy: Threshold | None
     names: tuple[str, ...] = ("triton", "vllm")
     clock: Clock = field(default_factory=Clock)
     able: Mapping[str, Collection[Need]] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Node:
 
 @pytest.fixture
 def node() -> Node:
-    return Node(ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0))
+    return Node(Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0))
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 
 from gateway.core import Need, Route
 from gateway.errors import BackendUnavailable, InvalidRequest
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 from tests.routing.conftest import Node, RequestFactory
 
-POLICY = ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0)
+POLICY = Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0)
 ABLE: Mapping[str, Collection[Need]] = {
     "triton": {Need.GUIDE, Need.LOGIT_BIAS},
     "vllm": {Need.GUIDE, Need.LOGPROBS, Need.MIN_P},

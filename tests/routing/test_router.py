@@ -10,12 +10,12 @@ import pytest
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, ModelNotFound, PolicyChanged
 from gateway.routing import PolicyChange, Router
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 from tests.fakes.backend import Pause
 from tests.fakes.sink import RecordingSink, settled
 from tests.routing.conftest import Node, RequestFactory
 
-POLICY = ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0)
+POLICY = Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0)
 
 
 def change(**edits: object) -> PolicyChange:

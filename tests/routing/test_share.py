@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.core import GenerateRequest, Load, Prompt, SamplingParams, State
-from gateway.routing.policies.share import Share
+from gateway.core import GenerateRequest, Load, Policy, Prompt, SamplingParams, State
+from gateway.routing.policies import Share, Threshold
 from gateway.routing.states import PolicyChange
-from gateway.settings import PolicySettings, ShareSettings, ThresholdSettings
 from tests.routing.conftest import Node, RequestFactory
 
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (2,))
@@ -19,7 +18,7 @@ MANY = [replace(REQUEST, request_id=f"chatcmpl-bcf904270e31da3e{k:016x}") for k 
 
 
 def policy(share: float) -> Share:
-    return Share(ShareSettings(low="triton", high="vllm", share=share))
+    return Share(low="triton", high="vllm", share=share)
 
 
 def loads(ready: Sequence[str] = ("triton", "vllm"), in_flight: int = 0) -> dict[str, Load]:
@@ -75,12 +74,12 @@ def test_what_is_down_is_replaced_and_the_reason_says_so(
 def test_a_model_goes_from_one_engine_to_a_share_and_to_a_threshold_without_a_break(
     make_node: Callable[..., Node], request_of: RequestFactory
 ) -> None:
-    steps: list[tuple[PolicySettings, set[str]]] = [
-        (ThresholdSettings(low="triton", high="vllm", up=1, down=0), {"vllm"}),
-        (ShareSettings(low="triton", high="vllm", share=0.5), {"triton", "vllm"}),
-        (ShareSettings(low="triton", high="vllm", share=1.0), {"triton"}),
-        (ThresholdSettings(low="triton", high="vllm", up=48, down=40), {"triton"}),
-        (ShareSettings(low="triton", high="vllm", share=0.0), {"vllm"}),
+    steps: list[tuple[Policy, set[str]]] = [
+        (Threshold(low="triton", high="vllm", up=1, down=0), {"vllm"}),
+        (Share(low="triton", high="vllm", share=0.5), {"triton", "vllm"}),
+        (Share(low="triton", high="vllm", share=1.0), {"triton"}),
+        (Threshold(low="triton", high="vllm", up=48, down=40), {"triton"}),
+        (Share(low="triton", high="vllm", share=0.0), {"vllm"}),
     ]
     node = make_node(steps[0][0])
     for settings, expected in steps:

@@ -7,14 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gateway.core import GenerateRequest, Load, Prompt, SamplingParams, State
-from gateway.routing.policies.threshold import Threshold
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (2,))
 
 
 def policy(up: int = 48, down: int = 40, dwell_s: float = 0.0) -> Threshold:
-    return Threshold(ThresholdSettings(low="triton", high="vllm", up=up, down=down, dwell_s=dwell_s))
+    return Threshold(low="triton", high="vllm", up=up, down=down, dwell_s=dwell_s)
 
 
 def loads(others: int, *, ready: Sequence[str] = ("triton", "vllm")) -> dict[str, Load]:

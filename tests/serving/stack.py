@@ -1,4 +1,4 @@
-"""A gateway on a real socket before scripted backends, the official client, and a raw one for what it cannot do.
+"""A gateway on a real socket before scripted backends; the official client, and a raw one that can misbehave.
 
 Every test ends with a check that nothing is left: no lease, no engine call, no task.
 """
@@ -6,7 +6,7 @@ Every test ends with a check that nothing is left: no lease, no engine call, no 
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +25,9 @@ from gateway.client_http import ClientConnection
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from gateway.routing import Fleet
+from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane, TokenLane
-from gateway.settings import (
-    LimitSettings,
-    ModelSettings,
-    ProbeSettings,
-    Settings,
-    StreamSettings,
-    ThresholdSettings,
-    TritonSettings,
-)
+from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, Settings, StreamSettings, TritonSettings
 from tests.fakes.backend import Script, ScriptedBackend, Step
 
 MODEL = "tiny"
@@ -62,7 +55,7 @@ async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes scripts: texts as the tokens a model would have made of them."""
+    """Writes scripts: texts as the tokens that a model would generate for them."""
 
     tokenizer: Tokenizer
     eos: int
@@ -70,8 +63,8 @@ class Writer:
     def ids(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def says(self, text: str, *then: Step) -> Script:
-        """One token per turn of the loop, then the end: by default its end token and "stop"."""
+    def script(self, text: str, *then: Step) -> Script:
+        """The text, one token per turn of the loop, then the end: by default its end token and "stop"."""
         return [*([token_id] for token_id in self.ids(text)), *(then or ([self.eos], FinishReason.STOP))]
 
 
@@ -80,12 +73,10 @@ def writer(language: ModelLanguage) -> Writer:
     return Writer(Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")), language.eos_token_ids[0])
 
 
-@dataclass(slots=True)
-class Stack:
-    """What a test works with. `low` answers at first; `high` takes over at five in flight."""
+@dataclass(slots=True, kw_only=True)
+class ServedApp:
+    """A gateway of the one model MODEL, on a real socket."""
 
-    low: ScriptedBackend
-    high: ScriptedBackend
     app: App
     port: int = 0
 
@@ -96,6 +87,26 @@ class Stack:
     @property
     def in_flight(self) -> dict[str, int]:
         return {name: backend.in_flight for name, backend in self.app.router.model_state(MODEL).backends.items()}
+
+    def is_ready(self, backend: str) -> bool:
+        return self.app.router.model_state(MODEL).backends[backend].is_ready
+
+    @property
+    def metrics(self) -> str:
+        return self.app.metrics.render().decode()
+
+    def counted(self, backend: str, outcome: str, times: int = 1) -> bool:
+        """Whether the metrics hold exactly so many requests of that outcome."""
+        labels = f'backend="{backend}",model="{MODEL}",outcome="{outcome}"'
+        return f"crossover_requests_total{{{labels}}} {times}.0" in self.metrics
+
+
+@dataclass(slots=True)
+class Stack(ServedApp):
+    """A gateway before scripted backends. `low` answers at first; `high` takes over at five in flight."""
+
+    low: ScriptedBackend
+    high: ScriptedBackend
 
     @property
     def requests(self) -> list[GenerateRequest]:
@@ -128,6 +139,16 @@ class QuietServer(uvicorn.Server):
             connection.shutdown()
         await eventually(lambda: not self.server_state.connections and not self.server_state.tasks)
 
+    @property
+    def port(self) -> int:
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def clients(self) -> Collection[ClientConnection]:
+        """Their connections, where those are the gateway's own kind."""
+        return cast("Collection[ClientConnection]", self.server_state.connections)
+
     def break_off(self) -> None:
         """After a test that failed: uvloop does not close a loop that still has a server."""
         for server in self.servers:
@@ -139,21 +160,16 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, buffer_bytes: int | None = None) -> AsyncIterator[int]:
-    """uvicorn as `crossover serve` runs it, on a free port.
+async def serving(
+    app: ASGIApp, http: type[asyncio.Protocol] | str = ClientConnection, buffer_bytes: int | None = None
+) -> AsyncIterator[QuietServer]:
+    """uvicorn as `crossover serve` runs it, on a free port; or with an HTTP protocol of its own, then all over ASGI.
 
     `buffer_bytes`: what a connection takes that its client has no place for; by default the kernel lets it grow.
     """
-    config = uvicorn.Config(
-        app,
-        port=0,
-        loop="none",
-        http=ClientConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        proxy_headers=False,  # its middleware would stand between ClientConnection and the app
-    )
+    # proxy_headers: its middleware would stand between ClientConnection and the app.
+    options = {"loop": "none", "ws": "none", "lifespan": "off", "log_config": None, "proxy_headers": False}
+    config = uvicorn.Config(app, port=0, http=http, **options)  # type: ignore[arg-type]  # each of its own type
     server = QuietServer(config)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -162,7 +178,7 @@ async def serving(app: ASGIApp, buffer_bytes: int | None = None) -> AsyncIterato
             if buffer_bytes is not None:
                 with socket.socket(fileno=os.dup(server.servers[0].sockets[0].fileno())) as listener:
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)  # its connections inherit it
-            yield server.servers[0].sockets[0].getsockname()[1]
+            yield server
             server.should_exit = True
     finally:
         server.break_off()
@@ -180,11 +196,11 @@ def make_stack(
         id=MODEL,
         tokenizer=TOKENIZER,
         backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
-        policy=ThresholdSettings(low="low", high="high", up=5, down=2, dwell_s=0),
+        policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
     )
-    settings = Settings("127.0.0.1", 0, (model,), limits=limits, operator_key=operator_key, streams=streams)
+    settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-    return Stack(low, high, compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
+    return Stack(low, high, app=compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 
 
 def fault(_: GenerateRequest) -> Script:
@@ -200,8 +216,8 @@ def live_tasks() -> set[str]:
 
 @asynccontextmanager
 async def running(stack: Stack, buffer_bytes: int | None = None) -> AsyncIterator[Stack]:
-    async with stack.app.router.watching(), serving(stack.app, buffer_bytes) as port:
-        stack.port = port
+    async with stack.app.router.watching(), serving(stack.app, buffer_bytes=buffer_bytes) as server:
+        stack.port = server.port
         before = live_tasks()
         yield stack
         await stack.settle()
@@ -275,15 +291,9 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(
-    stack: Stack, buffer_bytes: int | None = None, address: str = "127.0.0.1"
-) -> AsyncIterator[RawClient]:
-    """`buffer_bytes`: what its socket takes that nobody has read; by default as much as the kernel likes, megabytes.
-
-    `address`: its own, on this machine.
-    """
+async def raw_client(stack: ServedApp, buffer_bytes: int | None = None) -> AsyncIterator[RawClient]:
+    """`buffer_bytes`: what its socket takes that nobody has read; by default as much as the kernel likes, megabytes."""
     connection = socket.socket()
-    connection.bind((address, 0))
     if buffer_bytes is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     connection.setblocking(False)
@@ -297,7 +307,7 @@ async def raw_client(
             await client.writer.wait_closed()
 
 
-def connect(stack: Stack, api_key: str = "none") -> AsyncOpenAI:
+def connect(stack: ServedApp, api_key: str = "none") -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{stack.url}/v1", api_key=api_key, max_retries=0, timeout=30)
 
 

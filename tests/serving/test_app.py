@@ -10,16 +10,16 @@ import httpx
 import pytest
 
 from gateway.app import Gateway, build_app, open_app
-from gateway.settings import ModelSettings, ProbeSettings, Settings, ThresholdSettings, TritonSettings, VLLMSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings, VLLMSettings
 from tests.fakes.script import EndToken, Say
 from tests.fakes.vllm import FakeVLLM
-from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks, serving
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, Writer, live_tasks
 
 Message: TypeAlias = MutableMapping[str, Any]  # Any: ASGI's own type
 
 SETTINGS = Settings(
-    listen_host="127.0.0.1",
-    listen_port=0,
+    listen="127.0.0.1:0",
     models=(
         ModelSettings(
             id=MODEL,
@@ -29,7 +29,7 @@ SETTINGS = Settings(
                 "triton": TritonSettings("triton", "grpc://127.0.0.1:1", connect_timeout_s=0.5),
                 "vllm": VLLMSettings("vllm", "http://127.0.0.1:1", connect_timeout_s=0.5),
             },
-            policy=ThresholdSettings(low="triton", high="vllm", up=4, down=2),
+            policy=Threshold(low="triton", high="vllm", up=4, down=2),
         ),
     ),
     probe=ProbeSettings(),
@@ -42,14 +42,14 @@ class Lifespan:
     def __init__(self, app: Gateway) -> None:
         self._app = app
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
-        self.said: asyncio.Queue[Message] = asyncio.Queue()
+        self.sent: asyncio.Queue[Message] = asyncio.Queue()
 
     async def run(self) -> None:
-        await self._app({"type": "lifespan"}, self._to_app.get, self.said.put)
+        await self._app({"type": "lifespan"}, self._to_app.get, self.sent.put)
 
     async def ask(self, kind: str) -> Message:
         await self._to_app.put({"type": f"lifespan.{kind}"})
-        return await self.said.get()
+        return await self.sent.get()
 
 
 async def test_a_gateway_starts_with_its_engines_down_and_leaves_nothing_behind() -> None:
@@ -74,7 +74,7 @@ CALL = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
         ),
     ],
 )
-async def test_the_operator_says_how_a_model_writes_calls_and_reasoning(
+async def test_the_configuration_names_the_parsers_of_calls_and_reasoning(
     writer: Writer, parsers: Mapping[str, Any], message: Mapping[str, object]
 ) -> None:
     ids = writer.ids("<think>Hm.</think>[TOOL_CALLS]f[ARGS]{}")
@@ -112,7 +112,7 @@ async def test_a_start_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in answer["message"]
 
 
-async def test_requests_before_the_start_are_the_servers_mistake() -> None:
+async def test_a_request_before_the_start_raises() -> None:
     async def receive() -> Message:
         raise AssertionError
 
@@ -121,15 +121,3 @@ async def test_requests_before_the_start_are_the_servers_mistake() -> None:
 
     with pytest.raises(RuntimeError, match="before"):
         await build_app(SETTINGS)({"type": "http", "path": "/v1/models"}, receive, send)
-
-
-async def test_a_vllm_gets_a_clients_own_body_for_what_takes_no_tokens() -> None:
-    async with FakeVLLM().serving() as vllm:
-        settings = VLLMSettings("vllm", f"http://127.0.0.1:{vllm.port}")
-        model = replace(SETTINGS.models[0], backends={**SETTINGS.models[0].backends, "vllm": settings})
-        async with open_app(replace(SETTINGS, models=(model,))) as app, serving(app) as port:
-            body = {"model": MODEL, "input": "Hello"}
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                answer = await client.post("/v1/embeddings", json=body)
-    assert (answer.status_code, answer.headers["x-crossover-backend"]) == (404, "vllm")  # the fake has no such path
-    assert "/v1/embeddings" in vllm.paths

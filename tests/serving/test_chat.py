@@ -1,40 +1,25 @@
-"""POST /v1/chat/completions through the official client, over a real socket."""
+"""Answers of the token lane over a real socket: chats, completions, the models."""
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 import pytest
-from openai import AsyncOpenAI, BadRequestError
-from openai.types.chat import ChatCompletionChunk
+from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
 from gateway.routing import Lease
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from tests.fakes.backend import Pause, Script
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, raw_client
+from tests.openai.streams import fold, read_events
+from tests.serving.stack import HELLO, MODEL, RawClient, Stack, Writer, raw_client
 
 TEXT = "Paris, 巴黎, is nice 🙂."
 
 
-async def stream_chat(client: AsyncOpenAI, **fields: object) -> list[ChatCompletionChunk]:
-    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True, extra_body=fields)
-    return [chunk async for chunk in answer]
-
-
-def text_of(chunks: list[ChatCompletionChunk]) -> str:
-    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
-
-
-def finishes(chunks: list[ChatCompletionChunk]) -> list[str | None]:
-    return [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
-
-
 async def test_a_plain_answer(client: AsyncOpenAI, stack: Stack, writer: Writer, language: ModelLanguage) -> None:
-    stack.low.script = writer.says(TEXT)
+    stack.low.script = writer.script(TEXT)
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
@@ -49,57 +34,47 @@ async def test_a_plain_answer(client: AsyncOpenAI, stack: Stack, writer: Writer,
 
 
 async def test_a_streamed_answer(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says(TEXT)
-    chunks = await stream_chat(client)
-    assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[0].choices[0].delta.content == ""
-    assert text_of(chunks) == TEXT
-    assert finishes(chunks) == ["stop"]
-    assert chunks[-1].choices[0].finish_reason == "stop"
-    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
-    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
-    assert all(chunk.usage is None for chunk in chunks)
+    stack.low.script = writer.script(TEXT)
+    options = {"include_usage": True}
+    stream = await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True, stream_options=options)  # type: ignore[call-overload]  # a TypedDict
+    first, *texts, last, usage = [chunk async for chunk in stream]
+    assert (first.choices[0].delta.role, first.choices[0].delta.content) == ("assistant", "")
+    assert "".join(chunk.choices[0].delta.content for chunk in texts) == TEXT
+    assert last.choices[0].finish_reason == "stop"
+    assert (usage.choices, usage.usage.completion_tokens) == ([], len(writer.ids(TEXT)) + 1)
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in (first, *texts, last, usage)}) == 1
 
 
-async def test_streamed_usage_comes_last_and_counts_ids(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says(TEXT)
-    chunks = await stream_chat(client, stream_options={"include_usage": True})
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage is not None
-    assert chunks[-1].usage.completion_tokens == len(writer.ids(TEXT)) + 1
-    assert all(chunk.usage is None for chunk in chunks[:-1])
+async def test_a_streamed_completion(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.low.script = writer.script(" is nice.", FinishReason.LENGTH)
+    stream = await client.completions.create(model=MODEL, prompt="Paris", stream=True)
+    *texts, last = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].text for chunk in texts) == " is nice."
+    assert (last.choices[0].text, last.choices[0].finish_reason) == ("", "length")
+    assert list(stack.low.calls[0].request.prompt.token_ids) == writer.ids("Paris")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
-async def test_the_token_limit_is_reported_as_length(
-    client: AsyncOpenAI, stack: Stack, writer: Writer, stream: bool
-) -> None:
-    stack.low.script = writer.says("Paris is", FinishReason.LENGTH)
-    if stream:
-        reasons = finishes(await stream_chat(client, max_tokens=5))
-    else:
-        answer = await client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=5)
-        reasons = [choice.finish_reason for choice in answer.choices]
-    assert reasons == ["length"]
-    assert stack.low.calls[0].request.params.max_tokens == 5
+async def test_the_models_are_listed(client: AsyncOpenAI, language: ModelLanguage) -> None:
+    models = [model async for model in client.models.list()]
+    assert [(model.id, model.object, model.owned_by) for model in models] == [(MODEL, "model", "crossover")]
+    assert models[0] == await client.models.retrieve(MODEL)
+    assert (models[0].model_extra or {})["max_model_len"] == language.context_length
+    with pytest.raises(NotFoundError) as caught:
+        await client.models.retrieve("huge")
+    assert caught.value.code == "model_not_found"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["folded", "streamed"])
 async def test_a_stop_string_over_token_borders_ends_the_answer_and_the_engine_call(
-    client: AsyncOpenAI, stack: Stack, writer: Writer, stream: bool
+    stack: Stack, writer: Writer, stream: bool
 ) -> None:
-    stack.low.script = [*writer.says("Paris is nice. Berlin", Pause())]  # the engine would go on for ever
-    if stream:
-        chunks = await stream_chat(client, stop=["e. B"])
-        text, reasons = text_of(chunks), finishes(chunks)
-    else:
-        answer = await client.chat.completions.create(model=MODEL, messages=HELLO, stop=["e. B"])
-        text, reasons = answer.choices[0].message.content or "", [answer.choices[0].finish_reason]
-    assert (text, reasons) == ("Paris is nic", ["stop"])
+    stack.low.script = [*writer.script("Paris is nice. Berlin", Pause())]  # the engine would go on for ever
+    async with raw_client(stack) as client:
+        client.ask(stream=stream, stop=["e. B"])
+        assert await read_text(client) == "Paris is nic"
     await stack.settle()
     assert stack.low.calls[0].was_cancelled
-    metrics = stack.app.metrics.render().decode()
-    assert f'crossover_requests_total{{backend="low",model="{MODEL}",outcome="stop"}} 1.0' in metrics
+    assert stack.counted("low", "stop")
 
 
 async def test_an_answer_is_counted_before_its_place_is_free(
@@ -114,20 +89,20 @@ async def test_an_answer_is_counted_before_its_place_is_free(
         close(lease)
 
     monkeypatch.setattr(Lease, "close", look_and_close)
-    stack.low.script = writer.says("Paris is nice.", Pause())  # the gateway ends it, at the stop string
+    stack.low.script = writer.script("Paris is nice.", Pause())  # the gateway ends it, at the stop string
     async with raw_client(stack) as client:
         client.ask(stop="nice")
         assert (await client.answer()).status == 200
     assert was_counted == [True]
 
 
-async def test_streamed_and_folded_answers_say_the_same(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says(TEXT)
-    chunks = await stream_chat(client, stream_options={"include_usage": True}, stop=["is nice", "zzz"])
-    folded = await client.chat.completions.create(model=MODEL, messages=HELLO, stop=["is nice", "zzz"])
-    assert text_of(chunks) == folded.choices[0].message.content == "Paris, 巴黎, "
-    assert finishes(chunks) == [folded.choices[0].finish_reason]
-    assert chunks[-1].usage == folded.usage
+async def read_text(client: RawClient) -> str:
+    """Of the next answer, whole or streamed."""
+    answer = await client.answer()
+    is_stream = answer.headers["content-type"].startswith("text/event-stream")
+    whole = fold(read_events(answer.body), is_chat=True) if is_stream else orjson.loads(answer.body)
+    text: str = whole["choices"][0]["message"]["content"]
+    return text
 
 
 async def test_the_first_token_is_not_held_back_for_the_second(stack: Stack, writer: Writer) -> None:
@@ -140,64 +115,27 @@ async def test_the_first_token_is_not_held_back_for_the_second(stack: Stack, wri
         assert b'"role":"assistant"' in frames
 
 
-async def test_the_bytes_of_a_stream(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Paris")
-    async with raw_client(stack) as client:
-        client.ask(stream=True)
-        deltas = deltas_of((await client.answer()).body)
-    assert deltas[0] == {"role": "assistant", "content": "", "refusal": None}
-    assert "".join(delta["content"] for delta in deltas[1:-1]) == "Paris"
-    assert deltas[-1] == {}
-
-
-def deltas_of(body: bytes) -> list[dict[str, Any]]:  # Any: JSON
-    *events, done, rest = body.split(b"\n\n")
-    assert (done, rest) == (b"data: [DONE]", b"")
-    return [orjson.loads(event.removeprefix(b"data: "))["choices"][0]["delta"] for event in events]
-
-
 async def test_a_connection_is_used_again(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     async with raw_client(stack) as client:
         for stream in (False, True, False, True):
             client.ask(stream=stream)
-            body = (await client.answer()).body
-            if stream:
-                assert "".join(delta.get("content", "") for delta in deltas_of(body)) == "Paris"
-            else:
-                assert orjson.loads(body)["choices"][0]["message"]["content"] == "Paris"
+            assert await read_text(client) == "Paris"
 
 
-async def test_requests_sent_ahead_on_one_connection_are_answered_in_order(stack: Stack, writer: Writer) -> None:
-    stack.low.script = say_max_tokens(writer)
-    async with raw_client(stack) as client:
-        for n in (11, 12, 13):
-            client.ask(max_tokens=n)
-        answers = [orjson.loads((await client.answer()).body) for _ in range(3)]
-    assert [answer["choices"][0]["message"]["content"] for answer in answers] == ["11", "12", "13"]
-
-
-def say_max_tokens(writer: Writer) -> Callable[[GenerateRequest], Script]:
-    """Every answer tells which request it belongs to."""
-
+async def test_many_streams_at_once_are_not_mixed_up(stack: Stack, writer: Writer) -> None:
     def script(request: GenerateRequest) -> Script:
-        return writer.says(str(request.params.max_tokens))
+        return writer.script(str(request.params.max_tokens))
 
-    return script
+    async def ask(number: int) -> None:
+        async with raw_client(stack) as client:
+            client.ask(stream=bool(number % 2), max_tokens=number)
+            assert await read_text(client) == str(number)
 
-
-async def test_many_streams_at_once_are_not_mixed_up(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script = stack.high.script = say_max_tokens(writer)
-
-    async def ask(n: int) -> tuple[int, str]:
-        if n % 2:
-            return n, text_of(await stream_chat(client, max_tokens=n))
-        answer = await client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=n)
-        return n, answer.choices[0].message.content or ""
-
+    stack.low.script = stack.high.script = script
     async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(ask(n)) for n in range(100, 200)]
-    assert all(task.result()[1] == str(task.result()[0]) for task in asked)
+        for number in range(100, 200):
+            tasks.create_task(ask(number))
     assert stack.low.calls
     assert stack.high.calls
 
@@ -205,20 +143,9 @@ async def test_many_streams_at_once_are_not_mixed_up(client: AsyncOpenAI, stack:
 async def test_a_body_that_is_parsed_beside_the_event_loop_is_answered_alike(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    stack.low.script = writer.says("Paris")
+    stack.low.script = writer.script("Paris")
     label = {"label": "x" * (INLINE_BODY_BYTES + 1)}
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO, metadata=label)
     assert answer.choices[0].message.content == "Paris"
     with pytest.raises(BadRequestError, match="temperature"):
         await client.chat.completions.create(model=MODEL, messages=HELLO, metadata=label, temperature=5)
-
-
-async def test_a_body_may_come_in_pieces(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("Paris")
-    body = orjson.dumps({"model": MODEL, "messages": HELLO})
-    async with raw_client(stack) as client:
-        client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body))
-        for start in range(0, len(body), 20):
-            client.writer.write(body[start : start + 20])
-            await asyncio.sleep(0.005)
-        assert (await client.answer()).status == 200

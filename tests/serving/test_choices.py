@@ -17,20 +17,20 @@ TEXTS = ("Paris is nice.", "Berlin too.", "So is Rome, they say.")
 
 
 def speak_in_turn(stack: Stack, writer: Writer, *texts: str) -> None:
-    """Each generation on `low` says the next of `texts`."""
-    scripts = iter([writer.says(text) for text in texts])
+    """Each generation on `low` is the next of `texts`."""
+    scripts = iter([writer.script(text) for text in texts])
     stack.low.script = lambda _: next(scripts)
 
 
-async def test_n_choices_in_order_with_one_prompt_and_all_their_tokens_counted(
+async def test_choices_are_in_order_and_their_tokens_counted_each_prompt_once(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    speak_in_turn(stack, writer, *TEXTS)
-    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=3)
-    assert [(choice.index, choice.message.content) for choice in answer.choices] == list(enumerate(TEXTS))
+    speak_in_turn(stack, writer, *TEXTS, "Oslo")
+    answer = await client.completions.create(model=MODEL, prompt=[[70, 70], [5, 6, 7]], n=2)
+    assert [(choice.index, choice.text) for choice in answer.choices] == list(enumerate((*TEXTS, "Oslo")))
     assert answer.usage is not None
-    assert answer.usage.prompt_tokens == len(stack.requests[0].prompt)
-    assert answer.usage.completion_tokens == sum(len(writer.ids(text)) + 1 for text in TEXTS)
+    assert answer.usage.prompt_tokens == 2 + 3
+    assert answer.usage.completion_tokens == sum(len(writer.ids(text)) + 1 for text in (*TEXTS, "Oslo"))
 
 
 async def test_streamed_choices_interleave_and_the_last_one_ends_the_stream(
@@ -55,28 +55,6 @@ async def test_streamed_choices_interleave_and_the_last_one_ends_the_stream(
     assert [bool(chunk.usage) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
-async def test_each_prompt_of_a_list_has_its_own_choices(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    speak_in_turn(stack, writer, "a", "b", "c", "d")
-    answer = await client.completions.create(model=MODEL, prompt=[[70, 70], [5, 6, 7]], n=2)  # "dd", in two tokens
-    assert [(choice.index, choice.text) for choice in answer.choices] == list(enumerate("abcd"))
-    prompts = [request.prompt.token_ids for request in stack.requests]
-    assert (70, 70) == prompts[0] == prompts[1] != prompts[2] == prompts[3] == (5, 6, 7)
-    assert len({request.request_id for request in stack.requests}) == 4
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens == 2 + 3
-
-
-async def test_a_seed_is_followed_by_its_successors_and_none_by_none(
-    client: AsyncOpenAI, stack: Stack, writer: Writer
-) -> None:
-    stack.low.script = writer.says("x")
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=3, seed=2**63 - 2)
-    assert [request.params.seed for request in stack.requests] == [2**63 - 2, 2**63 - 1, -(2**63)]
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
-    assert [request.params.seed for request in stack.requests[3:]] == [None, None]
-    assert len({request.request_id for request in stack.requests}) == 5
-
-
 async def test_all_choices_are_in_flight_on_one_backend_until_the_last_one_ends(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
@@ -95,18 +73,10 @@ async def test_all_choices_are_in_flight_on_one_backend_until_the_last_one_ends(
     await stack.settle()
 
 
-async def test_the_choices_of_a_request_count_when_it_is_placed(
-    client: AsyncOpenAI, stack: Stack, writer: Writer
-) -> None:
-    stack.low.script = stack.high.script = writer.says("x")
-    await client.chat.completions.create(model=MODEL, messages=HELLO, n=5)  # `high` takes over at five
-    assert (len(stack.low.calls), len(stack.high.calls)) == (0, 5)
-
-
 async def test_a_choice_that_met_its_stop_string_leaves_its_engine_while_others_go_on(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
-    scripts: Iterator[Script] = iter([[*writer.says("Paris. And"), Pause()], [writer.ids("Berlin"), Pause()]])
+    scripts: Iterator[Script] = iter([[*writer.script("Paris. And"), Pause()], [writer.ids("Berlin"), Pause()]])
     stack.low.script = lambda _: next(scripts)
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(client.chat.completions.create(model=MODEL, messages=HELLO, n=2, stop="."))
@@ -114,8 +84,8 @@ async def test_a_choice_that_met_its_stop_string_leaves_its_engine_while_others_
         assert stack.low.calls[0].was_cancelled
         stack.low.calls[1].steps = [FinishReason.LENGTH]
         stack.low.calls[1].go_on()
-    said = [(choice.message.content, choice.finish_reason) for choice in asking.result().choices]
-    assert said == [("Paris", "stop"), ("Berlin", "length")]
+    found = [(choice.message.content, choice.finish_reason) for choice in asking.result().choices]
+    assert found == [("Paris", "stop"), ("Berlin", "length")]
 
 
 async def test_one_choice_that_fails_ends_all_of_them(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
@@ -134,10 +104,10 @@ async def test_choices_are_tried_elsewhere_together_before_anything_is_answered(
 ) -> None:
     def refuse_second(request: GenerateRequest) -> Script:
         is_first = request.request_id == stack.low.calls[0].request.request_id if stack.low.calls else True
-        return writer.says("never shown") if is_first else [BackendUnavailable("low is down")]
+        return writer.script("never shown") if is_first else [BackendUnavailable("low is down")]
 
     stack.low.script = refuse_second
-    stack.high.script = writer.says("Rome")
+    stack.high.script = writer.script("Rome")
     answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
     assert [choice.message.content for choice in answer.choices] == ["Rome", "Rome"]
     await stack.settle()
@@ -148,7 +118,7 @@ async def test_a_stream_whose_first_choice_has_begun_is_not_tried_elsewhere(
 ) -> None:
     scripts: list[Script] = [[writer.ids("Paris"), Pause()], [Pause(0.1), BackendUnavailable("low is down")]]
     turns = iter(scripts)
-    stack.low.script, stack.high.script = lambda _: next(turns), writer.says("Rome")
+    stack.low.script, stack.high.script = lambda _: next(turns), writer.script("Rome")
     stream = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2, stream=True)
     with pytest.raises(APIError, match="low is down"):
         _ = [chunk async for chunk in stream]

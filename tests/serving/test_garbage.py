@@ -1,4 +1,4 @@
-"""An answer that is over is freed by its counts: what waits for the collector stalls every stream while it runs."""
+"""A finished answer is freed by reference counts: the garbage collector would stall every stream while it runs."""
 
 import gc
 from collections import Counter
@@ -14,17 +14,17 @@ from tests.serving.relay_stack import relaying
 from tests.serving.stack import RawClient, Writer, make_stack, raw_client, running
 
 REQUESTS = 20
-# uvicorn's connections wait for the collector, those of tests before this one too, and each has its last turn.
-OF_CONNECTIONS = frozenset({"ClientConnection", "Turn"})
+# uvicorn's connections wait for the collector, those of tests before this one too, and each has its last exchange.
+OF_CONNECTIONS = frozenset({"ClientConnection", "TransportExchange"})
 Forget: TypeAlias = Callable[[], None]  # what the scripted engines keep of the requests they had
 Lane: TypeAlias = tuple[Any, Forget]  # Any: a Stack or a RelayStack
 
 
 @asynccontextmanager
 async def token_lane(language: ModelLanguage, writer: Writer, _: bool) -> AsyncIterator[Lane]:
-    """What an adapter itself leaves is tests/backends/test_contract.py's affair."""
+    """Its backend is scripted: what an adapter leaves is in tests/backends/test_contract.py."""
     async with running(make_stack(language)) as stack:
-        stack.low.script = writer.says("Paris, as ever.")
+        stack.low.script = writer.script("Paris, as ever.")
         yield stack, stack.low.calls.clear
 
 
@@ -37,7 +37,7 @@ async def relay_lane(_language: ModelLanguage, _writer: Writer, is_stream: bool)
 
 
 def garbage() -> Counter[str]:
-    """Objects of the gateway's own types that only the collector could free; everything else is none of its affair."""
+    """Objects of the gateway's own types that only the collector could free."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from gateway.client_http import ClientLeft
@@ -54,12 +55,8 @@ async def ask(stack: Stack, fields: Mapping[str, object]) -> RawAnswer:
     ("fields", "param", "why"),
     [
         (schema(STRIN), "response_format", "Invalid type: strin"),
-        (schema({"$ref": "http://127.0.0.1:1/x.json"}), "response_format", "does not fetch"),
-        (guide(json=STRIN), "structured_outputs", "Invalid type: strin"),
-        (guide(regex="[a"), "structured_outputs", "unclosed character class"),
         (guide(grammar="root ::= nowhere"), "structured_outputs", "'nowhere' not found"),
         (FORCED, "tool_choice", "Invalid type: strin"),
-        (FORCED | {"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice", "strin"),
         (guide(regex="[" * INLINE_BODY_BYTES), "structured_outputs", "unclosed character class"),
         (schema(COUNTED), "response_format", "too much time or memory"),
         (schema({"type": "array", "prefixItems": [COUNTED]}), "response_format", "too much time or memory"),
@@ -69,22 +66,21 @@ async def ask(stack: Stack, fields: Mapping[str, object]) -> RawAnswer:
     ids=lambda value: str(value)[:140].replace("\\n", " "),
 )
 async def test_a_guide_that_cannot_be_followed_is_refused_before_any_engine(
-    stack: Stack, fields: Mapping[str, object], param: str, why: str
+    stack: Stack, writer: Writer, fields: Mapping[str, object], param: str, why: str
 ) -> None:
     answer = await ask(stack, fields)
-    assert answer.status == 400, answer.body
-    assert b'"type":"invalid_request_error"' in answer.body
-    assert f'"param":"{param}"'.encode() in answer.body
-    assert why.encode() in answer.body
+    error = orjson.loads(answer.body)["error"]
+    assert (answer.status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    assert why in error["message"]
     assert not stack.requests
+    stack.low.script = writer.script("a")
+    assert (await ask(stack, schema({"type": "integer"}))).status == 200, "whatever became of the process"
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         schema({"type": "object", "properties": {"next": {"$ref": "#"}}}),
-        schema({"oneOf": [{"type": "integer"}, {"type": "string"}]}),
-        guide(regex="((a{1,999}){1,999})"),
         guide(choice=["a.b*c", 'q"\\']),
         guide(grammar='root ::= "a"\n  | "b"'),
         {"response_format": {"type": "json_object"}},
@@ -95,28 +91,22 @@ async def test_a_guide_that_cannot_be_followed_is_refused_before_any_engine(
 async def test_a_guide_that_can_be_followed_reaches_an_engine(
     stack: Stack, writer: Writer, fields: Mapping[str, object]
 ) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     answer = await ask(stack, fields)
     assert (answer.status, len(stack.requests)) == (200, 1), answer.body
 
 
 async def test_guides_that_take_long_hold_up_no_other_answer(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     answered = 0
     async with raw_client(stack) as client, asyncio.TaskGroup() as tasks:
-        trials = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(3)]
+        trials = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(2)]
         while not all(trial.done() for trial in trials):
             client.ask()
             answered += (await client.answer()).status == 200
             await asyncio.sleep(0.02)
-    assert [trial.result().status for trial in trials] == [400] * 3
+    assert [trial.result().status for trial in trials] == [400] * 2
     assert answered > 5  # on the event loop each trial is one step: at most one answer comes between two
-
-
-async def test_a_sound_guide_after_one_that_ended_the_process_is_followed(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("a")
-    assert (await ask(stack, schema(COUNTED))).status == 400
-    assert (await ask(stack, schema({"type": "integer"}))).status == 200
 
 
 async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(stack: Stack, writer: Writer) -> None:
@@ -124,7 +114,7 @@ async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(s
         client.ask(CHAT, **guide(grammar=EXPONENTIAL))
         await asyncio.sleep(0.05)
         client.leave()
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     assert (await ask(stack, guide(regex="a"))).status == 200  # in the same line, so the other one is through
     assert len(stack.requests) == 1
 
@@ -134,7 +124,7 @@ async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_
 ) -> None:
     """A hundred took 27 s, a quarter of one for each, before any other guide had its turn."""
     tried = count_trials(stack.app.endpoints._guides)
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     async with asyncio.TaskGroup() as tasks:
         same = [tasks.create_task(ask(stack, schema(COUNTED))) for _ in range(100)]
         await asyncio.sleep(0.1)
@@ -146,14 +136,14 @@ async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_
 
 
 async def test_many_guides_that_take_long_hold_up_no_short_one_of_the_same_client(stack: Stack, writer: Writer) -> None:
-    stack.low.script = writer.says("a")
+    stack.low.script = writer.script("a")
     async with asyncio.TaskGroup() as tasks:
-        long = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(6)]
+        long = [tasks.create_task(ask(stack, guide(grammar=EXPONENTIAL + "\n" * place))) for place in range(3)]
         await asyncio.sleep(0.1)
         short = await ask(stack, guide(regex="ab"))
         assert short.status == 200
         assert not all(trial.done() for trial in long)
-    assert [trial.result().status for trial in long] == [400] * 6
+    assert [trial.result().status for trial in long] == [400] * 3
 
 
 def stays() -> bool:
@@ -170,7 +160,7 @@ async def check(checks: GuideChecks, text: str) -> None:
 
 
 def count_trials(checks: GuideChecks) -> list[float]:
-    """From here on, the time that each trial has."""
+    """The time limit of each trial from here on."""
     tried: list[float] = []
 
     class Counting(Trial):
@@ -183,7 +173,7 @@ def count_trials(checks: GuideChecks) -> list[float]:
 
 
 def processes(checks: GuideChecks) -> list[subprocess.Popen[bytes]]:
-    """Of the trials that there were, the last to have tried last."""
+    """Of the trials so far; the one that was used last is the last."""
     return [trial._process for trial in checks._idle if trial._process is not None]
 
 
@@ -191,17 +181,11 @@ def find_child(process: subprocess.Popen[bytes]) -> int:
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 
-async def test_a_guide_whose_client_has_left_is_not_tried() -> None:
+async def test_a_guide_whose_client_has_left_is_not_tried_unless_another_waits_for_its_verdict() -> None:
     checks = GuideChecks()
     with pytest.raises(ClientLeft):
         await checks.check(guided("("), "192.0.2.1", lambda: True)
     assert not processes(checks)
-    with pytest.raises(InvalidRequest):
-        await check(checks, "(")  # nothing was made of it
-
-
-async def test_who_waits_for_the_verdict_of_one_who_leaves_gets_one_all_the_same() -> None:
-    checks = GuideChecks()
     tried = count_trials(checks)
     results = await asyncio.gather(
         checks.check(guided("("), "192.0.2.1", lambda: True),
@@ -225,7 +209,7 @@ async def test_a_known_guide_is_not_tried_again_and_few_enough_are_known() -> No
     assert len(checks._known) == MAX_KNOWN
 
 
-async def test_that_a_guide_takes_too_much_is_known_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_guide_that_took_too_much_is_refused_untried_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for ever: it may have been the machine that was slow."""
     monkeypatch.setattr(guide_checks, "KEPT_S", 0.5)
     checks = GuideChecks()

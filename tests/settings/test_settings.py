@@ -7,21 +7,16 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.address import Target, parse_target
+from gateway.configuration import SettingsError, default_path, load_settings, parse_settings
 from gateway.core import Need
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.routing.policies import Share, Threshold
 from gateway.settings import (
     AllowSettings,
-    LimitSettings,
-    ProbeSettings,
     RelaySettings,
-    SettingsError,
-    ShareSettings,
     StreamSettings,
-    ThresholdSettings,
     TritonSettings,
     VLLMSettings,
-    default_path,
-    load_settings,
-    parse_settings,
 )
 
 Document: TypeAlias = dict[str, Any]  # YAML as parsed
@@ -94,23 +89,21 @@ def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
         ),
         "vllm": VLLMSettings(name="vllm", url="http://127.0.0.1:8010"),
     }
-    assert only.policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
+    assert only.policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
-def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Document) -> None:
+def test_what_is_left_out_has_its_default(folder: Path, document: Document) -> None:
     settings = parse_settings(document, folder, environ={})
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
-    assert (settings.limits, settings.probe) == (LimitSettings(), ProbeSettings())
     assert (settings.log_level, settings.operator_key) == ("info", None)
     assert settings.runs_folder == folder / "runs"
-    assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
-    assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+    assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
 def test_a_share_is_a_policy_too(folder: Path, document: Document) -> None:
     model(document)["policy"] = {"kind": "share", "low": "triton", "high": "vllm", "share": 0.05}
     policy = parse_settings(document, folder, environ={}).models[0].policy
-    assert policy == ShareSettings(low="triton", high="vllm", share=0.05)
+    assert policy == Share(low="triton", high="vllm", share=0.05)
 
 
 def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:
@@ -228,6 +221,10 @@ def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
     assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
 
 
+*FIRST, LAST = (f"kind: {kind}" for kind in ENGINE_KINDS)
+ANY_KIND = f"{', '.join(FIRST)} or {LAST}"
+RELAYED_KIND = " or ".join(name for name, kind in ENGINE_KINDS.items() if not kind.settings.takes_tokens)
+
 MISTAKES: dict[str, tuple[Edit, str]] = {
     "a policy where one backend takes token ids": (
         lambda d: model(d)["backends"].update(vllm=RELAY),
@@ -326,11 +323,11 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "no kind": (
         lambda d: triton(d).pop("kind"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
+        f"models.0.backends.triton: needs {ANY_KIND}",
     ),
     "backend is a string": (
         lambda d: model(d)["backends"].update(triton="grpc://h:1"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
+        f"models.0.backends.triton: needs {ANY_KIND}",
     ),
     "text for a number": (lambda d: policy(d).update(up="48"), "models.0.policy.up: input should be a valid integer"),
     "truth for a number": (lambda d: policy(d).update(up=True), "models.0.policy.up: input should be a valid integer"),
@@ -390,7 +387,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     ),
     "no tokenizer for vLLM alone": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(triton=VLLM)),
-        "models.0.tokenizer: required, unless a backend is of kind relay",
+        f"models.0.tokenizer: required, unless a backend is of kind {RELAYED_KIND}",
     ),
     "unknown capability": (
         lambda d: model(d)["backends"]["vllm"].update(capabilities={"tools": True}),

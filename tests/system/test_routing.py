@@ -1,24 +1,11 @@
-"""Requests go where the load says: low load to one engine, high load to the other, once across and once back."""
+"""Requests follow the load: low load to one engine, high load to the other, once across and once back."""
 
 import asyncio
 import itertools
 
 import pytest
 
-from tests.system.site import Site, Told, becomes
-
-
-async def test_four_in_flight_go_to_triton_and_a_hundred_to_vllm(paced: Site) -> None:
-    await paced.set_policy(up=56, down=44, dwell_s=0.0)
-    few = await asyncio.gather(*(paced.ask(16) for _ in range(4)))
-    assert [told.backend for told in few] == ["triton"] * 4
-    async with asyncio.TaskGroup() as crowd:
-        for _ in range(100):
-            crowd.create_task(paced.ask(48))
-        await becomes(paced.in_flight, 100, within_s=5)
-        probe = await paced.ask(1)
-    assert probe.backend == "vllm"
-    assert "in_flight=101" in probe.reason
+from tests.system.site import Site
 
 
 @pytest.mark.timeout(120)
@@ -39,28 +26,8 @@ async def test_load_that_rises_and_falls_switches_once_each_way(paced: Site) -> 
         for number in range(60):  # up to 60 held at once, then down again as the ever longer answers end
             crowd.append(group.create_task(paced.ask(60 + 2 * number)))
             await asyncio.sleep(0.03)
-        told = [await task for task in crowd]
+        answers = [await task for task in crowd]
         over.set()
-    assert all(answer.is_whole for answer in told)
+    assert all(answer.is_whole for answer in answers)
     assert [backend for backend, _ in itertools.groupby(seen)] == ["triton", "vllm", "triton"]
     assert (await paced.state())["switches"] == switches + 2
-
-
-async def test_a_threshold_changed_ten_times_under_load_drops_nothing(paced: Site) -> None:
-    answers: list[Told] = []
-    over = asyncio.Event()
-
-    async def keep_asking() -> None:
-        while not over.is_set():
-            answers.append(await paced.ask(8))
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(40):
-            group.create_task(keep_asking())
-        for change in range(10):
-            up = 10 if change % 2 else 60
-            await paced.set_policy(up=up, down=up - 5, dwell_s=0.0)
-            await asyncio.sleep(0.4)
-        over.set()
-    assert all(answer.is_whole and answer.completion_tokens == 8 for answer in answers)
-    assert {answer.backend for answer in answers} == {"triton", "vllm"}

@@ -1,7 +1,7 @@
 """What vLLM's engine checks once its front end has taken a request, in the engine's order and words.
 
-In: a parsed call. Out: the call with its guide, or refused. A stream has begun by then, so that an event in it refuses
-it, after status 200, where a whole answer is refused by its status.
+In: a parsed call. Out: the call with its guide. A call that is not admitted is refused by status, but a stream by an
+event, because its status 200 has been sent by then.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MAX_LOGPROBS = 20  # vLLM's default of --max-logprobs
 
 
 def admit(call: GenerateCall, model: ServedModel) -> GenerateCall:
-    """Raises WireError if the call wants a whole answer; the `refusal` of a stream."""
+    """Raises WireError for a whole answer; a stream gets its `refusal` instead."""
     try:
         check_logprobs("sample", "logprobs", call.params.logprobs, model.vocab_size)
         check_logprobs("prompt", "prompt_logprobs", call.params.prompt_logprobs, model.vocab_size)
@@ -60,13 +60,9 @@ def check_prompt(prompt: Sequence[int], model: ServedModel) -> None:
     if max(prompt) >= model.vocab_size:
         raise WireError(f"Token id {max(prompt)} is out of vocabulary")
     if length > longest:
-        raise WireError(
-            f"The decoder prompt (length {length}) is longer than the maximum model length of {longest}. Make sure "
-            "that `max_model_len` is no smaller than the number of text tokens."
-        )
+        raise WireError(f"The decoder prompt (length {length}) is longer than the maximum model length of {longest}.")
     if length == longest:
         raise WireError(
             f"The decoder prompt (length {length}) plus the number of requested output tokens (at least 1) is longer "
-            f"than the maximum model length of {longest}. Make sure that `max_model_len` is no smaller than the number "
-            "of text tokens (prompt + requested output tokens)."
+            f"than the maximum model length of {longest}."
         )

@@ -1,6 +1,6 @@
-"""The bodies of vLLM's two generating endpoints, and what they ask of the engine.
+"""The request bodies of vLLM's two generating endpoints.
 
-In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; what the engine says to it is admission.py's.
+In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; admission.py makes the engine's own checks.
 """
 
 from collections.abc import Sequence
@@ -90,9 +90,9 @@ class GenerateBody(BaseModel):
 class GenerateCall:
     """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently.
 
-    `names_ids`: return_tokens_as_token_ids. `spells_prompt`: whether the prompt's logprobs hold the texts of tokens.
-    `echoes_prompt`: echo; with max_tokens 0 the prompt is all that is told, although vLLM generates and counts a token.
-    `structured` becomes the guide of `params` where it is admitted; `refusal`: why a stream is not.
+    `names_ids`: return_tokens_as_token_ids. `spells_prompt`: the prompt's logprobs have the texts of tokens.
+    `echoes_prompt`: echo; with max_tokens 0 only the prompt is returned, although vLLM generates and counts a token.
+    Admission turns `structured` into the guide of `params`. `refusal`: why a stream was not admitted.
     """
 
     request_id: str
@@ -179,17 +179,8 @@ def _encode(prompt: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]
 
 def _check_completion_length(prompt_tokens: int, max_tokens: int, max_model_len: int) -> None:
     if max_tokens > max_model_len:
-        raise Invalid(
-            f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}. Please request fewer "
-            "output tokens.",
-            "max_tokens",
-            max_tokens,
-        )
+        message = f"max_tokens={max_tokens} cannot be greater than max_model_len={max_model_len}."
+        raise Invalid(message, "max_tokens", max_tokens)
     if prompt_tokens > max_model_len:
-        raise Invalid(
-            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
-            f"{prompt_tokens} input tokens, which exceeds this limit even without any output tokens. Please reduce the "
-            "length of the input prompt.",
-            "input_tokens",
-            prompt_tokens,
-        )
+        message = f"This model's maximum context length is {max_model_len} tokens."
+        raise Invalid(f"{message} However, your prompt contains {prompt_tokens}.", "input_tokens", prompt_tokens)

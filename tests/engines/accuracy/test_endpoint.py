@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 
-from engines.accuracy.endpoint import Endpoint, Place
+from engines.accuracy.comparison import Comparison, compare_all
+from engines.accuracy.endpoint import Address, Endpoint
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.examine import Compared, examine_all
-from engines.accuracy.items import Answer, Choice, Item
+from engines.accuracy.items import Choice, FreeText, Item
 from engines.accuracy.wire import Abilities
 
 Json: TypeAlias = dict[str, Any]  # JSON objects
 Reply: TypeAlias = tuple[int, Json, Mapping[str, str]]
-ASK = Answer(("Paris",), 8)
+ASK = FreeText(("Paris",), 8)
 
 
 @dataclass
@@ -82,13 +82,13 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def endpoint(client: httpx.AsyncClient, url: str, **place: str) -> Endpoint:
-    return Endpoint(client, Place("A", url, **place), "run-1", 5)
+    return Endpoint(client, Address("A", url, **place), "run-1", 5)
 
 
 async def test_the_first_model_is_asked_where_none_is_named(client: httpx.AsyncClient) -> None:
     with serving(lambda body: text()) as server:
         one = endpoint(client, server.url)
-        await one.meet()
+        await one.probe()
         assert one.model == "first"
         assert {body["model"] for _, body in server.asked} == {"first"}
 
@@ -96,9 +96,9 @@ async def test_the_first_model_is_asked_where_none_is_named(client: httpx.AsyncC
 async def test_an_endpoint_that_drops_what_it_does_not_know_tells_text_alone(client: httpx.AsyncClient) -> None:
     with serving(lambda body: text()) as server:
         one = endpoint(client, server.url)
-        await one.meet()
+        await one.probe()
         assert one.abilities == Abilities()
-        await one.write("The capital is", ASK)
+        await one.generate("The capital is", ASK)
         assert set(server.asked[-1][1]) == {"model", "prompt", "max_tokens", "temperature"}
 
 
@@ -112,31 +112,16 @@ async def test_an_endpoint_is_asked_less_until_it_takes_it(client: httpx.AsyncCl
 
     with serving(reply) as server:
         one = endpoint(client, server.url)
-        await one.meet()
+        await one.probe()
         assert (one.abilities.scores, one.abilities.ids) == (False, True)
         assert "no echo here" in one.abilities.refusal
-
-
-async def test_one_that_takes_nothing_is_told_in_its_own_words(client: httpx.AsyncClient) -> None:
-    with (
-        serving(lambda body: refuse("The model `m` does not exist.", 404)) as server,
-        pytest.raises(CannotMeasure, match=r"A .*: HTTP 404: The model `m` does not exist"),
-    ):
-        await endpoint(client, server.url, model="m").meet()
 
 
 async def test_a_busy_endpoint_is_asked_again(client: httpx.AsyncClient) -> None:
     with serving(lambda body: text()) as server:
         server.reply = lambda body: refuse("later", 503) if len(server.asked) == 1 else text(" Rome")
-        assert (await endpoint(client, server.url, model="m").write("?", ASK)).text == " Rome"
+        assert (await endpoint(client, server.url, model="m").generate("?", ASK)).text == " Rome"
         assert len(server.asked) == 2
-
-
-async def test_an_endpoint_that_fails_is_not_asked_again(client: httpx.AsyncClient) -> None:
-    with serving(lambda body: refuse("broken", 500)) as server:
-        with pytest.raises(CannotMeasure, match="HTTP 500: broken"):
-            await endpoint(client, server.url, model="m").write("?", ASK)
-        assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,14 +133,14 @@ async def test_an_answer_of_another_backend_is_no_measurement(
 ) -> None:
     with serving(lambda body: (*text()[:2], headers)) as server:
         with pytest.raises(CannotMeasure, match=words):
-            await endpoint(client, server.url, model="m", pin="triton").write("?", ASK)
+            await endpoint(client, server.url, model="m", pin="triton").generate("?", ASK)
         assert server.asked[0][0]["x-crossover-pin"] == "triton"
 
 
 async def test_requests_are_tagged_as_a_run_and_carry_the_endpoint_s_own_key(client: httpx.AsyncClient) -> None:
     with serving(lambda body: text()) as server:
-        await endpoint(client, server.url, model="m", key="secret").write("?", ASK)
-        await endpoint(client, server.url, model="m").write("?", ASK)
+        await endpoint(client, server.url, model="m", key="secret").generate("?", ASK)
+        await endpoint(client, server.url, model="m").generate("?", ASK)
         (first, _), (second, _) = server.asked
         assert (first["x-crossover-run"], first["authorization"]) == ("run-1", "Bearer secret")
         assert "authorization" not in second
@@ -168,7 +153,7 @@ async def test_nobody_there_is_told_after_some_tries(
     with serving(lambda body: text()) as server:
         url = server.url
     with pytest.raises(CannotMeasure, match=url):
-        await endpoint(client, url, model="m").write("?", ASK)
+        await endpoint(client, url, model="m").generate("?", ASK)
 
 
 async def test_an_item_that_fails_ends_the_run_by_its_name(client: httpx.AsyncClient) -> None:
@@ -178,11 +163,11 @@ async def test_an_item_that_fails_ends_the_run_by_its_name(client: httpx.AsyncCl
         return refuse("The prompt is too long") if body["prompt"] == "long" else text()
 
     items = [Item("line 1", "t", "short", ASK), Item("line 2", "t", "long", ASK), Item("line 3", "t", "short", ASK)]
-    done: list[Compared] = []
+    done: list[Comparison] = []
     with serving(reply) as server:
         one = endpoint(client, server.url, model="m")
         with pytest.raises(CannotMeasure, match=r"line 2: A .*too long"):
-            await examine_all(items, one, one, 1, done.append)
+            await compare_all(items, one, one, 1, done.append)
     assert [found.item for found in done] == ["line 1"]
 
 
@@ -191,7 +176,7 @@ async def test_items_come_back_in_their_order_whoever_is_done_first(client: http
     items = [Item("same", f"task {number}", "?" * (number + 1), ASK) for number in range(9)]
     with serving(lambda body: text(" Paris" if len(body["prompt"]) % 2 else " Rome")) as server:
         one = endpoint(client, server.url, model="m")
-        found = await examine_all(items, one, one, 4, lambda _: None)
+        found = await compare_all(items, one, one, 4, lambda _: None)
     assert [each.task for each in found] == [item.task for item in items]
     assert [each.a.is_right for each in found] == [True, False] * 4 + [True]
 
@@ -211,7 +196,7 @@ async def test_choices_are_compared_by_what_their_tokens_sum_to(client: httpx.As
 
     with serving(reply) as server:
         one = endpoint(client, server.url, model="m")
-        (found,) = await examine_all(
+        (found,) = await compare_all(
             [Item("i", "t", "The city", Choice((" Rome", " Paris"), 0))], one, one, 1, lambda _: None
         )
     assert (found.a.answer, found.a.is_right) == (" Paris", False)

@@ -95,11 +95,6 @@ def test_setting_is_read(tmp_path: Path, document: dict[str, Any], setting: str,
     assert read_engine_config(write(tmp_path, document)).settings[setting] == value
 
 
-def test_engine_without_a_word_on_quantization_is_plain(tmp_path: Path) -> None:
-    config = read_engine_config(write(tmp_path, changed("pretrained_config", quantization=None)))
-    assert (config.quant_algo, config.kv_cache_quant_algo) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("document", "problem"),
     [

@@ -5,32 +5,17 @@ from typing import Any
 
 import pytest
 
-from engines.recipes import CompiledRecipe, TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
+from engines.recipes import CompiledRecipe, list_recipes
 from engines.trtllm.compiled import Paths, make_compiled_steps
-from engines.trtllm.steps import Container, Host, show_command
+from engines.trtllm.steps import Container, show_command
 from engines.trtllm.torch_flow import make_torch_steps, serve_command
+from tests.engines.recipes.changed import compiled, torch
 from tests.fakes.trtllm_programs import name_section
 from tests.fakes.trtllm_release import make_parser
 
 PATHS = Paths(Path("/models/llama"), Path("/engines/llama.checkpoint"), Path("/engines/llama"), Path("/app/examples"))
 PLAIN = "llama-3.1-8b-bf16-tp1"
 FP8 = "llama-3.1-8b-fp8-tp1"
-
-
-def compiled(name: str, **changes: Any) -> CompiledRecipe:
-    """A shipped recipe with other sections; with drafts, for few requests."""
-    if "speculative" in changes:
-        changes["limits"] = {"max_batch_size": 32}
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, CompiledRecipe)
-    return recipe
-
-
-def torch(name: str, **changes: Any) -> TorchRecipe:
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, TorchRecipe)
-    return recipe
 
 
 def commands_of(recipe: CompiledRecipe) -> list[str]:
@@ -53,24 +38,6 @@ def test_bf16_is_converted_and_built_without_calibration() -> None:
             "--workers 1 --output_timing_cache /engines/llama.checkpoint/model.cache"
         ),
     ]
-
-
-def test_fp8_over_two_gpus_is_quantized_and_fused() -> None:
-    quantize, build = commands_of(compiled("llama-3.1-8b-fp8-tp2"))
-    assert quantize == (
-        "python3 /app/examples/quantization/quantize.py --model_dir /models/llama "
-        "--output_dir /engines/llama.checkpoint --dtype bfloat16 --qformat fp8 --kv_cache_dtype fp8 "
-        "--calib_dataset cnn_dailymail --calib_size 512 "
-        "--batch_size 8 --calib_max_seq_length 512 --tp_size 2 --pp_size 1"
-    )
-    for words in (
-        "--gemm_plugin disable",
-        "--use_fp8_context_fmha enable",
-        "--reduce_fusion enable",
-        "--user_buffer enable",
-        "--workers 2",
-    ):
-        assert words in build
 
 
 @pytest.mark.parametrize(
@@ -145,11 +112,6 @@ def test_release_declares_every_option_and_value(recipe: CompiledRecipe) -> None
     make_parser("build").parse_args(build.argv[1:])
 
 
-def test_parser_that_holds_the_commands_refuses_an_option_that_is_not_of_the_release() -> None:
-    with pytest.raises(SystemExit):
-        make_parser("build").parse_args(["--enable_cuda_graph", "enable"])
-
-
 def test_pytorch_flow_quantizes_with_model_optimizers_program_and_serves_what_that_wrote() -> None:
     recipe = torch("llama-3.1-8b-torch-fp8-tp2")
     (step,) = make_torch_steps(recipe, PATHS)
@@ -192,11 +154,6 @@ def test_pytorch_flow_has_nothing_to_run_for_a_checkpoint_that_is_served_as_it_i
     recipe = torch("llama-3.1-8b-torch-eagle3-tp1")
     assert make_torch_steps(recipe, PATHS) == ()
     assert serve_command(recipe, PATHS)[1] == "/models/llama"
-
-
-def test_host_hides_the_other_gpus() -> None:
-    assert Host().wrap(["trtllm-build"]) == ("trtllm-build",)
-    assert Host((0, 1)).wrap(["trtllm-build"]) == ("env", "CUDA_VISIBLE_DEVICES=0,1", "trtllm-build")
 
 
 def test_container_sees_what_is_read_and_may_write_what_is_made() -> None:

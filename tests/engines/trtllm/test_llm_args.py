@@ -8,19 +8,12 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from engines.recipes import TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
-from engines.trtllm.contract import Fact, Type, load_contract
+from engines.recipes import TorchRecipe, list_recipes
 from engines.trtllm.llm_args import LlmArgs, LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
+from tests.contract.facts import Fact, Type, load_contract
+from tests.engines.recipes.changed import torch
 
 TORCH = [name for name in list_recipes() if "torch" in name]
-
-
-def torch(name: str, **changes: Any) -> TorchRecipe:
-    """A shipped recipe with other sections."""
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, TorchRecipe)
-    return recipe
 
 
 def rendered(recipe: TorchRecipe) -> dict[str, Any]:

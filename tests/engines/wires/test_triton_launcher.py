@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
 from tests.engines.wires.servers import ROOT, Server, free_ports, serving
+from tests.processes import find_children, is_running
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -31,25 +32,6 @@ def triton() -> Iterator[Server]:
         yield server
 
 
-def children(server: Server) -> list[int]:
-    """tritonserver and its Python stub."""
-    found = children_of(server.process.pid)
-    return found + [grandchild for child in found for grandchild in children_of(child)]
-
-
-def is_running(pid: int) -> bool:
-    """A zombie is not: who reaps an orphan is not our affair."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def children_of(parent: int) -> list[int]:
-    tasks = Path(f"/proc/{parent}/task")
-    return [int(pid) for file in tasks.glob("*/children") for pid in file.read_text().split()]
-
-
 def long_request() -> pb.ModelInferRequest:
     request = pb.ModelInferRequest(model_name="tensorrt_llm", id="long")
     for name, value in (("input_ids", [5, 6]), ("input_lengths", [2]), ("request_output_len", [1000])):
@@ -62,7 +44,7 @@ def long_request() -> pb.ModelInferRequest:
 
 def test_signal_ends_tritonserver_its_stub_and_their_shared_memory_with_a_stream_in_flight() -> None:
     with triton() as server, grpc.insecure_channel(server.addresses[0].removeprefix("grpc://")) as channel:
-        started = children(server)
+        started = find_children(server.process.pid)
         assert len(started) == 2
         assert list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
         stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
@@ -74,7 +56,7 @@ def test_signal_ends_tritonserver_its_stub_and_their_shared_memory_with_a_stream
 
 def test_launcher_ends_with_an_error_when_tritonserver_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     with triton() as server:
-        pid, stub = children(server)
+        pid, stub = find_children(server.process.pid)
         subprocess.run(["kill", "-KILL", str(pid)], check=True)
         assert server.process.wait(60) == 1
     assert capfd.readouterr().err == "error: tritonserver ended by itself with exit code -9\n"
@@ -87,11 +69,11 @@ def test_signal_while_tritonserver_starts_ends_it() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         server = Server(process, [])
         deadline = time.monotonic() + 60
-        while len(children(server)) < 2:
+        while len(find_children(server.process.pid)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        started = children(server)
+        started = find_children(server.process.pid)
         assert process.wait(60) == 0
         assert not any(is_running(pid) for pid in started)
         assert process.stdout is not None

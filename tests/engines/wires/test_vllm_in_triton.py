@@ -13,7 +13,7 @@ import pytest
 from grpc import aio
 
 from tests.engines.wires.servers import ROOT, STARTUP_S, free_ports, is_positive, is_zero, metric_becomes, serving
-from tests.engines.wires.test_kserve_wire import ACTIVE, EOS, PROMPT, Target, answer, ask, connected, exchange
+from tests.engines.wires.test_kserve_wire import ACTIVE, PROMPT, Target, answer, ask, connected, exchange
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60), pytest.mark.xdist_group("vllm in triton")]
 Complete = Callable[..., list[int]]
@@ -54,26 +54,6 @@ async def test_many_streams_at_once_each_give_the_reference_engines_tokens(trito
     prompts = [[5 + number, *PROMPT] for number in range(16)]
     answers = await asyncio.gather(*(answer(triton, prompt, 24) for prompt in prompts))
     assert answers == [complete(prompt, 24, ignore_eos=True) for prompt in prompts]
-
-
-async def test_end_token_ends_the_answer_unless_min_tokens_hold_it_back(
-    triton: Target, complete: Complete, question: list[int]
-) -> None:
-    ended = complete(question, 64, end_ids=(EOS,))
-    assert await answer(triton, question, 64, end_id=EOS) == ended[:-1]
-    held = complete(question, 40, end_ids=(EOS,), min_tokens=40)
-    assert await answer(triton, question, 40, end_id=EOS, min_tokens=40) == held
-
-
-async def test_stop_word_is_returned_and_ends_the_answer(triton: Target, complete: Complete) -> None:
-    expected = complete(PROMPT, 12, ignore_eos=True)
-    until = expected[: expected.index(expected[5]) + 1]
-    assert await answer(triton, PROMPT, 12, stop_words_list=[[1000, expected[5]], [1, 2]]) == until
-
-
-async def test_without_streaming_one_response_holds_prompt_and_answer(triton: Target, complete: Complete) -> None:
-    (part,) = await exchange(triton, ask(max_tokens=6, streaming=None))
-    assert part.ids == PROMPT + complete(PROMPT, 6, ignore_eos=True)
 
 
 async def test_log_probabilities_and_a_bias_pass_the_door(triton: Target) -> None:

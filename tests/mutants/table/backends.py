@@ -82,7 +82,8 @@ MUTANTS = (
         returns(None), (f"{TRITON}refused_need_is_recognised_by_the_beginning_of_the_engines_words",)),
     # vLLM
     Mutant("vLLM gets every sampling parameter, or its generation_config.json fills them in",
-        f"{JSON}:_sampling_fields", changes(lambda sent: {name: value for name, value in sent.items() if value}),
+        f"{JSON}:_sampling_fields",
+        changes(lambda sampling: {name: value for name, value in sampling.items() if value}),
         (f"{VLLM}every_value_that_a_generation_config_could_change_is_written_out",)),
     Mutant("vLLM gets the model's end tokens as stop tokens", f"{JSON}:_stop_token_ids",
         lambda _was: lambda request: [*request.params.stop_token_ids],

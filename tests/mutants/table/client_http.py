@@ -21,7 +21,7 @@ MUTANTS = (
         lambda _was: lambda self: self.transport.close(), (f"{ARRIVING}a_head_has_a_time_to_arrive",)),
     Mutant("a connection on which nothing is asked is closed in time", f"{CONNECTION}._expect",
         lambda was: lambda self, seconds: was(self, 100 * seconds),
-        (f"{ARRIVING}a_connection_on_which_nothing_is_asked_is_closed_without_a_word",)),
+        (f"{ARRIVING}a_connection_without_a_request_is_closed_without_an_answer",)),
     Mutant("a body beyond the limit is a 413", f"{INTAKE}:Intake.__init__", with_limit(max_body_bytes=FAR),
         ("tests/serving/test_errors.py::test_a_body_may_be_as_large_as_it_says",)),
     Mutant("a head beyond the limit is a 431", f"{INTAKE}:Intake.__init__", with_limit(max_head_bytes=FAR),
@@ -39,5 +39,5 @@ MUTANTS = (
         (f"{ARRIVING}of_too_many_beyond_the_oldest_is_closed_so_that_a_probe_is_answered",)),
     Mutant("no engine gets a client's keys", "gateway.client_http.head:NOT_SENT_ON",
         lambda was: was - {b"authorization", b"cookie", b"x-api-key", b"api-key"},
-        ("tests/client_http/test_head.py::test_what_speaks_of_the_connection_or_is_ours_does_not_go_on",)),
+        ("tests/client_http/test_head.py::test_fields_of_the_connection_and_the_gateways_own_do_not_go_on",)),
 )  # fmt: skip

@@ -16,6 +16,7 @@ SECTIONS = ("Honoured", "No effect", "Refused")
 REQUIRED = {"model", "messages", "prompt"}
 PARSE = "gateway.openai.generation:parse_generation"
 
+DOCUMENTED = "tests/openai/test_docs.py::test_the_documented_value_of_a_refused_field_passes_and_no_other"
 FIELDS = "tests/openai/test_fields.py::test_"
 CHATS = "tests/openai/test_chat_body.py::test_"
 CALLS = "tests/openai/test_calls_and_reasoning.py::test_"
@@ -29,18 +30,18 @@ SEEN: Mapping[str, str] = {
     "max_completion_tokens": f"{FIELDS}max_completion_tokens_is_the_newer_name_of_max_tokens",
     "n": f"{FIELDS}limits_may_be_met_exactly",
     "stream": f"{STREAMS}a_streamed_answer",
-    "stream_options": f"{STREAMS}streamed_usage_comes_last_and_counts_ids",
+    "stream_options": f"{STREAMS}a_streamed_answer",
     "echo": f"{SHOWN}an_echo_begins_with_the_prompt_and_its_log_probabilities",
-    "tools": f"{CALLS}a_model_that_may_call_is_heard",
+    "tools": f"{CALLS}calls_that_a_model_writes_become_tool_calls",
     "tool_choice": f"{CALLS}the_call_of_a_named_function_is_its_arguments_and_ends_with_stop",
-    "parallel_tool_calls": f"{CALLS}of_calls_beyond_the_one_that_was_allowed_none_is_told",
+    "parallel_tool_calls": f"{CALLS}calls_beyond_the_one_allowed_are_left_out",
     "reasoning_effort": f"{CALLS}a_template_may_have_opened_the_reasoning",
     "include_stop_str_in_output": f"{FIELDS}ends_and_special_tokens_are_seen_where_they_are_asked_for",
     "skip_special_tokens": f"{FIELDS}ends_and_special_tokens_are_seen_where_they_are_asked_for",
-    "return_token_ids": f"{SHOWN}token_ids_of_prompt_and_answer",
+    "return_token_ids": f"{SHOWN}tokens_after_a_stop_string_are_left_out",
     "structured_outputs": f"{FIELDS}a_guide_has_so_many_characters",
     "add_special_tokens": f"{FIELDS}a_completions_special_tokens_may_be_left_out",
-    "add_generation_prompt": f"{CHATS}the_assistants_header_may_be_left_out",
+    "add_generation_prompt": f"{CHATS}a_template_gets_whether_the_assistants_header_follows",
     "continue_final_message": f"{CHATS}the_last_message_may_be_continued",
     "chat_template_kwargs": f"{CHATS}a_template_gets_the_variables_that_vllms_gets",
 }
@@ -99,10 +100,10 @@ def _make_mutants() -> Iterator[Mutant]:
             tests = (SEEN.get(field, SAMPLED),)
             yield Mutant(f"`{field}` of {endpoint} is honoured", PARSE, unheeded(field), tests)
     for field, endpoint in no_effect:
-        tests = (f"{FIELDS}neither_engine_nor_template_hears_of_a_field_without_effect",)
+        tests = (f"{FIELDS}a_field_without_effect_reaches_neither_engine_nor_template",)
         yield Mutant(f"`{field}` of {endpoint} is taken, and has no effect", PARSE, refused(field), tests)
     for field, endpoint in refusals:
-        tests = (NAMED.get(field, f"{FIELDS}what_is_not_supported_is_refused_by_name"),)
+        tests = (NAMED.get(field, DOCUMENTED),)
         yield Mutant(f"`{field}` of {endpoint} is refused", PARSE, dropped(field), tests)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tests.mutants.mutant import Mutant, reads, returns
 
 METRICS = "gateway.metrics.registry:Metrics"
-LOAD = "gateway.settings.load"
+LOAD = "gateway.configuration.load"
 
 FIGURES = "tests/metrics/test_metrics.py::test_"
 CONFIGURED = "tests/settings/test_settings.py::test_"
@@ -35,7 +35,7 @@ MUTANTS = (
         (f"{FIGURES}latencies_start_when_the_request_arrived",)),
     Mutant("a configuration that contradicts itself is refused", f"{LOAD}:_find_contradictions", returns(()),
         (f"{CONFIGURED}a_mistake_is_named_by_its_key_path",)),
-    Mutant("a threshold that makes no sense is refused", "gateway.settings.slices:ThresholdSettings.problems",
+    Mutant("a threshold that makes no sense is refused", "gateway.routing.policies.threshold:Threshold.problems",
         returns(()), ("tests/routing/test_router.py::test_a_policy_that_makes_no_sense_changes_nothing[edits2-down]",)),
     Mutant("the environment overrides the file", f"{LOAD}:_overrides", returns({}),
         (f"{CONFIGURED}the_environment_overrides_the_file",)),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engines.trtllm.contract import load_contract
+from tests.contract.facts import load_contract
 
 SCHEMA = os.environ.get("STANDIN_SCHEMA", "classvar")  # noqa: TID251 - read by a test's subprocess
 PLACE = {"classvar": "args-00e8cf7", "literal": "args-0004396"}[SCHEMA]
