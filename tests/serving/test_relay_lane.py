@@ -287,8 +287,9 @@ async def test_a_client_that_leaves_frees_engine_and_lease(relay: RelayStack, wi
 async def test_a_client_that_leaves_after_its_answer_leaves_the_engines_connection(direct: RelayStack) -> None:
     direct.low.answer = saying(STREAM + chunked(*EVENTS))
     for _ in range(3):
-        await post(direct)
+        await post(direct, x_crossover_run="run-1")
     await direct.settle()
+    assert "crossover_requests_total{" not in direct.metrics, "a run is counted apart from users"
     assert [exchange.was_left for exchange in direct.low.exchanges] == [False] * 3
     assert len({id(exchange.writer) for exchange in direct.low.exchanges}) <= 2  # one, and one of a probe's
 

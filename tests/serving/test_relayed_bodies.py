@@ -140,6 +140,7 @@ async def test_a_path_that_no_engine_of_the_model_or_not_the_model_takes_is_refu
 async def test_text_is_not_relayed_but_by_a_pin() -> None:
     async with node(TOKENS, RELAY) as stack:
         assert await stack.chat({"messages": HELLO}, pin="relay") == (SEEN, "relay")
+        assert await stack.refuse(CHAT, {"messages": HELLO}, **{"x-crossover-pin": "nobody"}) == "x-crossover-pin"
         stack.engines["vllm"].health = 503
         await eventually(lambda: not stack.is_ready("vllm"))
         assert (await stack.post(CHAT, {"messages": HELLO})).status_code == 503
