@@ -63,11 +63,7 @@ def vllm(environment: Path, port: int) -> Process:
         "--enforce-eager",  # without it torch.compile takes minutes on a CPU
         "--disable-uvicorn-access-log",
     )
-    variables = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    }
+    variables = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}  # the last in GiB
     return Process("vllm", command, lambda: answers(f"http://{LOCALHOST}:{port}/health"), variables)
 
 

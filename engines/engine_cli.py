@@ -25,7 +25,8 @@ from engines.directory.manifest import Manifest, find_manifest, hash_file
 from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
 from engines.engine_text import describe_next, show_findings, show_plan, summarize
-from engines.recipes import CompiledRecipe, Recipe, RecipeError, find_recipe, list_recipes, load_recipe
+from engines.recipes.load import RecipeError, find_recipe, list_recipes, load_recipe
+from engines.recipes.recipe import CompiledRecipe, Recipe
 from engines.trtllm.release import EXAMPLES, IMAGE, OPTIMIZER, OPTIMIZER_EXAMPLES, OPTIMIZER_TAG
 from engines.trtllm.steps import Container, Host
 from engines.trtllm.torch_flow import HF_PTQ
@@ -124,7 +125,7 @@ def _parse_gpu_ids(_ctx: click.Context, _param: click.Parameter, text: str | Non
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands as a shell takes them, and run none.")
 def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
-    """Build what RECIPE says: a file, or the name of a recipe that `crossover engine recipes` lists.
+    """Build an engine by RECIPE: a file, or the name of a recipe that `crossover engine recipes` lists.
 
     Checkpoint and node are checked first, then every command runs with its output shown, then the result is compared
     with the recipe. The manifest is written last. The first problem ends the build.
@@ -328,14 +329,10 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
         prepare_folders(plan)
         with _interrupted_by_sigterm():
             build_s = run_steps(plan.steps, _report)
-        _finish(plan, facts, build_s)
+        _refuse("the build differs from the recipe", check_result(plan.paths.engine, plan.recipe, plan.cure))
+        finish(plan, facts, build_s, _hash_aloud)
     except StepFailed as exc:
         raise Refused(f"{exc}; nothing after it ran, and {plan.paths.engine} has no manifest") from exc
-
-
-def _finish(plan: Plan, facts: NodeFacts, build_s: float) -> None:
-    _refuse("the build differs from the recipe", check_result(plan.paths.engine, plan.recipe, plan.cure))
-    finish(plan, facts, build_s, _hash_aloud)
     click.echo(f"built {plan.paths.engine}")
     click.echo(describe_next(plan))
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from engines.building import Plan
 from engines.directory.checks import Finding
-from engines.recipes import CompiledRecipe, Recipe, TorchRecipe
+from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from engines.trtllm.steps import show_command
 from engines.trtllm.torch_flow import LLM_ARGS, serve_command

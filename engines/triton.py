@@ -171,14 +171,11 @@ def complaints(log: IO[bytes]) -> str:
 
 async def serve_until(stopped: asyncio.Event, child: asyncio.subprocess.Process) -> None:
     """Return when `stopped` is set. Raises CannotStart if the child ends first, so that the exit code reports it."""
-    async with asyncio.TaskGroup() as group:
-        signalled = group.create_task(stopped.wait())
-        ended = group.create_task(child.wait())
-        await asyncio.wait([signalled, ended], return_when=asyncio.FIRST_COMPLETED)
-        is_over = ended.done()
-        signalled.cancel()
-        ended.cancel()
-    if is_over:
+    waits = [asyncio.ensure_future(wait) for wait in (stopped.wait(), child.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if not stopped.is_set():
         raise CannotStart(f"tritonserver ended by itself with exit code {child.returncode}")
 
 

@@ -78,9 +78,6 @@ class Endpoint:
         self._client = client
         self._headers = dict(address.headers(run))
 
-    def __repr__(self) -> str:
-        return f"<Endpoint {self.address.name} {self.address} {self.abilities}>"
-
     async def probe(self) -> None:
         """Finds its model, if none was named, and its abilities."""
         if not self.model:

@@ -21,7 +21,7 @@ from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
 
 from engines.adapters.arguments import ArgumentError, read_arguments
 from engines.adapters.loop_adapter import Delta, LoopAdapter, accept_any_guide, guide_fields
-from engines.adapters.lora import lora_directories
+from engines.adapters.lora import lora_requests
 from engines.adapters.outputs import UnusableAnswer
 from engines.adapters.trtllm_sampling import complete, find_unfollowed
 from engines.reference import sampling
@@ -45,10 +45,7 @@ class TensorrtLlmAdapter(LoopAdapter[LLM]):
     def __init__(self, parameters: Mapping[str, str]) -> None:
         arguments = engine_arguments(parameters)
         for_release = translate_arguments(arguments, parameters)
-        self._loras = {
-            task_id: LoRARequest(str(task_id), task_id, str(path))
-            for task_id, path in lora_directories(parameters).items()
-        }
+        self._loras = lora_requests(parameters, LoRARequest)
         self._stats: Mapping[str, Any] = {}
         super().__init__(lambda: LLM(model=parameters["model_dir"], **for_release), LLM.shutdown)
         check_guide = accept_any_guide if arguments.get("guided_decoding_backend") else None

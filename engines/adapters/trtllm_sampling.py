@@ -1,6 +1,6 @@
 """Which sampling parameters TensorRT-LLM's PyTorch flow follows, by its release and its arguments.
 
-In: arguments, and the keys that the release takes under `speculative_config`, by which releases are told apart. Out:
+In: arguments, and the keys that the release takes under `speculative_config`, by which releases are recognised. Out:
 arguments with which more requests are followed, and the tensors that are not followed. Knows no engine.
 """
 

@@ -22,7 +22,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from engines.adapters.arguments import read_arguments
 from engines.adapters.loop_adapter import Delta, LoopAdapter, accept_any_guide, guide_fields
-from engines.adapters.lora import lora_directories
+from engines.adapters.lora import lora_directories, lora_requests
 from engines.reference import sampling
 from engines.reference.engine import EngineLoad
 from engines.reference.scores import Score
@@ -44,10 +44,7 @@ class VllmAdapter(LoopAdapter[AsyncLLM]):
         # The importing process has threads and Triton's shared memory, which a fork would inherit.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - where vLLM reads its settings
         arguments = engine_arguments(parameters)
-        self._loras = {
-            task_id: LoRARequest(str(task_id), task_id, str(path))
-            for task_id, path in lora_directories(parameters).items()
-        }
+        self._loras = lora_requests(parameters, LoRARequest)
         self._ids = count(1)
         self._gauges = Gauges()
         super().__init__(lambda: self._make(arguments), AsyncLLM.shutdown)

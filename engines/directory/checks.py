@@ -51,7 +51,7 @@ def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) 
     """Whether each rank of the split has one plan."""
     if config.tp * config.pp * config.cp != config.world_size:
         product = f"tp {config.tp} x pp {config.pp} x cp {config.cp}"
-        yield Finding("mapping", f"config.json says {product}, and a world of {config.world_size}", rebuild)
+        yield Finding("mapping", f"config.json has {product}, and a world of {config.world_size}", rebuild)
     expected = {f"rank{rank}.engine" for rank in range(config.world_size)}
     for name in sorted(expected - rank_files):
         yield Finding(name, f"missing; tp {config.tp} and pp {config.pp} make {config.world_size} ranks", rebuild)
@@ -71,7 +71,7 @@ def check_files(marked: Mapping[str, FileMark], found: Mapping[str, FileMark], r
             problem = f"has {now.bytes:,} bytes, the build wrote {mark.bytes:,}"
             yield Finding(name, problem, f"copy it again from where it was built, or {rebuild}")
         elif now.sha256 != mark.sha256:
-            yield Finding(name, "was changed since the build: it no longer says or holds what was built", rebuild)
+            yield Finding(name, "was changed since the build: it no longer holds what was built", rebuild)
 
 
 def check_node(manifest: Manifest, facts: NodeFacts, rebuild: str) -> Findings:

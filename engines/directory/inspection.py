@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from engines.directory.engine_config import CONFIG, EngineConfig, NotAnEngine, read_engine_config
-from engines.directory.manifest import Manifest, find_manifest, list_files, name_file
+from engines.directory.manifest import Manifest, find_manifest, list_files
 from engines.trtllm.release import name_architecture, name_cache, name_weights
 
 WIDTH = 30  # of the longest setting's name
@@ -23,7 +23,7 @@ def inspect_directory(directory: Path) -> Json:
         engine = _describe_engine(read_engine_config(directory))
     else:
         engine = None
-    files = {name_file(directory, path): path.stat().st_size for path in list_files(directory)}
+    files = {name: path.stat().st_size for name, path in list_files(directory).items()}
     return {"engine": engine, "manifest": None if manifest is None else _describe_manifest(manifest), "files": files}
 
 

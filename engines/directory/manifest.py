@@ -27,7 +27,7 @@ PATTERNS = (
 
 
 class NoManifest(Exception):
-    """It is missing or cannot be read; the message says which."""
+    """It is missing or cannot be read; the message gives the reason."""
 
 
 class FileMark(Section):
@@ -98,20 +98,15 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     part.replace(path)  # never half of it
 
 
-def list_files(directory: Path) -> list[Path]:
-    """The files of an engine that a manifest marks."""
-    return sorted({path for pattern in PATTERNS for path in directory.glob(pattern) if path.is_file()})
-
-
-def name_file(directory: Path, path: Path) -> str:
-    """A file's name in a manifest."""
-    return path.relative_to(directory).as_posix()
+def list_files(directory: Path) -> dict[str, Path]:
+    """The files of an engine that a manifest marks, by their names in it."""
+    found = {path for pattern in PATTERNS for path in directory.glob(pattern) if path.is_file()}
+    return {path.relative_to(directory).as_posix(): path for path in sorted(found)}
 
 
 def mark_files(directory: Path, hash_one: Hash) -> dict[str, FileMark]:
     return {
-        name_file(directory, path): FileMark(bytes=path.stat().st_size, sha256=hash_one(path))
-        for path in list_files(directory)
+        name: FileMark(bytes=path.stat().st_size, sha256=hash_one(path)) for name, path in list_files(directory).items()
     }
 
 

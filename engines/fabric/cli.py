@@ -15,9 +15,8 @@ import click
 
 from engines.fabric.curve import Curve
 from engines.fabric.datasheet import DataSheet, find_data_sheet
-from engines.fabric.findings import WAYS, Findings, Measured
+from engines.fabric.findings import WAYS, Findings, Machine, Measured
 from engines.fabric.forecast import Node, forecast
-from engines.fabric.machine import Machine
 from engines.fabric.measure import FabricError, Group, WrongSum, describe_machine, measure
 from engines.fabric.model import Model, read_model
 from engines.fabric.report import list_sections

@@ -9,10 +9,27 @@ from dataclasses import asdict, dataclass
 from engines.fabric.curve import Curve, Fit, Timing, find_bus_bandwidth, fit_latency
 from engines.fabric.datasheet import DataSheet
 from engines.fabric.forecast import Forecast, Row
-from engines.fabric.machine import Machine
 
 SCHEMA = "crossover.fabric/1"
 WAYS = ("graph", "eager")  # the first that was measured is how engines decode
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`peers`: pairs of GPUs that reach each other's memory. `settings`: environment that NCCL or gloo reads."""
+
+    torch: str
+    cuda: str | None
+    nccl: str | None
+    gpus: Sequence[Gpu]
+    peers: Sequence[tuple[int, int]]
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from engines.fabric.curve import Sample
-from engines.fabric.machine import Gpu, Machine
+from engines.fabric.findings import Gpu, Machine
 
 WORKER = Path(__file__).with_name("worker.py")
 WRONG_SUM = 3  # the worker's exit code

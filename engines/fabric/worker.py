@@ -7,6 +7,7 @@ all-reduce gave a wrong sum. Knows no bandwidth, no model and no report.
 import json
 import math
 import os
+import re
 import sys
 import time
 from datetime import timedelta
@@ -20,6 +21,7 @@ WRONG_SUM = 3
 CAPTURED = 10  # all-reduces in one CUDA graph
 WARM_UP = 3
 MAX_LOOPS = 200
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
 # Variables with these beginnings change which algorithm NCCL runs, so the report lists them.
 SETTINGS = ("NCCL_", "GLOO_")
 
@@ -167,7 +169,8 @@ def measure(job: dict[str, Any]) -> None:
     except (mp.ProcessExitedException, mp.ProcessRaisedException) as exc:
         if any(rank.exitcode == WRONG_SUM for rank in ranks.processes):
             sys.exit(WRONG_SUM)  # that rank wrote the message
-        sys.exit(f"rank {exc.error_index}: {exc.msg.strip().splitlines()[-1]}")
+        lines = exc.msg.strip().splitlines()  # a traceback, and an error that may have several lines
+        sys.exit(f"rank {exc.error_index}: {([line for line in lines if ERROR.match(line)] or lines)[-1]}")
 
 
 def write(line: dict[str, Any]) -> None:

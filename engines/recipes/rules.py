@@ -56,22 +56,14 @@ def _check_architecture(recipe: Recipe) -> Problems:
         yield f"precision.weights: {weights} needs {_either(able)}, gpus.architecture is {architecture}"
     if recipe.precision.kv_cache == "fp8" and architecture not in FP8_ARCHITECTURES:
         yield f"precision.kv_cache: fp8 needs {_either(FP8_ARCHITECTURES)}, gpus.architecture is {architecture}"
-
-
-def _check_dtype(recipe: Recipe) -> Problems:
-    precision = recipe.precision
-    if precision.weights in PLAIN and precision.dtype != precision.weights:
-        yield f"precision.dtype: must be {precision.weights} too, weights that are not quantized have one type"
-
-
-def _check_gpu_count(recipe: Recipe) -> Problems:
-    tp, pp, count = recipe.parallel.tp, recipe.parallel.pp, recipe.gpus.count
-    if tp * pp > count:
-        yield f"parallel: tp {tp} times pp {pp} needs {tp * pp} GPUs, gpus.count is {count}"
+    if weights in PLAIN and recipe.precision.dtype != weights:
+        yield f"precision.dtype: must be {weights} too, weights that are not quantized have one type"
 
 
 def _check_limits(recipe: Recipe) -> Problems:
-    limits = recipe.limits
+    limits, tp, pp, count = recipe.limits, recipe.parallel.tp, recipe.parallel.pp, recipe.gpus.count
+    if tp * pp > count:
+        yield f"parallel: tp {tp} times pp {pp} needs {tp * pp} GPUs, gpus.count is {count}"
     if limits.max_batch_size > limits.max_num_tokens:
         yield (
             f"limits.max_num_tokens: {limits.max_num_tokens} is below max_batch_size {limits.max_batch_size}, "
@@ -255,13 +247,8 @@ def _check_tree(speculative: Eagle | Medusa, choices: tuple[tuple[int, ...], ...
         yield f"speculative.choices: the deepest path has {depth} steps, speculative.{field} is {levels}"
     if len(choices) > limit:
         yield f"speculative.choices: has {len(choices)} paths, speculative.max_draft_len is {limit}"
-    yield from _find_gaps(choices)
-
-
-def _find_gaps(choices: tuple[tuple[int, ...], ...]) -> Problems:
-    known = set(choices)
     for path in choices:
-        if len(path) > 1 and path[:-1] not in known:
+        if len(path) > 1 and path[:-1] not in choices:
             yield f"speculative.choices: {list(path)} hangs in the air, {list(path[:-1])} is missing"
 
 
@@ -276,16 +263,11 @@ def _check_torch_precision(recipe: TorchRecipe) -> Problems:
         yield "kv_cache.paged: the pytorch flow has no other cache"
     if recipe.kv_cache.host_memory_bytes and not recipe.kv_cache.reuse:
         yield "kv_cache.host_memory_bytes: holds blocks for reuse, and kv_cache.reuse is false"
-
-
-def _check_torch_calibration(recipe: TorchRecipe) -> Problems:
-    """hf_ptq.py of Model Optimizer 0.37 has no option for the length, and stops at a dataset that it does not know."""
+    # hf_ptq.py of Model Optimizer 0.37 has no option for the length, and stops at a dataset that it does not know.
     calibration = recipe.precision.calibration
-    if calibration is None:
-        return
-    if calibration.dataset not in TORCH_DATASETS:
+    if calibration is not None and calibration.dataset not in TORCH_DATASETS:
         yield f"precision.calibration.dataset: the pytorch flow takes {_either(TORCH_DATASETS)}"
-    if calibration.max_seq_length != TORCH_SAMPLE_LENGTH:
+    if calibration is not None and calibration.max_seq_length != TORCH_SAMPLE_LENGTH:
         yield f"precision.calibration.max_seq_length: is {TORCH_SAMPLE_LENGTH} in the pytorch flow, nothing sets it"
 
 
@@ -306,8 +288,6 @@ def _either(names: Collection[str]) -> str:
 
 COMMON_RULES: tuple[Callable[[Recipe], Problems], ...] = (
     _check_architecture,
-    _check_dtype,
-    _check_gpu_count,
     _check_limits,
     _check_whole_prompts,
     _check_beams,
@@ -328,6 +308,5 @@ COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
 )
 TORCH_RULES: tuple[Callable[[TorchRecipe], Problems], ...] = (
     _check_torch_precision,
-    _check_torch_calibration,
     _check_torch_graphs,
 )

@@ -53,7 +53,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         if name not in tensors:
             raise ValueError(f"{directory}: no tensor {name}")
         if tensors[name].shape != shape:
-            raise ValueError(f"{directory}: {name} is {tensors[name].shape}, config.json says {shape}")
+            raise ValueError(f"{directory}: {name} is {tensors[name].shape}, config.json gives {shape}")
     return Checkpoint(config, tensors)
 
 

@@ -1,7 +1,7 @@
 """The YAML that trtllm-serve reads with --config and the LLM API takes: its schema, and a TorchRecipe rendered into it.
 
-The schema has the keys that a recipe can set, with the types and defaults of contract.yaml's section llm_args. The
-release refuses unknown keys too (PR #4600); older ones ignored them and left CUDA graphs off.
+The schema has the keys that a recipe sets, with the types and defaults of contract.yaml's section llm_args. The
+release refuses keys that it does not know (PR #4600); older ones ignored them and left CUDA graphs off.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -15,7 +15,7 @@ Natural: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class LlmArgsError(Exception):
-    """The release would refuse the YAML; one `key: problem` line each."""
+    """No recipe makes this YAML, or the release would refuse it; one `key: problem` line each."""
 
 
 class CudaGraphConfig(Section):
@@ -41,16 +41,12 @@ class KvCacheConfig(Section):
 
 class SchedulerConfig(Section):
     capacity_scheduler_policy: Literal["MAX_UTILIZATION", "GUARANTEED_NO_EVICT", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
-    context_chunking_policy: Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"] | None = None
 
 
 class NGramDecodingConfig(Section):
     decoding_type: Literal["NGram"]
     max_draft_len: Count
     max_matching_ngram_size: Count = 2
-    is_keep_all: bool = True
-    is_use_oldest: bool = True
-    is_public_pool: bool = True
 
 
 class EagleDecodingConfig(Section):
@@ -69,7 +65,6 @@ class EagleDecodingConfig(Section):
 
 class LoraConfig(Section):
     lora_dir: list[str] = Field(default_factory=list)
-    lora_ckpt_source: Literal["hf", "nemo"] = "hf"
     max_lora_rank: Count = 64
     lora_target_modules: list[str] = Field(default_factory=list)
     max_loras: Count | None = None
@@ -77,7 +72,7 @@ class LoraConfig(Section):
 
 
 class LlmArgs(Section):
-    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that a recipe can set."""
+    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that a recipe sets."""
 
     dtype: Literal["auto", "float16", "bfloat16"] = "auto"
     tensor_parallel_size: Count = 1
@@ -92,12 +87,8 @@ class LlmArgs(Section):
     cuda_graph_config: CudaGraphConfig | None = CudaGraphConfig()
     disable_overlap_scheduler: bool = False
     stream_interval: Count = 1
-    attn_backend: Literal["TRTLLM", "FLASHINFER", "VANILLA"] = "TRTLLM"
-    sampler_type: Literal["auto", "TRTLLMSampler", "TorchSampler"] = "auto"
     enable_iter_perf_stats: bool = False
-    print_iter_log: bool = False
     return_perf_metrics: bool = False
-    perf_metrics_max_requests: Natural = 0
     guided_decoding_backend: Literal["xgrammar", "llguidance"] | None = None
     speculative_config: (
         Annotated[NGramDecodingConfig | EagleDecodingConfig, Field(discriminator="decoding_type")] | None
@@ -147,7 +138,9 @@ def parse_llm_args(text: str) -> LlmArgs:
         raise LlmArgsError(f"not YAML: {' '.join(str(exc).split())}") from exc
     except ValidationError as exc:
         places = ((".".join(map(str, error["loc"])), error) for error in exc.errors())
-        words = (f"{place}: {'unknown key' if e['type'] == 'extra_forbidden' else e['msg']}" for place, e in places)
+        words = (
+            f"{place}: {'no recipe sets it' if e['type'] == 'extra_forbidden' else e['msg']}" for place, e in places
+        )
         raise LlmArgsError("\n".join(words)) from exc
 
 

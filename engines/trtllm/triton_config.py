@@ -4,7 +4,7 @@ In: the template in model_repo/cpp and a CompiledRecipe. Out: the text, parsed o
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Final, TypeAlias
@@ -39,8 +39,9 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
 
     Raises RenderError for a placeholder without a value, a value without a placeholder, a text that is no ModelConfig.
     """
-    text = _strip_comments(TEMPLATE.read_text() if template is None else template)
-    text = _without_inputs(text, UNFOLLOWED.get(type(recipe.speculative), frozenset()))
+    unfollowed = UNFOLLOWED.get(type(recipe.speculative), frozenset())
+    lines = (TEMPLATE.read_text() if template is None else template).splitlines(keepends=True)
+    text = "".join(line for line in lines if not _is_comment(line) and _find_input(line) not in unfollowed)
     rendered = fill(
         text, {**_executor(recipe, engine), **_speculation(recipe), **_lora(recipe.lora), **_guide(recipe, tokenizer)}
     )
@@ -91,17 +92,15 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
         raise RenderError(f"not a model configuration: {exc}") from exc
 
 
-def _strip_comments(template: str) -> str:
-    """They explain the template."""
-    return "".join(line for line in template.splitlines(keepends=True) if not line.startswith("#"))
+def _is_comment(line: str) -> bool:
+    """Comments explain the template."""
+    return line.startswith("#")
 
 
-def _without_inputs(template: str, names: Collection[str]) -> str:
-    def is_kept(line: str) -> bool:
-        tensor = _INPUT.match(line)
-        return tensor is None or tensor.group(1) not in names
-
-    return "".join(line for line in template.splitlines(keepends=True) if is_kept(line))
+def _find_input(line: str) -> str | None:
+    """The optional input that a line declares."""
+    tensor = _INPUT.match(line)
+    return None if tensor is None else tensor.group(1)
 
 
 def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:

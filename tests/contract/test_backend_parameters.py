@@ -8,8 +8,8 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe
-from engines.recipes.recipe import CacheDType, Gpus, Parallel, Precision, TritonServing, Weights
+from engines.recipes.load import find_recipe, list_recipes, load_recipe
+from engines.recipes.recipe import CacheDType, CompiledRecipe, Gpus, Parallel, Precision, TritonServing, Weights
 from engines.trtllm.triton_config import render_config
 from gateway.doctor.triton_config import BOOLEANS
 from tests.contract.facts import Fact, load_contract

@@ -242,14 +242,14 @@ def accepts(path: Path) -> bool:
 
 @asynccontextmanager
 async def balancing(host: Host, control: Path) -> AsyncIterator[None]:
-    told = {
+    settings = {
         "CROSSOVER_BALANCER_LISTEN": f"{host.address}:{PORT}",
         "CROSSOVER_BALANCER_SOCKET": str(control),
         "CROSSOVER_NODE_SLOWSTART": "1s",
         "CROSSOVER_NODE_1": f"{ADDRESSES['node1']}:{PORT}",
         "CROSSOVER_NODE_2": f"{ADDRESSES['node2']}:{PORT}",
     }
-    environment = os.environ | told  # noqa: TID251 - a process launcher
+    environment = os.environ | settings  # noqa: TID251 - a process launcher
     with control.with_suffix(".log").open("wb") as log:
         command = host.command("haproxy", "-db", "-f", str(CONFIGURATION))
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)

@@ -143,7 +143,7 @@ class Unit(RawConfigParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__(strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-        self.optionxform = str  # type: ignore[assignment,method-assign]  # as the module's documentation says to
+        self.optionxform = str  # type: ignore[assignment,method-assign]  # as the module's documentation recommends
         self.read_string(path.read_text().replace("\\\n", " "))
 
 

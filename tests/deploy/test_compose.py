@@ -43,10 +43,10 @@ def test_every_setting_is_explained_and_every_explanation_is_of_a_setting() -> N
     assert used == explained
 
 
-def test_defaults_that_are_told_are_those_in_force() -> None:
+def test_defaults_in_the_example_are_those_in_force() -> None:
     in_force = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", (COMPOSE / "compose.yaml").read_text()))
-    told = dict(re.findall(r"^#([A-Z_]+)=(.*)$", (COMPOSE / "env.example").read_text(), re.MULTILINE))
-    alike = {name: value for name, value in told.items() if name in in_force and not name.endswith("_DIGEST")}
+    written = dict(re.findall(r"^#([A-Z_]+)=(.*)$", (COMPOSE / "env.example").read_text(), re.MULTILINE))
+    alike = {name: value for name, value in written.items() if name in in_force and not name.endswith("_DIGEST")}
     assert alike == {name: in_force[name] for name in alike}
     assert len(alike) >= 12
 

@@ -52,7 +52,7 @@ def is_whole(answer: RawAnswer) -> bool:
 
 
 async def first_events(clients: Sequence[RawClient]) -> None:
-    """Every one of them has been told something, and more is to come."""
+    """Every one of them has its first event, and more is to come."""
     async with asyncio.timeout(SOON_S):
         await asyncio.gather(*(client.until(b"data: ") for client in clients))
 
@@ -84,12 +84,12 @@ async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_
     two.release()
     assert all(map(is_whole, await all_answers(waiting)))
     assert [await is_cut(client) for client in begun].count(True) == to_be_cut
-    assert one.engine.running == 0  # its engine has been told by the closed connections
+    assert one.engine.running == 0  # the closed connections cancelled its work
     site.answer_at_once()
     assert is_whole(await site.answer())
 
 
-async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
+async def test_a_node_that_gets_sigterm_cuts_nothing_off(site: Site) -> None:
     one, two = site.nodes
     begun = await site.ask(10, stream=True)
     await first_events(begun)

@@ -35,7 +35,7 @@ from tests.deploy.shipped import (
 RELEASE = "1.37"
 SCHEMAS = Path(__file__).parent / "schemas"
 COMPONENTS = tuple(sorted(path.parent.name for path in (KUBERNETES / "components").glob("*/kustomization.yaml")))
-SHIPPED_BY_THE_OPERATOR = {"crossover-operator"}  # a Secret: docs/deployment.md says how it is made
+SHIPPED_BY_THE_OPERATOR = {"crossover-operator"}  # a Secret: docs/deployment.md shows how it is made
 
 
 def find_problems(document: Document) -> list[str]:
@@ -245,7 +245,7 @@ def test_references_between_resources_are_to_what_exists() -> None:
     assert [entry["name"] for entry in route["spec"]["rules"][0]["backendRefs"]] == [pool["metadata"]["name"]]
 
 
-def test_the_autoscaler_alone_says_how_many_nodes_there_are(everything: list[Document]) -> None:
+def test_the_autoscaler_alone_sets_how_many_nodes_there_are(everything: list[Document]) -> None:
     [scaler] = find_kinds(everything, "ScaledObject")
     target = scaler["spec"]["scaleTargetRef"]
     [node] = [entry for entry in find_kinds(everything, target["kind"]) if entry["metadata"]["name"] == target["name"]]

@@ -180,7 +180,7 @@ def test_without_a_driver_it_installs_one_and_asks_for_a_reboot(host: Host) -> N
     assert "reboot, then run this again" in done.stderr
 
 
-def test_a_node_that_no_single_threshold_fits_is_told_apart(host: Host) -> None:
+def test_a_node_that_no_single_threshold_fits_has_an_exit_code_of_its_own(host: Host) -> None:
     (host.state / "calibrate").write_text("4")
     done = host.run("--only", "calibrate")
     assert done.returncode == 4

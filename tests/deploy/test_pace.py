@@ -1,4 +1,4 @@
-"""Whether the embedded engines held the pace they were given, told from a calibration's cells."""
+"""Whether the embedded engines held the pace they were given, by a calibration's cells."""
 
 import pytest
 
@@ -28,10 +28,12 @@ def test_levels_far_beyond_the_crossing_do_not_count() -> None:
     assert PACE.least_held(cells(("vllm", 128, 0.5)))[0] == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("share", "is_told"), [(1.0, False), (0.98, False), (0.8, True)])
-def test_a_demo_on_a_slow_machine_says_so(share: float, is_told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("share", "is_named"), [(1.0, False), (0.98, False), (0.8, True)])
+def test_a_demo_on_a_slow_machine_names_the_slow_engine(
+    share: float, is_named: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = {"crossover": {"throughput": {"point": 33.7}}, "cells": cells(("triton", 64, share))}
     demo_output.print_crossing(result, PACE)
     printed = capsys.readouterr().out
     assert "cross at 49.0; measured 33.7, -31%" in printed
-    assert ("could not hold that pace: triton gave 80% of it at 64 in flight" in printed) == is_told
+    assert ("could not hold that pace: triton gave 80% of it at 64 in flight" in printed) == is_named

@@ -1,4 +1,4 @@
-"""What a stack renders, and what it says when it is not installed."""
+"""What a stack renders, and its error where it is not installed."""
 
 from pathlib import Path
 

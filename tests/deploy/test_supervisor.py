@@ -108,13 +108,13 @@ signal.signal(signal.SIGTERM, end)
 print("up", flush=True)
 time.sleep(600)
 """
-    heard: list[int] = []
-    before = signal.signal(number, lambda received, _frame: heard.append(received))
+    received: list[int] = []
+    before = signal.signal(number, lambda got, _frame: received.append(got))
     try:
         with Supervisor(logs) as supervisor:
             child = supervisor.start(python("signaller", code, str(os.getpid()), str(int(number))))
             assert comes_true(lambda: child.tail() == "up")
-        assert (child.status, heard) == (0, [])
+        assert (child.status, received) == (0, [])
     finally:
         signal.signal(number, before)
 
@@ -189,15 +189,3 @@ def test_nothing_outlives_a_supervisor_that_a_signal_ends(
     parent.send_signal(number)
     parent.wait(PATIENCE_S)
     assert comes_true(lambda: not any(is_running(pid) for pid in pids))
-
-
-def test_what_has_ended_starts_again_and_its_log_stays(logs: Path) -> None:
-    with Supervisor(logs) as supervisor:
-        stays = supervisor.start(python("stays", "import time; time.sleep(600)"))
-        died = supervisor.start(python("died", "print('last words'); raise SystemExit(3)"))
-        assert comes_true(lambda: died.status == 3)
-        assert comes_true(lambda: supervisor.start_again() == ["died"])
-        assert stays.status is None
-        assert comes_true(lambda: (logs / "died-again.log").read_text() == "last words\n")
-        assert (logs / "died.log").read_text() == "last words\n"
-        assert comes_true(lambda: supervisor.start_again() == ["died"])

@@ -165,7 +165,7 @@ def test_every_expression_is_promql(query: Query) -> None:
     assert list(query.selectors) != []
 
 
-def test_every_alert_says_how_grave_it_is_what_happens_and_what_to_do() -> None:
+def test_every_alert_has_a_severity_a_summary_and_an_action() -> None:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     assert {rule["labels"]["severity"] for rule in rules} == {"critical", "warning"}
     assert all(set(rule["annotations"]) == {"summary", "action"} for rule in rules)
@@ -178,7 +178,7 @@ def test_every_alert_has_a_test_of_its_own_in_which_it_fires() -> None:
     assert fired == {query.place for query in read_rules()}
 
 
-def test_alerts_fire_when_their_tests_say_so_and_not_else() -> None:
+def test_alerts_fire_when_their_tests_expect_it_and_not_else() -> None:
     promtool = need_tool("promtool", "prometheus")
     done = run_tool(promtool, "test", "rules", RULES.with_name("rules.test.yml"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -205,7 +205,7 @@ def test_prometheus_scrapes_services_that_compose_runs_on_the_ports_they_have() 
     assert {host.partition(":")[0] for name, host in targets.items() if name != "prometheus"} <= set(services)
 
 
-def test_the_dashboard_is_one_that_grafana_is_told_of() -> None:
+def test_the_dashboard_is_one_that_grafana_is_configured_with() -> None:
     folder = DEPLOY / "grafana/provisioning"
     [source] = yaml.safe_load((folder / "datasources/prometheus.yml").read_text())["datasources"]
     [provider] = yaml.safe_load((folder / "dashboards/crossover.yml").read_text())["providers"]

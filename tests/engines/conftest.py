@@ -1,4 +1,4 @@
-"""Random checkpoints in the format of the trained one, and the interpreter that holds torch and transformers."""
+"""Random checkpoints in the format of the trained one."""
 
 import json
 from collections.abc import Callable
@@ -8,28 +8,9 @@ import numpy as np
 import pytest
 
 from engines.reference.checkpoint import Checkpoint, expected_shapes, load_checkpoint, parse_config
+from engines.reference.launch import WEIGHTS
 
-REFERENCE_CONFIG: dict[str, object] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 640,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "hidden_act": "silu",
-    "max_position_embeddings": 1024,
-    "rms_norm_eps": 1e-5,
-    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-    "tie_word_embeddings": True,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "dtype": "bfloat16",
-}
+REFERENCE_CONFIG: dict[str, object] = json.loads((WEIGHTS / "config.json").read_text())
 TINY: dict[str, object] = {
     "vocab_size": 128,
     "hidden_size": 64,

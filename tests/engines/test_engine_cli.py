@@ -18,9 +18,9 @@ from click.testing import CliRunner, Result
 
 from engines.directory.manifest import MANIFEST, read_manifest
 from engines.engine_cli import engine
-from engines.recipes import list_recipes
+from engines.recipes.load import list_recipes
 from tests.fakes.trtllm_release import IMAGE, Release, install
-from tests.processes import is_running
+from tests.processes import comes_true, is_running
 
 ROOT = Path(__file__).parents[2]
 FP8, FP8_TP2, BF16 = "llama-3.1-8b-fp8-tp1", "llama-3.1-8b-fp8-tp2", "llama-3.1-8b-bf16-tp1"
@@ -95,7 +95,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
-    """The built engine in a folder of the test's own, on a node that says it is the one that built it."""
+    """The built engine in a folder of the test's own, on a node with the facts of the one that built it."""
     root = tmp_path / "copy"
     shutil.copytree(built, root, symlinks=True)
     release = Release(root / "release")
@@ -158,7 +158,7 @@ def test_what_the_release_makes_of_a_sound_recipe_is_what_was_asked(
     assert workshop.verify("--recipe", str(recipe)).exit_code == 0
 
 
-def test_steps_run_in_a_container_that_is_told_what_to_see(workshop: Workshop) -> None:
+def test_steps_run_in_a_container_that_sees_what_they_need(workshop: Workshop) -> None:
     result = workshop.build(FP8, "--container", IMAGE, "--gpu-ids", "1")
     assert result.exit_code == 0, result.output
     manifest = read_manifest(workshop.out)
@@ -231,7 +231,7 @@ def test_signal_ends_a_build_with_everything_it_started(workshop: Workshop) -> N
     finally:
         process.kill()
         process.wait()
-    assert not is_running(int(note.read_text()))
+    assert comes_true(lambda: not is_running(int(note.read_text())))
     assert not (workshop.out / MANIFEST).exists()
 
 
@@ -414,7 +414,7 @@ MISMATCHES: dict[str, tuple[Refuse, str, str]] = {
     ),
     "a split that is none": (
         lambda w: change_config(w, "pretrained_config.mapping.world_size", 4),
-        *("mapping: config.json says tp 2 x pp 1 x cp 1, and a world of 4", REBUILD),
+        *("mapping: config.json has tp 2 x pp 1 x cp 1, and a world of 4", REBUILD),
     ),
     "a truncated plan": (
         lambda w: edit_plan(w, 1),
@@ -516,7 +516,7 @@ def test_edited_yaml_of_the_pytorch_flow_is_refused(workshop: Workshop) -> None:
     path = workshop.out / "llm_args.yaml"
     edited = path.read_text().replace("enable_padding: true", "enable_padding: false")
     path.write_text(edited + "use_cuda_graph: true\n")
-    assert "llm_args.yaml: use_cuda_graph: unknown key" in read_findings(workshop.verify("--json"))
+    assert "llm_args.yaml: use_cuda_graph: no recipe sets it" in read_findings(workshop.verify("--json"))
     path.write_text(edited)
     assert any(found.startswith("cuda_graph_config: ") for found in read_findings(workshop.verify("--json")))
 

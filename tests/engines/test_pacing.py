@@ -100,7 +100,7 @@ def test_a_cancelled_request_is_released_no_more() -> None:
 
 
 @pytest.mark.parametrize("tokens", [16, 64])
-def test_a_closed_loop_of_the_pacer_itself_crosses_where_the_model_says(tokens: int) -> None:
+def test_a_closed_loop_of_the_pacer_itself_crosses_where_the_formula_puts_it(tokens: int) -> None:
     low, high = load_curve("trtllm"), load_curve("vllm")
     crossing = true_crossing(low, high, tokens)
     for clients in (round(crossing * 0.7), round(crossing), round(crossing * 1.4)):

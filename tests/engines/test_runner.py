@@ -90,7 +90,7 @@ def test_answers_arrive_whole_and_in_order(tiny: Checkpoint, make_outlet: Callab
 
 
 @pytest.mark.parametrize("make_outlet", [lambda: None, paced], ids=["free", "paced"])
-def test_cancelled_request_hears_nothing_more_and_leaves_the_engine(
+def test_cancelled_request_gets_nothing_more_and_leaves_the_engine(
     tiny: Checkpoint, make_outlet: Callable[[], Outlet | None]
 ) -> None:
     with running(Engine(tiny, max_batch=2), make_outlet()) as runner:
@@ -99,11 +99,11 @@ def test_cancelled_request_hears_nothing_more_and_leaves_the_engine(
         runner.submit("other", PROMPT, greedy(30), other)
         assert comes_true(lambda: bool(left.outputs))
         runner.cancel("left")
-        heard = len(left.outputs)
+        count = len(left.outputs)
         runner.cancel("left")
         assert other.is_over.wait(10)
         assert other.ids == alone(tiny, 30)
-        assert len(left.outputs) == heard
+        assert len(left.outputs) == count
         assert comes_true(lambda: runner.stats.running + runner.stats.waiting + runner.stats.kv_tokens_used == 0)
 
 
@@ -116,7 +116,7 @@ def test_what_the_engine_refuses_fails_with_its_words(tiny: Checkpoint) -> None:
         assert comes_true(lambda: runner.stats.running == 0)
 
 
-def test_an_engine_that_breaks_fails_what_is_in_flight_and_says_that_it_is_dead(tiny: Checkpoint) -> None:
+def test_an_engine_that_breaks_fails_what_is_in_flight_and_is_reported_dead(tiny: Checkpoint) -> None:
     class Broken(Engine):
         def step(self, only: Collection[str] | None = None) -> list[TokenOutput]:
             raise FloatingPointError("no more")

@@ -175,10 +175,10 @@ def test_scores_are_of_the_raw_distribution_and_only_where_wanted() -> None:
     ]
     chances = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
     tokens = sample(logits, states)
-    told = scores(logits, tokens, states)
-    assert told[1] is None
+    scored = scores(logits, tokens, states)
+    assert scored[1] is None
     for row, count in ((0, 2), (2, 0)):
-        score = told[row]
+        score = scored[row]
         assert score is not None
         assert (score.token_id, len(score.top)) == (tokens[row], count)
         assert score.logprob == pytest.approx(np.log(chances[row, tokens[row]]), abs=1e-5)

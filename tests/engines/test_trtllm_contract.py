@@ -55,7 +55,7 @@ def test_model_configuration_file_declares_the_tensors_of_the_contract() -> None
     assert backend == served.parameters["guided_decoding_backend"]
     assert backend.string_value
     off = model_config("tensorrt_llm", follows_guides=False).config.parameters
-    assert off["guided_decoding_backend"].string_value == ""  # as the C++ backend has to be told it
+    assert off["guided_decoding_backend"].string_value == ""  # the C++ backend needs the empty text
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def _hear(told: Told, data: bytes) -> None:
 
 def pid_of(stack: Launched, name: str) -> int:
     """The process of that name itself, beneath the leash that started it."""
-    leash = next(child for child in stack.supervisor._children if child.process.name == name)
+    leash = next(child for child in stack.supervisor.children if child.process.name == name)
     pid = leash._popen.pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)

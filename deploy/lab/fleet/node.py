@@ -41,7 +41,7 @@ class Engine:
     """Runs as many requests as its speeds cover; the others wait in order.
 
     The work left of a request is counted in steps of the current speed; its first token counts as the steps that it
-    would take at the speed of its start. All running requests advance alike, so one sum tells which ends next.
+    would take at the speed of its start. All running requests advance alike, so one sum shows which ends next.
     """
 
     def __init__(self, speeds: Speeds) -> None:

@@ -30,9 +30,6 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
         for stream in self._streams:
             stream.end(grpc.StatusCode.UNAVAILABLE, "GRPC server is shutting down")
 
-    async def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
-        return pb.ServerLiveResponse(live=True)
-
     async def ServerReady(self, request: pb.ServerReadyRequest, context: Context) -> pb.ServerReadyResponse:
         return pb.ServerReadyResponse(ready=self.model.runner.is_alive)
 
@@ -65,7 +62,7 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
                     await context.write(message)
                 reader.cancel()
             if stream.ending:
-                await context.abort(stream.ending.code, stream.ending.details)
+                await context.abort(*stream.ending)
         finally:
             self._streams.discard(stream)
             stream.close()

@@ -6,7 +6,6 @@ In: requests as they come, tokens from the runner. Out: response messages. Closi
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
@@ -19,20 +18,14 @@ from engines.reference.kserve.model import ServedModel
 from engines.reference.trtllm_answer import TensorAnswer
 
 
-@dataclass(frozen=True)
-class Ending:
-    """A status that ends a stream: the server ends, or the model failed and the client wants errors as a status."""
-
-    code: grpc.StatusCode
-    details: str
-
-
 class Stream:
-    """`messages` ends when the client has half-closed and all is answered, or when there is an `ending`."""
+    """`messages` ends when the client has half-closed and all is answered, or when there is an `ending`: code and
+    details, because the server ends, or the model failed and the client wants errors as a status.
+    """
 
     def __init__(self, model: ServedModel, *, fails_with_status: bool) -> None:
         self.model = model
-        self.ending: Ending | None = None
+        self.ending: tuple[grpc.StatusCode, str] | None = None
         self._fails_with_status = fails_with_status
         self._outbox: deque[pb.ModelStreamInferResponse] = deque()
         self._changed = asyncio.Event()
@@ -63,7 +56,7 @@ class Stream:
         self._changed.set()
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
-        self.ending = Ending(code, details)
+        self.ending = (code, details)
         self._changed.set()
 
     def fail(self, request: pb.ModelInferRequest, text: str) -> None:
@@ -90,7 +83,7 @@ class Stream:
     def _execute(self, request: pb.ModelInferRequest, inputs: dict[str, contract.Array]) -> None:
         if contract.is_stop(inputs):
             self.model.stop(request.id)
-            if wants_empty_final(request):
+            if request.parameters["triton_enable_empty_final_response"].bool_param:
                 self.send(messages.response(request, {}, (), is_final=True))
             return
         call = StreamCall(self, request, contract.decode_request(inputs, self.model.limits))
@@ -140,7 +133,3 @@ class StreamCall:
     def _end(self) -> None:
         self._stream.model.end(self._request.id, self._runner_id, self)
         self._stream.forget(self)
-
-
-def wants_empty_final(request: pb.ModelInferRequest) -> bool:
-    return bool(request.parameters["triton_enable_empty_final_response"].bool_param)

@@ -99,9 +99,6 @@ class Routes:
     async def health(self, request: Request) -> ASGIApp:
         return Response(status_code=200 if self._model.runner.is_alive else 503)
 
-    async def load(self, request: Request) -> ASGIApp:
-        return JSONResponse({"server_load": len(self._model.answers)})
-
     async def version(self, request: Request) -> ASGIApp:
         return JSONResponse({"version": VERSION})
 
@@ -130,8 +127,6 @@ def application(model: ServedModel, *, scales_out: bool) -> Starlette:
             Route("/tokenize", routes.tokenize, methods=["POST"]),
             Route("/detokenize", routes.detokenize, methods=["POST"]),
             Route("/health", routes.health),
-            Route("/ping", routes.health, methods=["GET", "POST"]),
-            Route("/load", routes.load),
             Route("/version", routes.version),
             Route("/metrics", routes.metrics),
         ],

@@ -56,10 +56,7 @@ class StructuredOutputs(BaseModel):
                 nests_deeper(self.schema_, MAX_NESTING),
                 f"The JSON schema is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels",
             ),
-            (
-                self.json_object is False,
-                "structured_outputs.json_object must be True if set",
-            ),
+            (self.json_object is False, "structured_outputs.json_object must be True if set"),
             ("\x00" in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
         ):
             if is_wrong:

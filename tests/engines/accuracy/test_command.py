@@ -76,22 +76,14 @@ def test_the_reference_set_is_the_same_every_time_and_its_right_choices_are_in_a
 
 
 def test_two_backends_of_one_gateway_are_compared_on_a_user_s_tasks(embedded_stack: Launched, tmp_path: Path) -> None:
-    """As chats and as prompts; Triton tells no log-probabilities, and the report says what that leaves out."""
+    """As chats and as prompts; Triton returns no log-probabilities, and the report names what that leaves out."""
     tasks = tmp_path / "tasks.jsonl"
     lines: list[Any] = [
         {"task": "chat", "messages": [{"role": "user", "content": f"What is {n} + 3?"}], "answer": f"{n} + 3 = {n + 3}"}
         for n in range(3, 9)
     ]
-    lines += [
-        {
-            "task": "extracted",
-            "prompt": f"What is {n} + 3?",
-            "max_tokens": 20,
-            "extract": r"= (\d+)",
-            "answer": f"{n + 3}",
-        }
-        for n in range(3)
-    ]
+    asked = {"task": "extracted", "max_tokens": 20, "extract": r"= (\d+)"}
+    lines += [asked | {"prompt": f"What is {n} + 3?", "answer": f"{n + 3}"} for n in range(3)]
     tasks.write_text("".join(json.dumps(line) + "\n" for line in lines))
     pins = ("--url", embedded_stack.url, "--a", "vllm", "--b", "triton", "--tasks", str(tasks))
     answer, found = run(tmp_path / "runs", *pins, "--cost-a", "2", "--cost-b", "1x3.60@1000")
@@ -112,7 +104,7 @@ def test_a_task_that_one_side_cannot_be_asked_ends_the_run_with_its_name(
     assert (answer.exit_code, "--skip capital" in answer.stderr) == (2, True)
 
 
-def test_real_vllm_and_the_gateway_before_it_tell_the_same(cpu_stack: Launched, tmp_path: Path) -> None:
+def test_real_vllm_and_the_gateway_before_it_are_found_alike(cpu_stack: Launched, tmp_path: Path) -> None:
     """vLLM names alternatives by id, the gateway by text: they are compared by what both can do."""
     where = ("--url", cpu_stack.url, "--a", str(cpu_stack.stack.backends["vllm"]["url"]), "--b", "vllm")
     answer, found = run(tmp_path, *where, "--tasks", "reference", "--items", "2")

@@ -15,11 +15,7 @@ from engines.sections import render_markdown
 
 
 def make(
-    a: bool,
-    b: bool,
-    task: str = "t",
-    nats: tuple[float, float] | None = None,
-    kl: float | None = None,
+    a: bool, b: bool, task: str = "t", nats: tuple[float, float] | None = None, kl: float | None = None
 ) -> Comparison:
     first, second = (
         Outcome("x", is_right, 4, None if nats is None else Surprisal(value, 4))
@@ -67,7 +63,7 @@ def test_a_loss_is_an_interval_wholly_beyond_what_is_allowed(
     assert Finding(SCORE, None, "points", 9, Interval(0.0, low, high, 0.95), allowed).verdict == verdict
 
 
-def test_what_float32_does_not_tell_apart_is_no_loss() -> None:
+def test_what_float32_does_not_resolve_is_no_loss() -> None:
     noise = Interval(2e-6, 1e-6, 3e-6, 0.95)
     assert Finding(SURPRISAL, None, "nats per token", 9, noise, 0.0).verdict == "ruled out"
 
@@ -90,8 +86,8 @@ def test_a_task_s_loss_is_found_where_all_together_hide_it() -> None:
 
 def test_all_that_is_judged_shares_the_risk_of_a_false_alarm() -> None:
     compared = [make(True, True, task, (1.0, 1.1 + 0.01 * n), 0.1 + 0.01 * n) for task in "ab" for n in range(5)]
-    told = find(compared, Allowed(), 0.95)
-    assert [one.interval.confidence for one in told.judged] == pytest.approx([1 - 0.05 / 4] * 5)
+    found = find(compared, Allowed(), 0.95)
+    assert [one.interval.confidence for one in found.judged] == pytest.approx([1 - 0.05 / 4] * 5)
     judged = find(compared, Allowed(divergence=0.0), 0.95)
     assert [one.interval.confidence for one in judged.judged] == pytest.approx([1 - 0.05 / 5] * 5)
 
@@ -111,7 +107,7 @@ def test_a_divergence_that_is_a_s_own_is_none() -> None:
     assert verdicts(find(more, Allowed(divergence=0.0), 0.95))[DIVERGENCE, None] == "loss"
 
 
-def test_divergence_is_told_and_judged_only_on_request() -> None:
+def test_divergence_is_reported_and_judged_only_on_request() -> None:
     compared = [make(True, True, "t", None, 0.1 + 0.001 * (n % 7)) for n in range(30)]
     assert verdicts(find(compared, Allowed(), 0.95))[DIVERGENCE, None] == "not judged"
     assert verdicts(find(compared, Allowed(divergence=0.02), 0.95))[DIVERGENCE, None] == "loss"
@@ -128,7 +124,7 @@ def test_what_is_not_ruled_out_is_undecided_where_that_is_asked_for(
     assert (result.verdict, EXIT_CODES[result.verdict]) == (verdict, code)
 
 
-def test_a_report_says_what_was_not_measured_and_how_wide_it_left_things_open() -> None:
+def test_a_report_names_what_was_not_measured_and_how_wide_it_left_things_open() -> None:
     report = render(conclude([make(True, True)] * 60))
     assert "Not ruled out by 60 items: score up to +6.02 points." in report
     assert "Not measured: surprisal and divergence (fewer than two items have it)." in report

@@ -1,4 +1,4 @@
-"""What counts as right, which items are asked, and what a line of a task file may say."""
+"""What counts as right, which items are asked, and what a line of a task file may hold."""
 
 from pathlib import Path
 

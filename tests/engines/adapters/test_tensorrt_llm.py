@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engines.adapters.outputs import WITHHELD
-from engines.recipes import TorchRecipe, find_recipe, load_recipe
+from engines.recipes.load import find_recipe, load_recipe
+from engines.recipes.recipe import TorchRecipe
 from engines.reference.engine import Engine
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from tests.engines.adapters.cases import OTHERS, SAME, ask, check_refused_guide, check_same, check_seeds, complete
@@ -19,7 +20,7 @@ from tests.engines.wires.servers import ROOT, WEIGHTS
 STANDINS = ROOT / "tests/engines/adapters/standins"
 NOTHING: Mapping[str, Any] = {}
 EXECUTORS: Mapping[str, dict[str, str]] = {
-    "keeps the end token and tells three at once": {"STANDIN_TOKENS": "3"},
+    "keeps the end token and returns three at once": {"STANDIN_TOKENS": "3"},
     "returns the end token": {"STANDIN_RETURNS_END": "1"},
 }
 
@@ -74,7 +75,7 @@ def test_lora_adapter_is_asked_for_by_name_id_and_folder(answered: dict[str, Any
     assert re.fullmatch(r"the stand-in has no adapters: 3 3 .*/loras/3", answered["answers"]["adapter"]["error"])
 
 
-def test_context_length_is_the_checkpoints_unless_the_file_says_less(answered: dict[str, Any], tmp_path: Path) -> None:
+def test_context_length_is_the_checkpoints_unless_the_file_sets_less(answered: dict[str, Any], tmp_path: Path) -> None:
     assert answered["limits"] == [1024, 1024]
     assert ask_adapter(tmp_path, {"max_seq_len": 512})["limits"] == [1024, 512]
 

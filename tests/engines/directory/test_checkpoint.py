@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself and what recipes ask of it, as tables over small folders."""
+"""What a checkpoint holds and what recipes need of it, as tables over small folders."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from engines.directory.checkpoint import (
     read_checkpoint,
 )
 from engines.directory.manifest import hash_file
-from engines.recipes import Recipe
+from engines.recipes.recipe import Recipe
 from tests.engines.recipes.changed import change
 
 LLAMA: dict[str, Any] = {
@@ -100,7 +100,7 @@ def test_quantization_is_read_from_the_file_that_model_optimizer_writes(tmp_path
     ("text", "problem"),
     [(None, "No such file"), ("{", "the file: Invalid JSON"), ('{"architectures": []}', "architectures: ")],
 )
-def test_folder_that_is_no_checkpoint_is_told_with_what_is_missing(
+def test_folder_that_is_no_checkpoint_is_refused_with_what_is_missing(
     tmp_path: Path, text: str | None, problem: str
 ) -> None:
     if text is not None:

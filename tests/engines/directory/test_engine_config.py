@@ -104,6 +104,6 @@ def test_setting_is_read(tmp_path: Path, document: dict[str, Any], setting: str,
         ([], "the file: "),
     ],
 )
-def test_file_that_is_none_is_told_with_its_field(tmp_path: Path, document: object, problem: str) -> None:
+def test_file_that_is_none_is_refused_with_its_field(tmp_path: Path, document: object, problem: str) -> None:
     with pytest.raises(NotAnEngine, match=problem):
         read_engine_config(write(tmp_path, document))

@@ -14,7 +14,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests(ranks: int, share: float) -> None:
     assert find_bus_bandwidth(1e9, 0.004, ranks) == pytest.approx(share * 250e9)
 
 
-def test_a_size_is_told_by_its_median_and_by_how_far_its_repeats_lie_apart() -> None:
+def test_a_size_has_its_median_and_the_spread_of_its_repeats() -> None:
     curve = make_curve({2048: [3.0, 1.0, 1.1], 1024: [1.0]})
     assert [timing.size for timing in curve.timings] == [1024, 2048]
     assert curve.timings[1] == Timing(2048, 1.1, 1.0, 3.0, 3)

@@ -12,7 +12,7 @@ def test_nothing_is_guessed_for_a_gpu_that_is_not_listed() -> None:
     assert find_data_sheet("NVIDIA GeForce RTX 4090") == DataSheet()
 
 
-def test_what_an_operator_says_wins() -> None:
+def test_an_operators_numbers_win() -> None:
     sheet = find_data_sheet("NVIDIA H100 PCIe").overridden(64, None, 500)
     assert (sheet.link, sheet.link_name) == (64e9, "link as given")
     assert sheet.memory == 2000e9

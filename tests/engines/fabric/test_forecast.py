@@ -4,16 +4,7 @@ import pytest
 
 from engines.fabric.curve import Curve, Timing
 from engines.fabric.datasheet import DataSheet, find_data_sheet
-from engines.fabric.forecast import (
-    Node,
-    Row,
-    find_degrees,
-    find_spans,
-    find_step,
-    forecast,
-    list_decode,
-    list_prefill,
-)
+from engines.fabric.forecast import Node, Row, find_degrees, find_spans, find_step, forecast, list_decode, list_prefill
 from engines.fabric.model import Model, Weights
 
 H100 = find_data_sheet("NVIDIA H100 80GB HBM3")
@@ -54,11 +45,8 @@ def test_cheap_sums_speak_for_all_gpus_and_dear_ones_for_one() -> None:
 
 
 def test_decode_shares_the_requests_among_replicas_on_the_same_gpus() -> None:
-    row = next(
-        row
-        for row in list_decode(FP8_8B, make_node(make_curve(2, 1e-6), make_curve(4, 1e-6)), [1, 2, 4])
-        if row.load == 64
-    )
+    rows = list_decode(FP8_8B, make_node(make_curve(2, 1e-6), make_curve(4, 1e-6)), [1, 2, 4])
+    [row] = [row for row in rows if row.load == 64]
     assert [step.tokens for step in row.steps] == [16, 32, 64]
 
 
@@ -84,7 +72,7 @@ def test_degrees_that_a_model_cannot_have_are_left_out_with_a_reason() -> None:
     ]
 
 
-def test_prefill_is_not_told_where_arithmetic_is_not_known() -> None:
+def test_prefill_is_left_out_where_arithmetic_is_not_known() -> None:
     node = make_node(make_curve(2, 1e-6), sheet=DataSheet(memory=1e12), memory_bytes=None)
     found = forecast(FP8_8B, node)
     assert (list(found.prefill), len(found.decode) > 0) == ([], True)

@@ -7,7 +7,7 @@ import pytest
 
 from engines.fabric.curve import Sample
 from engines.fabric.measure import FabricError, Group, WrongSum, describe_machine, measure
-from tests.processes import is_running
+from tests.processes import comes_true, is_running
 
 SAMPLE = '{"repeat": 0, "way": "graph", "bytes": 1024, "loops": 1, "seconds": 0.5}'
 RANK = 'sleep 600 & echo $! > "$(dirname "$0")/pid"'
@@ -33,7 +33,8 @@ def make_group(python: str, repeats: int = 1, silence_s: float = 60.0) -> Group:
 
 
 def has_ended(folder: Path) -> bool:
-    return not is_running(int((folder / "pid").read_text()))
+    """Soon: a signal takes a process down a moment after it was sent."""
+    return comes_true(lambda: not is_running(int((folder / "pid").read_text())))
 
 
 def test_samples_are_read_between_the_lines_that_nccl_writes(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_quantized_layers_weigh_less_and_the_head_does_not(
     assert weights.read_bytes == LAYERS * item_bytes + 2 * TABLE
 
 
-def test_files_say_it_better_than_the_configuration(tmp_path: Path) -> None:
+def test_sizes_of_files_go_before_the_configuration(tmp_path: Path) -> None:
     small = write(tmp_path, vocab_size=10, hidden_size=64)
     for name, size in (("model-1.safetensors", 5000), ("model-2.safetensors", 3000)):
         (small / name).write_bytes(bytes(size))
@@ -92,7 +92,7 @@ def test_what_is_missing_is_named(tmp_path: Path, changes: dict[str, object], me
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "is no JSON"), ("[]", "is no object")])
-def test_a_file_that_is_no_configuration_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_model(tmp_path)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from engines.recipes import CompiledRecipe, Recipe, TorchRecipe, find_recipe, load_recipe, parse_recipe
+from engines.recipes.load import find_recipe, load_recipe, parse_recipe
+from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 
 
 def change(name: str, **sections: Any) -> Recipe:

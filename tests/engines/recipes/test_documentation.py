@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from engines.recipes import CompiledRecipe, TorchRecipe, list_recipes
-from engines.recipes.recipe import Section
+from engines.recipes.load import list_recipes
+from engines.recipes.recipe import CompiledRecipe, Section, TorchRecipe
 
 PAGE = (Path(__file__).parents[3] / "docs/engines.md").read_text()
 

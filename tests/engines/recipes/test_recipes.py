@@ -6,16 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from engines.recipes import (
-    CompiledRecipe,
-    RecipeError,
-    TorchRecipe,
-    find_recipe,
-    list_recipes,
-    load_recipe,
-    parse_recipe,
-)
-from engines.recipes.recipe import Lookahead
+from engines.recipes.load import RecipeError, find_recipe, list_recipes, load_recipe, parse_recipe
+from engines.recipes.recipe import CompiledRecipe, Lookahead, TorchRecipe
 from tests.engines.recipes.changed import change
 
 Document = dict[str, Any]  # Any: YAML

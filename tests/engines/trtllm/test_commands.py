@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from engines.recipes import CompiledRecipe, list_recipes
+from engines.recipes.load import list_recipes
+from engines.recipes.recipe import CompiledRecipe
 from engines.trtllm.compiled import Paths, make_compiled_steps
 from engines.trtllm.steps import Container, show_command
 from engines.trtllm.torch_flow import make_torch_steps, serve_command
@@ -77,7 +78,7 @@ def test_bf16_is_converted_and_built_without_calibration() -> None:
     ],
     ids=["eagle", "medusa", "lookahead", "external drafts", "lora"],
 )
-def test_addition_is_told_to_converter_and_builder(changes: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_addition_reaches_converter_and_builder(changes: dict[str, Any], words: tuple[str, ...]) -> None:
     commands = "\n".join(commands_of(compiled(PLAIN, **changes)))
     for expected in words:
         assert expected in commands
@@ -168,20 +169,8 @@ def test_container_sees_what_is_read_and_may_write_what_is_made() -> None:
 
 def test_command_is_shown_as_a_shell_takes_it() -> None:
     assert show_command(("echo", "a b")) == "echo 'a b'"
-    long = (
-        "docker",
-        "run",
-        "--rm",
-        "--volume",
-        f"/{'x' * 60}:/x",
-        "image",
-        "python3",
-        "-c",
-        "print(1)",
-        "--last",
-        "z" * 40,
-    )
-    assert show_command(long).splitlines() == [
+    long = f"docker run --rm --volume /{'x' * 60}:/x image python3 -c print(1) --last {'z' * 40}"
+    assert show_command(long.split()).splitlines() == [
         "docker run \\",
         "    --rm \\",
         f"    --volume /{'x' * 60}:/x \\",

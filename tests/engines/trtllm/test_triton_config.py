@@ -7,7 +7,8 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from engines.recipes import CompiledRecipe, list_recipes
+from engines.recipes.load import list_recipes
+from engines.recipes.recipe import CompiledRecipe
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_abilities
 from gateway.core import Need
@@ -66,7 +67,7 @@ def test_shipped_recipe_renders_without_a_placeholder_left(name: str) -> None:
     assert [(group.count, group.kind) for group in config.instance_group] == [(1, 2)]  # KIND_CPU
 
 
-def test_parameters_say_what_the_recipe_says() -> None:
+def test_parameters_are_those_of_the_recipe() -> None:
     assert parameters_of(rendered(compiled("llama-3.1-8b-fp8-tp1"))) == {
         "FORCE_CPU_ONLY_INPUT_TENSORS": "no",
         "executor_worker_path": "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker",

@@ -30,7 +30,7 @@ def question(tokenizer: Tokenizer) -> list[int]:
 
 @pytest.fixture(scope="session")
 def outputs() -> Callable[..., list[TokenOutput]]:
-    """The engine on its own, greedy unless told otherwise."""
+    """The engine on its own, greedy unless `params` differ."""
     engine = Engine(load_checkpoint(WEIGHTS), max_batch=1, grammars=Grammars(WEIGHTS, 1024))
 
     def run(prompt: list[int], max_tokens: int, **params: Any) -> list[TokenOutput]:  # SamplingParams' fields

@@ -1,4 +1,4 @@
-"""Servers as processes on real sockets, and what their metrics pages say."""
+"""Servers as processes on real sockets, and the values of their metrics pages."""
 
 import asyncio
 import os

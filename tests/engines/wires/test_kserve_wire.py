@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
 from engines.reference.guide import Guide, GuideKind
+from engines.reference.trtllm_contract import INPUTS, NUMPY_TYPES
 from tests.engines.wires.servers import is_positive, is_zero, metric_becomes, read_metric, serving
 from tests.workers import ON_CPU_STACK
 
@@ -21,25 +22,7 @@ PROMPT = list(range(10, 20))
 DEADLINE_S = 45.0  # below a test's own time limit, whose signal gRPC's loop does not end by
 EOS = 2
 GUIDE = "guided_decoding_guide"
-DTYPES = {"BYTES": np.object_, "INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "UINT64": np.uint64}
-SCALARS = {
-    "input_lengths": "INT32",
-    "request_output_len": "INT32",
-    "end_id": "INT32",
-    "runtime_top_k": "INT32",
-    "min_tokens": "INT32",
-    "num_return_sequences": "INT32",
-    "temperature": "FP32",
-    "runtime_top_p": "FP32",
-    "repetition_penalty": "FP32",
-    "seed": "UINT64",
-    "streaming": "BOOL",
-    "exclude_input_in_output": "BOOL",
-    "return_log_probs": "BOOL",
-    "stop": "BOOL",
-    "guided_decoding_guide_type": "BYTES",
-    "guided_decoding_guide": "BYTES",
-}
+TYPES = {tensor.name: tensor.datatype for tensor in INPUTS}
 ACTIVE = {"name": "nv_trt_llm_request_metrics", "request_type": "active", "model": "tensorrt_llm"}
 
 
@@ -85,12 +68,12 @@ def ask(prompt: list[int] = PROMPT, max_tokens: int = 8, **tensors: Any) -> pb.M
         elif isinstance(value, np.ndarray):
             add(request, name, [value], "FP32")
         elif value is not None:
-            add(request, name, [[value]], SCALARS[name])
+            add(request, name, [[value]], TYPES[name])
     return request
 
 
 def add(request: pb.ModelInferRequest, name: str, values: Any, datatype: str = "INT32") -> None:
-    array: np.ndarray = np.array(values, DTYPES[datatype])
+    array: np.ndarray = np.array(values, NUMPY_TYPES[datatype])
     request.inputs.add(name=name, datatype=datatype, shape=array.shape)
     request.raw_input_contents.append(strings(array) if datatype == "BYTES" else array.tobytes())
 
@@ -119,7 +102,7 @@ class Part:
         infer = message.infer_response
         final = infer.parameters.get("triton_final_response")
         tensors = {
-            output.name: np.frombuffer(raw, DTYPES[output.datatype]).reshape(list(output.shape))
+            output.name: np.frombuffer(raw, NUMPY_TYPES[output.datatype]).reshape(list(output.shape))
             for output, raw in zip(infer.outputs, infer.raw_output_contents, strict=True)
         }
         return cls(infer.id, message.error_message, None if final is None else final.bool_param, tensors)
@@ -181,8 +164,6 @@ SAMPLING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "until the end token": ({"end_id": EOS}, {"end_ids": (EOS,)}),
     "no end token": ({"end_id": -1}, {"ignore_eos": True}),
     "min_tokens": ({"end_id": EOS, "min_tokens": 40}, {"end_ids": (EOS,), "min_tokens": 40}),
-    "top_k 1 is greedy": ({"temperature": 2.0, "runtime_top_k": 1}, {"ignore_eos": True}),
-    "neither top_k nor top_p is greedy": ({"temperature": 2.0}, {"ignore_eos": True}),
     "seed 0 where none is given": (HOT, {"temperature": 1.5, "seed": 0, "ignore_eos": True}),
     "a seed": (HOT | {"seed": 2**64 - 1}, {"temperature": 1.5, "seed": 2**64 - 1, "ignore_eos": True}),
     "repetition penalty": ({"repetition_penalty": 1.8}, {"repetition_penalty": 1.8, "ignore_eos": True}),
@@ -239,14 +220,8 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "shape": (lambda r: add(r, "temperature", [1], "FP32"), "unexpected shape for input 'temperature'"),
     "twice": (lambda r: add(r, "input_ids", [[1]]), "input 'input_ids' already exists in request"),
     "count": (only_stop, "missing required input(s) ['input_lengths'"),
-    "bytes": (
-        lambda r: r.raw_input_contents.__setitem__(0, b"12345"),
-        "byte size mismatch for input 'input_ids'",
-    ),
-    "string length": (
-        lambda r: add_raw(r, GUIDE, b"\x01\x00"),
-        "incomplete string length indicator",
-    ),
+    "bytes": (lambda r: r.raw_input_contents.__setitem__(0, b"12345"), "byte size mismatch for input 'input_ids'"),
+    "string length": (lambda r: add_raw(r, GUIDE, b"\x01\x00"), "incomplete string length indicator"),
     "no string": (lambda r: add_raw(r, GUIDE, b""), f"string elements for inference input '{GUIDE}'"),
     "two strings": (lambda r: add_raw(r, GUIDE, b"\x01\x00\x00\x00a" * 2), f"for inference input '{GUIDE}'"),
     "data": (lambda r: r.raw_input_contents.pop(), "unable to find data for input tensor 'streaming'"),
@@ -330,9 +305,8 @@ async def test_stop_without_an_id_is_an_error(triton: Target) -> None:
     assert part.error == "Trying to stop a request but request ID is not provided"
 
 
-async def test_server_and_model_say_that_they_are_ready(triton: Target) -> None:
+async def test_server_and_model_report_that_they_are_ready(triton: Target) -> None:
     async with connected(triton) as stub:
-        assert (await stub.ServerLive(pb.ServerLiveRequest())).live
         assert (await stub.ServerReady(pb.ServerReadyRequest())).ready
         assert (await stub.ModelReady(pb.ModelReadyRequest(name="tensorrt_llm"))).ready
         assert not (await stub.ModelReady(pb.ModelReadyRequest(name="x"))).ready

@@ -1,4 +1,4 @@
-"""The launcher of the real tritonserver: what it starts ends with it, and what goes wrong is said."""
+"""The launcher of the real tritonserver: what it starts ends with it, and its errors name their cause."""
 
 import shutil
 import signal
@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
 from tests.engines.wires.servers import ROOT, Server, free_ports, serving
-from tests.processes import find_children, is_running
+from tests.processes import comes_true, find_children, is_running
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -50,7 +50,7 @@ def test_signal_ends_tritonserver_its_stub_and_their_shared_memory_with_a_stream
         stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
         next(stream)
         assert server.end() == 0
-    assert not any(is_running(pid) for pid in started)
+    assert comes_true(lambda: not any(map(is_running, started)))
     assert not list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
 
 
@@ -61,7 +61,7 @@ def test_launcher_ends_with_an_error_when_tritonserver_is_killed(capfd: pytest.C
         assert server.process.wait(60) == 1
     assert capfd.readouterr().err == "error: tritonserver ended by itself with exit code -9\n"
     assert not list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
-    assert not is_running(stub)
+    assert comes_true(lambda: not is_running(stub))
 
 
 def test_signal_while_tritonserver_starts_ends_it() -> None:
@@ -75,12 +75,12 @@ def test_signal_while_tritonserver_starts_ends_it() -> None:
         process.send_signal(signal.SIGTERM)
         started = find_children(server.process.pid)
         assert process.wait(60) == 0
-        assert not any(is_running(pid) for pid in started)
+        assert comes_true(lambda: not any(map(is_running, started)))
         assert process.stdout is not None
         assert process.stdout.read() == ""
 
 
-def test_model_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_model_that_cannot_start_ends_the_launcher_with_the_reason(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "model_repo/python", tmp_path / "repository")
     config = tmp_path / "repository/tensorrt_llm/config.pbtxt"
     config.write_text(config.read_text().replace('"reference"', '"tensorrt_llm"'))

@@ -82,7 +82,7 @@ async def test_client_that_leaves_has_its_request_taken_from_vllm(triton: Target
         await metric_becomes(is_zero, triton.metrics, **ACTIVE)
 
 
-async def test_metrics_tell_who_waits_and_what_the_cache_holds(triton: Target) -> None:
+async def test_metrics_count_who_waits_and_what_the_cache_holds(triton: Target) -> None:
     async with connected(triton) as stub:
         calls = [stub.ModelStreamInfer(iter([ask(max_tokens=1000)])) for _ in range(CAPACITY + 8)]
         try:

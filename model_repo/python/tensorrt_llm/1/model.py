@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -265,25 +266,21 @@ class Metrics:
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
-        self._families: dict[str, Any] = {}  # pb_utils' classes, as above
-        self._metrics: dict[tuple[str, str], Any] = {}
+        self._family = cache(make_family)  # a name and a label set are made once, and kept for as long as this is
+        self._metric = cache(self._make_metric)
 
     def update(self, load: EngineLoad) -> None:
         for gauges in report(load):
             for key, value in gauges.values.items():
                 self._metric(gauges.name, gauges.label, key).set(value)
 
-    def _metric(self, name: str, label: str, key: str) -> Any:
-        if (name, key) not in self._metrics:
-            self._metrics[name, key] = self._family(name).Metric(labels={label: key, **self._labels})
-        return self._metrics[name, key]
+    def _make_metric(self, name: str, label: str, key: str) -> Any:  # pb_utils' class, as above
+        return self._family(name).Metric(labels={label: key, **self._labels})
 
-    def _family(self, name: str) -> Any:
-        if name not in self._families:
-            self._families[name] = pb_utils.MetricFamily(
-                name=name, description="As TensorRT-LLM reports it.", kind=pb_utils.MetricFamily.GAUGE
-            )
-        return self._families[name]
+
+def make_family(name: str) -> Any:
+    kind = pb_utils.MetricFamily.GAUGE
+    return pb_utils.MetricFamily(name=name, description="As TensorRT-LLM reports it.", kind=kind)
 
 
 def fail(sender: Sender, message: str) -> None:

@@ -1,7 +1,7 @@
 """The arguments of LLM: the names of engines/trtllm/contract.yaml, others refused as its own strict models do.
 
-STANDIN_SCHEMA says how `speculative_config` is told apart: `classvar`, as by the sources of release 1.2's time, or
-`literal`, as later. The keys are those that the facts were seen with in either.
+STANDIN_SCHEMA chooses how the kind of a `speculative_config` is recognised: `classvar`, as by the sources of release
+1.2's time, or `literal`, as later. The keys are those that the facts were seen with in either.
 """
 
 import os
