@@ -1,4 +1,4 @@
-"""What a gateway on this machine answers, before it is ready and after."""
+"""Answers of a gateway on this machine, before it is ready and after."""
 
 import http.client
 import json

@@ -18,7 +18,7 @@ TAIL_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What to start. `is_ready` is called again and again: it returns at once and never raises."""
+    """A process to start. `is_ready` is called again and again: it returns at once and never raises."""
 
     name: str
     command: tuple[str, ...]

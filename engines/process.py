@@ -1,4 +1,4 @@
-"""What every server process of ours does: binds a port or prints one error line, prints a ready line, ends on a signal.
+"""The life of a server process: it binds a port or prints one error line, prints a ready line, and ends on a signal.
 
 In: the serving coroutine. Out: an exit code. Knows no engine.
 """

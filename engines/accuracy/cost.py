@@ -1,4 +1,4 @@
-"""What a million generated tokens cost, by the user's own prices. Pure.
+"""The cost of a million generated tokens, by the user's own prices. Pure.
 
 In: a price as the user writes it. Out: money, in the currency of the price.
 """

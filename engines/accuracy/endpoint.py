@@ -114,7 +114,7 @@ class Endpoint:
         return cut_end(tokens[:-1], continuation)
 
     async def predict(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[ScoredToken, ...]:
-        """What it finds likely at each place of an answer, given the answer up to there.
+        """The likeliest tokens at each place of an answer, given the answer up to there.
 
         The answer's last token is not sent: the one generated in its place shows what was likely there.
         """

@@ -1,4 +1,4 @@
-"""What all items show together: how much B loses, with intervals, and whether that is more than allowed. Pure.
+"""The result of all items together: B's loss, with intervals, and whether it is more than allowed. Pure.
 
 In: Comparisons and what is allowed. Out: Findings. Positive is a loss of B's everywhere.
 """

@@ -87,7 +87,7 @@ def _list_findings(result: Result) -> Iterator[tuple[str, ...]]:
 
 
 def describe_rest(result: Result) -> Iterator[str]:
-    """What was measured without a verdict, and what could not be measured."""
+    """The measures without a verdict, and those that could not be taken."""
     findings = result.findings
     if findings.tokens:
         yield _describe_tokens(findings.tokens)

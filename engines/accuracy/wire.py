@@ -19,7 +19,7 @@ ID_PREFIX = "token_id:"  # how vLLM names tokens under return_tokens_as_token_id
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an endpoint was seen to return beside the text. `refusal`: why it returns no scores, in its own words.
+    """The fields that an endpoint returned beside the text. `refusal`: why it returns no scores, in its own words.
 
     `scores`: log-probabilities, of prompts (echo) too. `names_ids`: alternatives are ids, so that two tokens of one
     text stay two. `ids`: which tokens were generated (vLLM's return_token_ids).

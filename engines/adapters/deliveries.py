@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Mail:
-    """What waits for one receiver."""
+    """The tokens and the error that wait for one receiver."""
 
     outputs: list[TokenOutput] = field(default_factory=list)
     error: str | None = None

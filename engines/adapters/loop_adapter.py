@@ -1,4 +1,4 @@
-"""What the adapters of vLLM and TensorRT-LLM share: answers as coroutines on an event loop, guides by the same names.
+"""The common part of the adapters of vLLM and TensorRT-LLM: answers as coroutines on an event loop, and guides.
 
 In: decoded requests. Out: tokens to a Receiver. Knows neither engine.
 """

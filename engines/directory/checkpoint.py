@@ -93,7 +93,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def find_misfits(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
-    """What the recipe needs and this checkpoint cannot give, one `field: problem` line each."""
+    """The needs of the recipe that this checkpoint cannot meet, one `field: problem` line each."""
     yield from _find_split_problems(recipe, checkpoint)
     wanted, longest = recipe.limits.max_seq_len, checkpoint.context_length
     if wanted > longest:

@@ -40,7 +40,7 @@ Findings = Iterator["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What does not fit, and the cure: a sentence or a command. `field` is the setting's name."""
+    """One setting that does not fit, and the cure: a sentence or a command. `field` is the setting's name."""
 
     field: str
     problem: str

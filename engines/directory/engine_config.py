@@ -87,7 +87,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What the engine was built as. `settings`: limits and switches, by trtllm-build's names."""
+    """The build of an engine. `settings`: limits and switches, by trtllm-build's names."""
 
     version: str
     architecture: str

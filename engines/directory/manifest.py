@@ -19,7 +19,7 @@ from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS
 
 Hash: TypeAlias = Callable[[Path], str]  # of one file: SHA-256 in hexadecimal
 MANIFEST = "crossover-manifest.json"
-# What Engine.save and quantize.py write beside the plans. A build's log or a timing cache may change.
+# The files that Engine.save and quantize.py write. A build's log or a timing cache may change.
 PATTERNS = (
     *(CONFIG, "rank*.engine", "rank*_managed_weights.safetensors", "quant_cfg.json"),
     *(LLM_ARGS, f"{CHECKPOINT}/*"),

@@ -1,4 +1,4 @@
-"""What all-reduces cost a model: the shortest time of a step at each tensor parallelism (TP), and the best TP. Pure.
+"""The cost of all-reduces: the shortest time of a step at each tensor parallelism (TP), and the best TP. Pure.
 
 In: a model, a GPU, measured curves. Out: steps and choices. All degrees are compared on the same GPUs: TP=1 on four of
 them is four replicas that share the requests. Knows no process and no file.

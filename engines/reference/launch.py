@@ -1,4 +1,4 @@
-"""What both servers of the reference engine share: command-line options, and the engine on its threads.
+"""Command-line options of both servers of the reference engine, and the engine on its threads.
 
 In: parsed options. Out: an engine and its runner, which end with the block.
 """

@@ -86,7 +86,7 @@ class SamplingParams:
 
 
 class SampleState:
-    """What sampling keeps of one request: its seed, its count of tokens, and the tokens themselves if it has penalties.
+    """One request between its tokens: its seed, its count of tokens, and the tokens themselves if it has penalties.
 
     `walk`: the state of a guided answer in its grammar.
     """

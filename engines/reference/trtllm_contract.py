@@ -75,7 +75,7 @@ class ContractError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the served model can take.
+    """The bounds of the served model.
 
     `check_guide` raises ValueError for an invalid guide; without it the model follows no guide. `lora_task_ids`: of its
     LoRA adapters. `unfollowed`: tensors that its engine ignores or refuses, with the reason; a request that one of them

@@ -18,8 +18,8 @@ TEMPLATE: Final = Path(__file__).resolve().parents[2] / "model_repo/cpp/tensorrt
 Values: TypeAlias = Mapping[str, str | None]  # None leaves a parameter out, with its line
 TENSOR_TYPES: Final[Mapping[DType, str]] = {"bfloat16": "TYPE_BF16", "float16": "TYPE_FP16"}
 SHOWN = 60  # characters of a setting that is a message of its own
-# What the executor ignores without an error in its modes for drafts: the model declares no input for it, so the gateway
-# sends no such request. Their flags in tensorrt_llm/executor/types.h, DecodingMode (TensorRT-LLM@a98a906, @0396172).
+# Inputs that the executor ignores without an error in its modes for drafts: the model does not declare them, so the
+# gateway sends no such request. Flags: DecodingMode in tensorrt_llm/executor/types.h (TensorRT-LLM@a98a906, @0396172).
 PENALTIES: Final = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
 UNFOLLOWED: Final[Mapping[type, frozenset[str]]] = {
     Eagle: PENALTIES | {"min_tokens"},

@@ -151,7 +151,7 @@ class Site:
         return answer
 
     async def command(self, text: str) -> str:
-        """What HAProxy answers on its own socket."""
+        """HAProxy's answer on its own socket."""
         reader, writer = await asyncio.open_unix_connection(self.control)
         writer.write(f"{text}\n".encode())
         answer = (await reader.read()).decode()

@@ -1,4 +1,4 @@
-"""What deploy/ ships, as tests read it: files with their tags, overlays rendered, tools that CI has.
+"""The files of deploy/, as tests read them: files with their tags, overlays rendered, tools that CI has.
 
 Knows no server: nothing here is started.
 """
@@ -89,7 +89,7 @@ def run_tool(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProc
 
 
 def check_schema(path: Path, *schema: str) -> str:
-    """What check-jsonschema has against the file, nothing if it is well."""
+    """The violations that check-jsonschema finds in the file, as text; empty if there is none."""
     done = run_tool(find_tool("check-jsonschema"), *schema, path)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""What deploy/haproxy promises, with real processes on hosts of their own: two gateways, HAProxy, and who asks them."""
+"""The promises of deploy/haproxy, with real processes on hosts of their own: two gateways, HAProxy and clients."""
 
 import asyncio
 import shutil

@@ -39,7 +39,7 @@ SHIPPED_BY_THE_OPERATOR = {"crossover-operator"}  # a Secret: docs/deployment.md
 
 
 def find_problems(document: Document) -> list[str]:
-    """What its schema has against a resource: Kubernetes' own, else ours. Fails where nobody knows the kind."""
+    """The violations of a resource's schema: Kubernetes' own, else ours. Fails for a kind without a schema."""
     try:
         kubernetes_validate.validate(document, RELEASE, strict=True)
     except kubernetes_validate.ValidationError as exc:

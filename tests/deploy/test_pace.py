@@ -10,7 +10,7 @@ LEVELS = (1, 8, 32, 64, 128)
 
 
 def cells(*slow: tuple[str, int, float]) -> list[dict[str, object]]:
-    """What engines give that hold the pace, but for those in `slow`: backend, level, share."""
+    """Cells of engines that hold the pace, but for those in `slow`: backend, level, share."""
     shares = {(backend, level): share for backend, level, share in slow}
     return [
         {"backend": name, "level": level, "throughput": PACE.throughput(name, level) * shares.get((name, level), 1)}

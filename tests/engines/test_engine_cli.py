@@ -460,7 +460,7 @@ MISMATCHES: dict[str, tuple[Refuse, str, str]] = {
 
 
 def read_findings(result: Result) -> dict[str, str]:
-    """What is refused, with its cure."""
+    """Each refusal with its cure."""
     findings = json.loads(result.stdout)["findings"]
     return {f"{finding['field']}: {finding['problem']}": finding["cure"] for finding in findings}
 

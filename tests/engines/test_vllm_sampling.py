@@ -1,4 +1,4 @@
-"""What vLLM makes of its sampling fields before they reach the engine, as tables."""
+"""vLLM's sampling fields, translated before they reach the engine, as tables."""
 
 from typing import Any
 

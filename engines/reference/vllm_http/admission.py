@@ -1,4 +1,4 @@
-"""What vLLM's engine checks once its front end has taken a request, in the engine's order and words.
+"""The checks that vLLM's engine makes after its front end has taken a request, in the engine's order and words.
 
 In: a parsed call. Out: the call with its guide. A call that is not admitted is refused by status, but a stream by an
 event, because its status 200 has been sent by then.

@@ -1,4 +1,4 @@
-"""What the command makes of endpoints that are busy, refuse, misroute or return less than they were asked for."""
+"""Endpoints that are busy, refuse, misroute or return less than they were asked for."""
 
 import json
 from collections.abc import Callable, Mapping

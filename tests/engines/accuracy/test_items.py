@@ -1,4 +1,4 @@
-"""What counts as right, which items are asked, and what a line of a task file may hold."""
+"""Right answers, the choice of items, and the lines of a task file."""
 
 from pathlib import Path
 

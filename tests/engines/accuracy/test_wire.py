@@ -1,4 +1,4 @@
-"""What is sent and what is read, as values; and prices."""
+"""Requests and responses as values; and prices."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every adapter is asked, and what the reference engine answers: theirs are to be the same, token for token."""
+"""The requests to every adapter, and the reference engine's answers: theirs have to be the same, token for token."""
 
 import json
 import os

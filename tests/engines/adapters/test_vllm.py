@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answered(folder: Path) -> dict[str, Any]:
-    """What the adapter answers in vLLM's own environment."""
+    """The adapter's answers in vLLM's own environment."""
     parameters = {
         "model_dir": str(WEIGHTS),
         "engine_args": str(folder / "engine.json"),

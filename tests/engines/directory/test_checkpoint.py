@@ -1,4 +1,4 @@
-"""What a checkpoint holds and what recipes need of it, as tables over small folders."""
+"""The content of a checkpoint and the needs of recipes, as tables over small folders."""
 
 import json
 from pathlib import Path

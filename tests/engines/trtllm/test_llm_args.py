@@ -129,7 +129,7 @@ DIFFERENCES = {
 
 
 def variants(annotation: Any) -> Iterator[Any]:
-    """What an annotation may be, but None; the bounds that Annotated adds are left out."""
+    """The types that an annotation allows, without None and without the bounds that Annotated adds."""
     if hasattr(annotation, "__metadata__"):
         yield from variants(annotation.__origin__)
     elif get_origin(annotation) in {Union, UnionType}:

@@ -1,4 +1,4 @@
-"""What the engine itself answers, to compare the wires with."""
+"""The engine's own answers, to compare the wires with."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def outputs() -> Callable[..., list[TokenOutput]]:
 
 @pytest.fixture(scope="session")
 def complete(outputs: Callable[..., list[TokenOutput]]) -> Complete:
-    """What the engine answers, end token included."""
+    """The engine's answer, end token included."""
 
     def run(prompt: list[int], max_tokens: int, **params: Any) -> list[int]:  # SamplingParams' fields
         return [output.token_id for output in outputs(prompt, max_tokens, **params)]

@@ -64,7 +64,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 def sections(given: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Those whose keys are among the facts."""
+    """The sections whose keys are among the facts."""
     return (
         (name, value) for name, value in given.items() if isinstance(value, dict) and name != SECTION and names_of(name)
     )
