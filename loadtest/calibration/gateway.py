@@ -53,13 +53,8 @@ async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Th
     if (live.get("low"), live.get("high")) != system.backends:
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
     # `live` includes its version: if somebody changes the policy in between, the gateway refuses ours.
-    wanted = {
-        "kind": "threshold",
-        "up": threshold.up,
-        "down": threshold.down,
-        "calibration": run,
-        "by": "crossover calibrate",
-    }
+    wanted = {"kind": "threshold", "up": threshold.up, "down": threshold.down}
+    wanted |= {"calibration": run, "by": "crossover calibrate"}
     # The gateway compares the fingerprint with its engines from now on, and reports a threshold of other engines.
     fingerprint = {"fingerprint": system.engines} if system.engines else {}
     await target.fetch("PUT", "/admin/policy", {**_without_fingerprint(live), **wanted, **fingerprint})

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from loadtest.client.errors import Unreachable
 from loadtest.report.shape_report import render_shapes_html, render_shapes_markdown
-from loadtest.results.folder import RunFolder, name_run
+from loadtest.results.folder import RunFolder, name_run, read_to_resume
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result
 from loadtest.results.shapes import Shape, ShapeComparison, compare_shapes
@@ -38,12 +37,7 @@ class ShapeSeries:
     @classmethod
     def read(cls, path: Path) -> "ShapeSeries | None":
         """None if `path` is the folder of something else. Raises Unreachable if it is one of another version."""
-        if not (path / PLANS).exists():
-            return None
-        try:
-            return cls(path, _PLANS.validate_json((path / PLANS).read_bytes()))
-        except (OSError, ValidationError) as exc:
-            raise Unreachable(f"{path} is not the folder of a run that can be resumed: {exc}") from exc
+        return cls(path, read_to_resume(path / PLANS, _PLANS)) if (path / PLANS).exists() else None
 
     def folder(self, plan: Plan) -> RunFolder:
         """A run's name tags each of its requests, so it includes the name of the series."""

@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from loadtest.results.plan import Plan
 from loadtest.results.result import Result, parse_result
 from loadtest.results.system import Engines
 
+T = TypeVar("T")
 BEGINNING, CELLS, RESULT = "run.json", "cells.jsonl", "result.json"
 
 
@@ -36,6 +38,14 @@ _BEGINNINGS, _CELLS = TypeAdapter(Beginning), TypeAdapter(Cell)
 def name_run() -> str:
     """A new name. Names sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def read_to_resume(path: Path, adapter: TypeAdapter[T]) -> T:
+    """Raises Unreachable if the file is missing, or of another version."""
+    try:
+        return adapter.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as exc:
+        raise Unreachable(f"{path.parent} is not the folder of a run that can be resumed: {exc}") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +81,7 @@ class RunFolder:
 
     def read_beginning(self) -> Beginning:
         """Raises Unreachable if this is no run's folder, or one of another version."""
-        try:
-            return _BEGINNINGS.validate_json((self.path / BEGINNING).read_bytes())
-        except (OSError, ValidationError) as exc:
-            raise Unreachable(f"{self.path} is not the folder of a run that can be resumed: {exc}") from exc
+        return read_to_resume(self.path / BEGINNING, _BEGINNINGS)
 
     def append(self, cell: Cell) -> None:
         """One line, on disk before the next cell begins: a finished cell survives whatever happens to the run."""

@@ -132,27 +132,23 @@ class CeilingMeter:
         rule = WindowRule(settle_requests=1, min_requests=2, min_s=self.window_s)
         loop = ClosedLoop(sender, AnswerGate(), ClosedLoad("", self.streams, TOKENS, rule))
         loop.new_answer = StampedAnswer if per_s else StreamedAnswer
-        before, cpu_s = self._read_usage(), time.process_time()
+        before = self._read_usage()
         recording = await loop.run()
-        cpu_s, after = time.process_time() - cpu_s, self._read_usage()
-        null_events_per_cpu_s = (after[1] - before[1]) / (after[0] - before[0])
-        return self._make_load(per_s, recording, cpu_s, null_events_per_cpu_s)
-
-    def _read_usage(self) -> tuple[float, int]:
-        """CPU seconds of the null backend, and the events that it sent."""
-        return self.engine.child.cpu_s(), int(self.engine.state()["tokens"])
-
-    def _make_load(self, per_s: float | None, recording: Recording, cpu_s: float, null_events_per_cpu_s: float) -> Load:
+        null_cpu_s, null_events, cpu_s = (now - then for now, then in zip(self._read_usage(), before, strict=True))
         cell = summarise(recording, "", Pair(self.streams, low_first=True), TOKENS)
         return Load(
             asked_per_s=per_s,
             events_per_s=cell.throughput,
             client_cpu=cell.client_cpu,
             events_per_cpu_s=sum(len(answer.times) for answer in recording.answers) / cpu_s,
-            null_events_per_cpu_s=null_events_per_cpu_s,
+            null_events_per_cpu_s=null_events / null_cpu_s,
             loop_lag_p99_s=cell.loop_lag_p99_s,
             lateness_s=percentiles(_find_lateness_s(recording)) if per_s else None,
         )
+
+    def _read_usage(self) -> tuple[float, float, float]:
+        """CPU seconds of the null backend, the events that it sent, CPU seconds of this process."""
+        return self.engine.child.cpu_s(), self.engine.state()["tokens"], time.process_time()
 
 
 def _find_lateness_s(recording: Recording) -> Iterator[float]:

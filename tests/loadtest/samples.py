@@ -57,25 +57,21 @@ def make_answer(started_at: float, times: Sequence[float], prompt_tokens: int = 
 
 def make_pair(level: int, ratio: float, number: int, low_first: bool = True) -> list[Cell]:
     """Both cells of a pair in which triton has `ratio` times vllm's throughput, in the order measured."""
-    usual = replace(CELL, level=level, pair=number, in_flight=float(level))
-    rate = 100.0 * level
-    low = replace(
-        usual, throughput=ratio * rate, e2e_s=Percentiles(50, 0.34 / ratio), tpot_s=Percentiles(50, 0.01 / ratio)
-    )
+    usual, rate = replace(CELL, level=level, pair=number, in_flight=float(level)), 100.0 * level
+    e2e_s, tpot_s = Percentiles(50, 0.34 / ratio), Percentiles(50, 0.01 / ratio)
+    low = replace(usual, throughput=ratio * rate, e2e_s=e2e_s, tpot_s=tpot_s)
     cells = [low, replace(usual, backend="vllm", throughput=rate)]
     return cells if low_first else cells[::-1]
 
 
 def make_cells(ratios: Mapping[int, float], repeats: int = 2, scatter: float = 0.0002) -> list[Cell]:
     """Pairs in both orders at every level, each a little off: by `scatter` up in one repeat and down in the next."""
-    pairs = [
-        make_pair(
-            level, ratio * math.exp(scatter * (-1) ** (repeat + place)), repeat * len(ratios) + place, not repeat % 2
-        )
-        for repeat in range(repeats)
-        for place, (level, ratio) in enumerate(ratios.items())
-    ]
-    return [cell for pair in pairs for cell in pair]
+    cells = []
+    for repeat in range(repeats):
+        for place, (level, ratio) in enumerate(ratios.items()):
+            off = math.exp(scatter * (-1) ** (repeat + place))
+            cells += make_pair(level, ratio * off, repeat * len(ratios) + place, low_first=not repeat % 2)
+    return cells
 
 
 def make_result(ratios: Mapping[int, float], scatter: float = 0.0002) -> Result:

@@ -1,15 +1,15 @@
-"""python -m loadtest.lab.bench.grpc_aio: what `tritonclient.grpc.aio` alone costs to receive token streams from Triton.
+"""A process of its own: what `tritonclient.grpc.aio` alone costs to receive token streams from Triton.
 
-In: a Triton's address. Out: one line of JSON, the tokens and the CPU seconds of this process within a window. The ids
-are taken out of every response and counted; nothing else is done with them.
+In: Options, as JSON in its one argument. Out: one line of JSON, the tokens and the CPU seconds of this process within a
+window. The ids are taken out of every response and counted; nothing else is done with them.
 """
 
-import argparse
 import asyncio
 import json
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any  # tritonclient publishes no types
 
 import numpy as np
@@ -19,8 +19,20 @@ import uvloop
 PROMPT = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`target`: host:port of Triton's gRPC. `tokens`: of a stream. Times in seconds."""
+
+    target: str
+    streams: int
+    tokens: int
+    ramp: float
+    warm: float
+    window: float
+
+
 class Receiver:
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
         self._client = triton.InferenceServerClient(options.target)
         self.tokens = 0
@@ -61,7 +73,7 @@ def make_inputs(tokens: int, number: int) -> list[Any]:
     return inputs
 
 
-async def measure(options: argparse.Namespace) -> dict[str, float]:
+async def measure(options: Options) -> dict[str, float]:
     receiver = Receiver(options)
     async with asyncio.TaskGroup() as group:
         streams = [group.create_task(receiver.stream(number)) for number in range(options.streams)]
@@ -78,15 +90,5 @@ async def measure(options: argparse.Namespace) -> dict[str, float]:
     return measured
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.lab.bench.grpc_aio", description=__doc__)
-    parser.add_argument("--target", required=True, help="host:port of Triton's gRPC")
-    parser.add_argument("--streams", type=int, required=True)
-    parser.add_argument("--tokens", type=int, required=True, help="per stream")
-    for name in ("ramp", "warm", "window"):
-        parser.add_argument(f"--{name}", type=float, required=True, help="seconds")
-    return parser.parse_args(arguments)
-
-
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(measure(parse(sys.argv[1:])))))  # noqa: T201 - its output is read by another process
+    print(json.dumps(uvloop.run(measure(Options(**json.loads(sys.argv[1]))))))  # noqa: T201 - its output is read by another process

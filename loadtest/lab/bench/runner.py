@@ -86,19 +86,12 @@ class Runner:
         self.keep(Record(turn.scenario.name, turn.system, turn.repeat, complaint, measurement, extra))
 
     def _measure(self, gateway: Gateway, load: Load) -> Measurement:
-        destination = Destination(
-            gateway.port,
-            gateway.system.wire,
-            gateway.system.stop,
-            gateway.pids,
-            self.mock.child.pids(),
-            self.mock.acks,
-            self.launcher.cpus.all,
-            self.intruder if load.intruder_ms else None,
-        )
+        system, cpus = gateway.system, self.launcher.cpus
+        mock_pids, intruder = self.mock.child.pids(), self.intruder if load.intruder_ms else None
+        observed = (gateway.pids, mock_pids, self.mock.acks, cpus.all)
+        destination = Destination(gateway.port, system.wire, system.stop, *observed, intruder)
         # Without a gateway its CPU is free, and the client gets it.
-        cpus = self.launcher.cpus
-        return run_client(self.client, destination, load, cpus.gateway if gateway.system is DIRECT else cpus.engine)
+        return run_client(self.client, destination, load, cpus.gateway if system is DIRECT else cpus.engine)
 
     def _settle(self, gateway: Gateway) -> int:
         """Leaves no work of this measurement to the next. Returns how many streams had to be cut off for that."""

@@ -105,14 +105,8 @@ def _haproxy(site: Site) -> Launch:
 
 def _router_arguments(site: Site) -> list[str]:
     [metrics] = free_ports(1)
-    arguments = {
-        "host": "127.0.0.1",
-        "port": site.port,
-        "worker-urls": site.engine,
-        "policy": "round_robin",
-        "prometheus-port": metrics,
-    }
-    return [text for name, value in arguments.items() for text in (f"--{name}", str(value))]
+    arguments = ["--host", "127.0.0.1", "--port", str(site.port), "--worker-urls", site.engine]
+    return [*arguments, "--policy", "round_robin", "--prometheus-port", str(metrics)]
 
 
 def _vllm_router(site: Site) -> Launch:

@@ -75,16 +75,14 @@ def _write(directory: Path, learned: int, corpus_bytes: int) -> None:
     _set_byte_level(tokenizer)
     tokenizer.add_special_tokens(list(SPECIAL))
     tokenizer.save(str(directory / "tokenizer.json"))
-    end_id = tokenizer.token_to_id("<|im_end|>")
-    _dump(directory / "config.json", max_position_embeddings=CONTEXT, vocab_size=tokenizer.get_vocab_size())
-    _dump(directory / "generation_config.json", eos_token_id=end_id)
-    _dump(
-        directory / "tokenizer_config.json",
-        tokenizer_class="PreTrainedTokenizerFast",
-        model_max_length=CONTEXT,
-        eos_token="<|im_end|>",
-        chat_template=TEMPLATE,
-    )
+    files: dict[str, dict[str, object]] = {
+        "config": {"max_position_embeddings": CONTEXT, "vocab_size": tokenizer.get_vocab_size()},
+        "generation_config": {"eos_token_id": tokenizer.token_to_id("<|im_end|>")},
+        "tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONTEXT}
+        | {"eos_token": "<|im_end|>", "chat_template": TEMPLATE},
+    }
+    for name, values in files.items():
+        (directory / f"{name}.json").write_text(json.dumps(values, indent=2))
 
 
 def extend(learned: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -113,11 +111,8 @@ def _stamp_merges() -> Iterator[tuple[str, str]]:
 def _learn(size: int, corpus_bytes: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     _set_byte_level(tokenizer)
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, initial_alphabet=alphabet)
     # Without digits: learned runs of digits would take ids between those of the stamps.
     texts = ("".join(c for c in text if not c.isdigit()) for text in _corpus(corpus_bytes))
     tokenizer.train_from_iterator(texts, trainer)
@@ -141,7 +136,3 @@ def _corpus(size: int) -> Iterator[str]:
         left -= len(text)
         if left <= 0:
             return
-
-
-def _dump(path: Path, **values: object) -> None:
-    path.write_text(json.dumps(values, indent=2))

@@ -107,10 +107,10 @@ class TritonBench:
     def _measure_alone(self, port: int, repeat: int) -> Record:
         """On the gateway's CPU."""
         load = self.load
-        values = {"target": f"127.0.0.1:{port}", "streams": load.streams, "tokens": load.tokens}
-        values |= {"ramp": load.ramp_s, "warm": load.warm_s, "window": load.window_s}
+        times = {"ramp": load.ramp_s, "warm": load.warm_s, "window": load.window_s}
+        options = {"target": f"127.0.0.1:{port}", "streams": load.streams, "tokens": load.tokens, **times}
         argv = [*pinned_to(self.launcher.cpus.gateway), sys.executable, "-m", "loadtest.lab.bench.grpc_aio"]
-        argv += [text for name, value in values.items() for text in (f"--{name}", str(value))]
+        argv.append(json.dumps(options))
         done = subprocess.run(argv, cwd=ROOT, capture_output=True, check=False, timeout=load.longest_s + 60)
         if done.returncode:
             return Record(TRITON.name, GRPC_ALONE, repeat, done.stderr.decode()[-500:] or "failed")

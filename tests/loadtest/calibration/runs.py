@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +56,14 @@ async def start(
     command = (*by, sys.executable, "-m", "loadtest", "--url", url, "--out", str(out), *options)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+
+
+async def read_until(process: asyncio.subprocess.Process, *patterns: bytes) -> None:
+    """Reads its output until a line has matched each pattern, one after the other."""
+    assert process.stdout is not None
+    for pattern in patterns:
+        while not re.match(pattern, await process.stdout.readline()):
+            pass
 
 
 async def calibrate(gateway: FakeGateway | None, out: Path, *options: str) -> Outcome:

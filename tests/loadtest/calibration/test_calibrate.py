@@ -1,6 +1,5 @@
 """The command, as its users run it: a process of its own against a gateway on a socket."""
 
-import asyncio
 import csv
 import json
 import re
@@ -14,7 +13,7 @@ import orjson
 import pytest
 
 from loadtest.results.result import parse_result
-from tests.loadtest.calibration.runs import HIGH, LOW, SHORT, calibrate, read_result, start, wait_for_lines
+from tests.loadtest.calibration.runs import HIGH, LOW, SHORT, calibrate, read_result, read_until, start, wait_for_lines
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 
 pytestmark = pytest.mark.timeout(180)  # some calibrate twice
@@ -106,14 +105,10 @@ async def test_interrupt_keeps_finished_cells_and_closes_every_connection(
 ) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
         process = await start(gateway, tmp_path, *SHORT, *options, by=by)
-        assert process.stdout is not None
-        while not re.match(rb" +\d+  triton", await process.stdout.readline()):
-            pass
+        await read_until(process, rb" +\d+  triton")
         process.send_signal(number)
         stdout, _ = await process.communicate()
-        async with asyncio.timeout(10):
-            await gateway.empty.wait()
-        assert gateway.in_flight == 0
+        await gateway.wait_until_left()
     assert process.returncode == 130
     assert b"kept" in stdout
     result = read_result(tmp_path)
@@ -187,10 +182,7 @@ async def test_a_calibration_of_shapes_continues_with_the_shape_it_was_broken_of
     shapes = ("5x8", "6x8", "7x8")
     async with FakeGateway(LOW, HIGH) as gateway:
         process = await start(gateway, tmp_path, *SHAPED, *(part for shape in shapes for part in ("--shape", shape)))
-        assert process.stdout is not None
-        for line in (rb"shape 6x8, 2 of 3", rb" +\d+  triton"):
-            while not re.match(line, await process.stdout.readline()):
-                pass
+        await read_until(process, rb"shape 6x8, 2 of 3", rb" +\d+  triton")
         process.send_signal(signal.SIGINT)
         await process.communicate()
         (series,) = list_folders(tmp_path)

@@ -1,8 +1,6 @@
 """What a DCGM exporter reports of GPUs: read from its page, added to cells, and checked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from loadtest.report.gpu_table import list_gpus, sum_power_w
 from loadtest.results.cell import Gpu
 from loadtest.results.checks import review
 from loadtest.results.plan import QUICK
+from tests.fakes.openai import FakeOpenAI, sized
 from tests.loadtest.calibration.runs import HIGH, LOW, run_campaign
 from tests.loadtest.fake_gateway import FakeGateway
 from tests.loadtest.samples import make_cells
@@ -45,26 +44,28 @@ def page(clock: int = 1980) -> str:
     return PAGE.format(clock=clock, unknown=UNKNOWN)
 
 
-@asynccontextmanager
-async def exporter(make_page: Callable[[], str], status: str = "200 OK") -> AsyncIterator[str]:
-    """Its URL."""
+class Exporter(FakeOpenAI):
+    """Answers every request with the next of `pages`; the last one is repeated."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, *pages: str, status: int = 200) -> None:
+        super().__init__()
+        self._pages, self._status = list(pages), status
+
+    async def _answer_next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"GET /metrics HTTP/1.1\r\n")
-        body = make_page().encode()
-        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-        writer.close()
+        page = self._pages.pop(0) if len(self._pages) > 1 else self._pages[0]
+        writer.write(sized(page.encode(), self._status))
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
+    @property
+    def target(self) -> Target:
+        return Target.parse(f"{self.url}/metrics")
 
 
 def test_a_page_is_read_by_gpu_and_what_is_unknown_is_left_out() -> None:
     reading = read_page(page(), at=1.0)
-    assert reading.gpus["0"] == {
-        "sm_clock_mhz": 1980, "power_w": 612.5, "memory_used_mib": 71680, "busy_percent": 98,
-    }  # fmt: skip
+    known = {"sm_clock_mhz": 1980, "power_w": 612.5, "memory_used_mib": 71680, "busy_percent": 98}
+    assert reading.gpus["0"] == known
     assert reading.gpus["1"] == {"sm_clock_mhz": 345, "power_w": 71.25, "busy_percent": 0}
     assert reading.names["0"] == "NVIDIA H100 80GB HBM3"
 
@@ -93,44 +94,42 @@ def test_readings_become_means_and_extremes() -> None:
 
 
 async def test_an_exporter_that_fails_for_a_moment_ends_nothing() -> None:
-    pages = iter(["", page()])
-
-    async def measure() -> str:
-        await asyncio.sleep(1.5)
-        return "measured"
-
-    async with exporter(lambda: next(pages, page())) as url:
-        assert await observe(measure(), [GpuWatch(Target.parse(url)).sample()]) == "measured"
+    exporter = Exporter("", page())
+    async with exporter.serving():
+        assert await observe(asyncio.sleep(1.5, "measured"), [GpuWatch(exporter.target).sample()]) == "measured"
 
 
 async def test_a_page_that_is_no_exporters_ends_a_calibration_before_it_begins(tmp_path: Path) -> None:
-    async with exporter(page, "404 Not Found") as url:
+    exporter = Exporter(page(), status=404)
+    async with exporter.serving():
         with pytest.raises(Unreachable, match="HTTP 404"):
-            await GpuWatch(Target.parse(url)).read()
-    async with FakeGateway(LOW, HIGH) as gateway, exporter(lambda: "up 1\n") as url:
+            await GpuWatch(exporter.target).read()
+    exporter = Exporter("up 1\n")
+    async with FakeGateway(LOW, HIGH) as gateway, exporter.serving():
         with pytest.raises(Unreachable, match="is not the page of a DCGM exporter"):
-            await run_campaign(gateway, QUICK, tmp_path, exporter=Target.parse(url))
+            await run_campaign(gateway, QUICK, tmp_path, exporter=exporter.target)
 
 
-def gpu_check(clocks: dict[int, float], busy: float | None = 0.98) -> tuple[str, str]:
-    """Of a run in which GPU 0 had this clock at a level, and 1,980 MHz elsewhere."""
-    usual = summarise([read_page(page(), at=0.0)])[0]
+USUAL = summarise([read_page(page(), at=0.0)])
+
+
+@pytest.mark.parametrize(
+    ("clock", "busy", "status", "message"),
+    [
+        (1980.0, 0.98, "passed", "every busy GPU kept its usual clock"),
+        (1890.0, 0.98, "passed", "every busy GPU"),
+        (1500.0, 0.98, "failed", "GPU SLOWED at c=64: GPU 0 ran at 1500 MHz under "),  # a quarter of all cells
+        (345.0, 0.1, "passed", "every busy GPU"),  # it had nothing to do
+        (345.0, None, "failed", "GPU SLOWED at c=64"),  # who knows
+    ],
+)
+def test_a_busy_gpu_that_slows_down_is_refused(clock: float, busy: float | None, status: str, message: str) -> None:
     cells = [
-        replace(cell, gpus=(replace(usual, sm_clock_mhz=clocks.get(cell.level, 1980.0), busy=busy),))
+        replace(cell, gpus=(replace(USUAL[0], sm_clock_mhz=clock if cell.level == 64 else 1980.0, busy=busy),))
         for cell in make_cells({1: 1.2, 8: 1.1, 32: 0.9, 64: 0.8})
     ]
     (check,) = (check for check in review(cells, 9, "triton") if check.name == "gpu clocks")
-    return check.status, check.message
-
-
-def test_a_busy_gpu_that_slows_down_is_refused() -> None:
-    assert gpu_check({}) == ("passed", "every busy GPU kept its usual clock")
-    assert gpu_check({64: 1890.0})[0] == "passed"
-    status, message = gpu_check({64: 1500.0})
-    assert status == "failed"  # a quarter of all cells
-    assert message.startswith("GPU SLOWED at c=64: GPU 0 ran at 1500 MHz under ")
-    assert gpu_check({64: 345.0}, busy=0.1)[0] == "passed"  # it had nothing to do
-    assert gpu_check({64: 345.0}, busy=None)[0] == "failed"  # who knows
+    assert (check.status, check.message.startswith(message)) == (status, True)
 
 
 def test_without_an_exporter_nothing_is_claimed() -> None:
@@ -138,19 +137,17 @@ def test_without_an_exporter_nothing_is_claimed() -> None:
 
 
 def test_the_report_lists_gpus_by_backend_and_level() -> None:
-    gpus = summarise([read_page(page(), at=0.0)])
-    cells = [replace(cell, gpus=gpus) for cell in make_cells({1: 1.2, 8: 0.9})]
+    cells = [replace(cell, gpus=USUAL) for cell in make_cells({1: 1.2, 8: 0.9})]
     rows = list_gpus(cells)
     assert len(rows) == 2 * 2 * 2
-    assert rows[0] == (
-        "triton", "1", "0 NVIDIA H100 80GB HBM3", "612", "1,980", "1,980", "70.0", "n/a", "98%",
-    )  # fmt: skip
+    assert " ".join(rows[0]) == "triton 1 0 NVIDIA H100 80GB HBM3 612 1,980 1,980 70.0 n/a 98%"
     assert sum_power_w(cells[0]) == pytest.approx(683.75, abs=0.06)
 
 
 async def test_a_calibration_adds_them_to_its_cells(tmp_path: Path) -> None:
     plan = replace(QUICK, levels=(2,), tokens=8, window_s=1.2, refine_pairs=0, retries=0)
-    async with FakeGateway(LOW, HIGH) as gateway, exporter(page) as url:
-        result, lines, _ = await run_campaign(gateway, plan, tmp_path, exporter=Target.parse(url))
+    exporter = Exporter(page())
+    async with FakeGateway(LOW, HIGH) as gateway, exporter.serving():
+        result, lines, _ = await run_campaign(gateway, plan, tmp_path, exporter=exporter.target)
     assert any(gpu.power_w == pytest.approx(612.5) for cell in result.cells for gpu in cell.gpus)
     assert any(line["gpus"] for line in lines)

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from loadtest.calibrate_cli import calibrate
 from loadtest.calibration.options import make_plans
-from loadtest.decide.cost import EVERY, Cost, Price
 from loadtest.results.plan import FULL, Plan
 
 
@@ -25,11 +24,6 @@ def test_several_shapes_have_a_plan_each() -> None:
 def test_levels_above_the_bound_are_left_out() -> None:
     (plan,) = plans_of("--max-in-flight", "16")
     assert plan.levels == tuple(level for level in FULL.levels if level <= 16)
-
-
-def test_costs_are_part_of_the_plan() -> None:
-    (plan,) = plans_of("--gpu-price", "3.6 EUR", "--gpu-count", "2")
-    assert plan.cost == Cost(gpus={EVERY: 2}, price=Price(3.6, "EUR"))
 
 
 def test_no_two_runs_have_the_same_prompts() -> None:

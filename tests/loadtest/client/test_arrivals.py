@@ -2,15 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.client.arrivals import Arrivals, Kind
-
-
-@pytest.mark.parametrize("kind", ["poisson", "constant"])
-def test_as_many_are_due_as_the_rate_says(kind: Kind) -> None:
-    due = Arrivals(50.0, None, kind, seed=3).within(200.0)
-    assert len(due) == pytest.approx(10_000, rel=0.03)
-    assert due == sorted(due)
-    assert 0 < due[0] < due[-1] <= 200
+from loadtest.client.arrivals import Arrivals
 
 
 def test_constant_arrivals_are_evenly_spaced_and_poisson_ones_are_not() -> None:
@@ -19,6 +11,7 @@ def test_constant_arrivals_are_evenly_spaced_and_poisson_ones_are_not() -> None:
     due = Arrivals(10.0, seed=1).within(500.0)
     gaps = [later - earlier for earlier, later in pairwise(due)]
     mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.1, rel=0.05)
     assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(mean**2, rel=0.15)  # exponential
 
 

@@ -34,34 +34,16 @@ def sum_up(recording: Recording, level: int) -> Cell:
     return summarise(recording, "triton", Pair(level, low_first=True), TOKENS)
 
 
-async def test_cell_holds_its_level_in_flight_and_leaves_nothing_behind() -> None:
-    async with FakeGateway(STEADY, STEADY) as gateway:
-        recording = await run_cell(gateway, level=8)
-        async with asyncio.timeout(5):
-            await gateway.empty.wait()
-        assert gateway.in_flight == 0
-        assert gateway.backends["triton"].most_running == 8
-        assert gateway.backends["vllm"].most_running == 0
-        assert sum_up(recording, 8).in_flight > 7.5
-
-
-async def test_throughput_is_that_of_the_backend_and_streams_do_not_run_in_step() -> None:
+async def test_a_cell_holds_its_level_at_the_pace_of_the_backend_out_of_step_and_leaves_nothing_behind() -> None:
     async with FakeGateway(STEADY, STEADY) as gateway:
         cell = sum_up(await run_cell(gateway, level=8), 8)
+        await gateway.wait_until_left()
+        assert [backend.most_running for backend in gateway.backends.values()] == [8, 0]
+    assert cell.in_flight > 7.5
     assert cell.throughput == pytest.approx(8 / 0.02, rel=0.1)
     assert cell.tpot_s.p50 == pytest.approx(0.02, rel=0.1)
     assert cell.e2e_s.p50 == pytest.approx(TOKENS * 0.02, rel=0.15)
-    assert cell.phase_order is not None
-    assert cell.phase_order < 0.5
-
-
-async def test_window_spans_whole_requests_of_the_leading_stream() -> None:
-    async with FakeGateway(STEADY, STEADY) as gateway:
-        recording = await run_cell(gateway, level=4)
-    assert recording.window_s >= WINDOW_S
-    ends = [answer.finished_at for answer in recording.answers]
-    assert recording.opened_at in ends
-    assert recording.closed_at in ends
+    assert (cell.phase_order or 1) < 0.5
 
 
 async def test_every_prompt_is_sent_once_and_both_backends_get_the_same() -> None:
@@ -79,18 +61,16 @@ async def test_every_prompt_is_sent_once_and_both_backends_get_the_same() -> Non
 
 
 @pytest.mark.parametrize(
-    ("faults", "error", "message"),
+    ("faults", "message"),
     [
-        (Faults(short_answer=3), Untrusted, "UNEQUAL WORK: triton returned 15 of 16 tokens"),
-        (Faults(error_answer=3), Untrusted, "HTTP 503: the engine is on fire"),
-        (Faults(cut_answer=3), Untrusted, "lost"),
+        (Faults(short_answer=3), "UNEQUAL WORK: triton returned 15 of 16 tokens"),
+        (Faults(error_answer=3), "HTTP 503: the engine is on fire"),
+        (Faults(cut_answer=3), "lost"),
     ],
 )
-async def test_one_answer_that_is_not_the_requested_work_ends_the_cell(
-    faults: Faults, error: type[Untrusted], message: str
-) -> None:
+async def test_one_answer_that_is_not_the_requested_work_ends_the_cell(faults: Faults, message: str) -> None:
     async with FakeGateway(STEADY, STEADY, faults) as gateway:
-        with pytest.raises(error, match=message):
+        with pytest.raises(Untrusted, match=message):
             await run_cell(gateway, level=1)
 
 
@@ -99,9 +79,7 @@ async def test_cancelling_a_cell_closes_every_connection_at_once() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await run_cell(gateway, level=8)
-        async with asyncio.timeout(5):
-            await gateway.empty.wait()
-        assert gateway.in_flight == 0
+        await gateway.wait_until_left()
 
 
 async def test_a_client_that_is_held_up_records_how_late_it_was() -> None:

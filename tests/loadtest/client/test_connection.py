@@ -1,8 +1,6 @@
 """Connections to a server that answers byte by byte as each test says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -10,44 +8,20 @@ from loadtest.client.connection import ConnectionLost, clock
 from loadtest.client.errors import Unreachable
 from loadtest.client.streamed_answer import StreamedAnswer
 from loadtest.client.target import Target
+from tests.fakes.openai import LAST_CHUNK, Exchange, FakeOpenAI, chunk, saying
 
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nX-Crossover-Backend: triton\r\ntransfer-encoding: chunked\r\n\r\n"
 TOKEN = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
-
-
-@asynccontextmanager
-async def serving(handle: Handler) -> AsyncIterator[Target]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await handle(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield Target("127.0.0.1", server.sockets[0].getsockname()[1])
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+REQUEST = Target("h", 80).request("POST", "/x")
 
 
 async def test_events_are_stamped_when_they_arrive_and_the_connection_is_used_again() -> None:
-    async def answer_twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(2):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(HEAD + chunk(TOKEN))
-            await asyncio.sleep(0.2)
-            writer.write(chunk(TOKEN) + b"0\r\n\r\n")
-
-    async with serving(answer_twice) as target:
-        connection = await target.connect()
+    answering = saying(HEAD + chunk(TOKEN), chunk(TOKEN) + LAST_CHUNK, pause_s=0.2)
+    async with FakeOpenAI(answering).serving() as server:
+        connection = await Target.parse(server.url).connect()
         for _ in range(2):
             answer, before = StreamedAnswer(), clock()
-            await connection.exchange(target.request("POST", "/x"), answer)
+            await connection.exchange(REQUEST, answer)
             assert answer.backend == "triton"
             assert before <= answer.started_at <= answer.times[0]
             assert answer.times[1] - answer.times[0] >= 0.19
@@ -64,53 +38,43 @@ async def test_events_are_stamped_when_they_arrive_and_the_connection_is_used_ag
     ],
 )
 async def test_a_response_cut_or_foreign_is_a_lost_connection(reply: bytes, message: str) -> None:
-    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(reply)
-
-    async with serving(cut) as target:
-        connection = await target.connect()
-        with pytest.raises(ConnectionLost, match=message):
-            await connection.exchange(target.request("GET", "/x"), StreamedAnswer())
-        with pytest.raises(ConnectionLost, match="closed before the request"):
-            await connection.exchange(target.request("GET", "/x"), StreamedAnswer())
+    async with FakeOpenAI(saying(reply, then_close=True)).serving() as server:
+        connection = await Target.parse(server.url).connect()
+        for words in (message, "closed before the request"):
+            with pytest.raises(ConnectionLost, match=words):
+                await connection.exchange(REQUEST, StreamedAnswer())
 
 
 async def test_a_server_that_wants_to_close_is_not_asked_again() -> None:
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        await reader.read()
-
-    async with serving(close) as target:
-        connection = await target.connect()
-        await connection.exchange(target.request("GET", "/x"), StreamedAnswer())
+    closing = saying(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+    async with FakeOpenAI(closing).serving() as server:
+        connection = await Target.parse(server.url).connect()
+        await connection.exchange(REQUEST, StreamedAnswer())
         assert not connection.is_open
 
 
 async def test_cancelling_an_exchange_closes_its_connection_at_once() -> None:
     left = asyncio.Event()
 
-    async def wait_for_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(HEAD)
-        await reader.read()
+    async def wait_for_the_end(exchange: Exchange) -> None:
+        await exchange.say(HEAD)
+        await exchange.left()
         left.set()
 
-    async with serving(wait_for_the_end) as target:
-        connection = await target.connect()
+    async with FakeOpenAI(wait_for_the_end).serving() as server:
+        connection = await Target.parse(server.url).connect()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await connection.exchange(target.request("GET", "/x"), StreamedAnswer())
+                await connection.exchange(REQUEST, StreamedAnswer())
         async with asyncio.timeout(5):
             await left.wait()
 
 
 async def test_nobody_listening_is_unreachable() -> None:
-    async with serving(lambda _reader, _writer: asyncio.sleep(0)) as target:
+    async with FakeOpenAI().serving() as server:
         pass
-    with pytest.raises(Unreachable, match=f"cannot connect to http://127.0.0.1:{target.port}"):
-        await target.connect()
+    with pytest.raises(Unreachable, match=f"cannot connect to {server.url}"):
+        await Target.parse(server.url).connect()
 
 
 @pytest.mark.parametrize(
@@ -138,8 +102,7 @@ def test_requests_carry_the_prefix_the_key_and_their_length() -> None:
     head, _, body = request.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     assert lines[0] == b"POST /p/v1/x HTTP/1.1"
-    assert {b"authorization: Bearer secret", b"content-length: 2", b"x-crossover-pin: vllm", b"host: h:80"} <= set(
-        lines
-    )
+    expected = [b"authorization: Bearer secret", b"content-length: 2", b"x-crossover-pin: vllm", b"host: h:80"]
+    assert set(expected) <= set(lines)
     assert body == b"{}"
     assert "secret" not in repr(Target("h", 80, key="secret"))

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -56,19 +56,23 @@ def test_any_generated_delta_and_a_completions_text_are_tokens(token: Mapping[st
     assert read({"choices": [token]}, finish(), usage(1)).times == [11.0]
 
 
-def test_counts_are_the_servers_own_where_every_event_has_usage() -> None:
-    answer = read(text("a", 1), text("", 2), text("bcd", 5), finish(), usage(5))
-    assert (answer.counts, answer.is_counted) == ([1, 2, 5], True)
-
-
-def test_usage_at_the_end_is_not_counted_as_a_token() -> None:
-    answer = read(text("a"), text("b"), finish() | {"usage": {"prompt_tokens": 5, "completion_tokens": 3}})
-    assert (answer.counts, answer.is_counted, answer.completion_tokens) == ([1, 2], False, 3)
-
-
-def test_an_answer_without_text_has_its_tokens_at_its_end() -> None:
-    answer = read(ROLE, finish(), usage(4))
-    assert (answer.times, answer.counts) == ([12.0], [4])
+@pytest.mark.parametrize(
+    ("chunks", "counts", "is_counted"),
+    [
+        ((text("a", 1), text("", 2), text("bcd", 5), finish(), usage(5)), [1, 2, 5], True),
+        (
+            (text("a"), text("b"), finish() | {"usage": usage(3)["usage"]}),
+            [1, 2],
+            False,
+        ),  # no token
+        ((ROLE, finish(), usage(4)), [4], True),  # an answer without text has its tokens at its end
+    ],
+)
+def test_counts_are_the_servers_own_where_every_event_has_usage(
+    chunks: Sequence[Mapping[str, object]], counts: list[int], is_counted: bool
+) -> None:
+    answer = read(*chunks)
+    assert (answer.counts, answer.is_counted) == (counts, is_counted)
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
@@ -118,12 +122,6 @@ def test_uncounted_events_share_the_answers_usage() -> None:
     answer.completion_tokens, answer.is_counted = 8, False
     assert answer.tokens_per_count == 4.0
     assert answer.tpot_s == pytest.approx(1.0 / (8 - 4))
-
-
-def test_latencies_count_from_when_the_request_was_due() -> None:
-    answer = make_answer(5.5, [6.0, 6.1, 6.2])
-    answer.due_at = 5.0
-    assert (answer.ttft_s, answer.e2e_s) == pytest.approx((1.0, 1.2))
 
 
 def test_what_did_not_happen_has_no_latency() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,7 +15,7 @@ from loadtest.decide.refine import Aim, next_level
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Pair
 from loadtest.results.plan import FULL
-from tests.loadtest.simulation import Score, calibrate_in_sequence, run, scenarios, score
+from tests.loadtest.simulation import calibrate_in_sequence, run, scenarios, score
 
 BAND = 0.03
 SEED_FP8 = {1: 1.145, 4: 1.054, 16: 1.017, 32: 1.055, 64: 0.974, 128: 0.616}
@@ -31,6 +31,12 @@ def trials(ratios: Mapping[int, float], scatter: float = 0.0002, repeats: int = 
     ]
 
 
+def estimated(some: Sequence[Trial]) -> Estimate:
+    known = estimate(some)
+    assert known is not None
+    return known
+
+
 def find(ratios: Mapping[int, float], scatter: float = 0.0002, repeats: int = 2) -> Finding:
     return find_crossing(estimate(trials(ratios, scatter, repeats)), BAND)
 
@@ -40,14 +46,10 @@ def find(ratios: Mapping[int, float], scatter: float = 0.0002, repeats: int = 2)
 
 def test_a_levels_gain_is_the_mean_of_its_pairs_and_order_falls_out() -> None:
     first = 0.02
-    known = estimate([Trial(4, 0.1 + first, True), Trial(4, 0.1 - first, False), Trial(8, -0.1 + first, True)])
-    assert known is None  # three pairs for two means and an effect: nothing is left to know their scatter by
-    known = estimate([
-        *(Trial(4, 0.1 + first + off, True) for off in (0.001, -0.001)),
-        *(Trial(4, 0.1 - first + off, False) for off in (0.001, -0.001)),
-        Trial(8, -0.1 + first, True),
-    ])
-    assert known is not None
+    some = [Trial(4, 0.1 + first, True), Trial(4, 0.1 - first, False), Trial(8, -0.1 + first, True)]
+    assert estimate(some) is None  # three pairs for two means and an effect: nothing is left to know their scatter by
+    twice = [replace(trial, gain=trial.gain + off) for trial in some[:2] for off in (0.001, -0.001)]
+    known = estimated([*twice, some[2]])
     assert [level.gain for level in known.levels] == pytest.approx([0.1, -0.1])
     assert known.order_effect == pytest.approx(first)
     assert known.levels[1].pairs == 1
@@ -55,14 +57,13 @@ def test_a_levels_gain_is_the_mean_of_its_pairs_and_order_falls_out() -> None:
 
 
 def test_one_pair_per_level_says_nothing() -> None:
-    assert estimate([Trial(1, 0.1, True), Trial(2, -0.1, False)]) is None
-    assert estimate([]) is None
+    for few in ([], [Trial(1, 0.1, True), Trial(2, -0.1, False)]):
+        assert estimate(few) is None
     assert find_crossing(None, BAND).verdict is Verdict.UNDECIDED
 
 
 def test_levels_that_scatter_alike_share_one_variance_and_all_degrees_of_freedom() -> None:
-    known = estimate(trials({1: 1.1, 2: 1.1, 4: 1.1, 8: 1.1}, scatter=0.01, repeats=4))
-    assert known is not None
+    known = estimated(trials({1: 1.1, 2: 1.1, 4: 1.1, 8: 1.1}, scatter=0.01, repeats=4))
     assert {round(level.variance, 9) for level in known.levels} == {round(known.pair_sd**2, 9)}
     assert [level.dof for level in known.levels] == pytest.approx([4 * 4 - 4 - 1] * 4)
 
@@ -70,8 +71,7 @@ def test_levels_that_scatter_alike_share_one_variance_and_all_degrees_of_freedom
 def test_a_level_that_scatters_more_keeps_most_of_its_own_variance() -> None:
     quiet = [*trials({1: 1.1, 2: 1.1, 4: 1.1, 8: 1.1, 16: 1.1, 32: 1.1}, scatter=0.005, repeats=6)]
     loud = [Trial(64, 0.2 * (-1) ** (number // 2), number % 2 == 0) for number in range(6)]
-    known = estimate([*quiet, *loud])
-    assert known is not None
+    known = estimated([*quiet, *loud])
     assert known.levels[-1].variance > 100 * known.levels[0].variance
     assert known.levels[-1].dof < 20
 
@@ -87,10 +87,7 @@ def test_the_prior_is_found_that_variances_were_drawn_from() -> None:
     prior = fit_prior(seen, Prior(1.0, math.inf))
     assert prior.variance == pytest.approx(2, rel=0.05)
     assert prior.dof == pytest.approx(10, rel=0.15)
-
-
-def test_variances_that_differ_by_chance_alone_are_one() -> None:
-    pooled = Prior(1.0, math.inf)
+    pooled = Prior(1.0, math.inf)  # variances that differ by chance alone are one
     assert fit_prior([Scatter(1, 1.8, 2), Scatter(2, 2.0, 2), Scatter(4, 2.2, 2)], pooled) == pooled
 
 
@@ -100,19 +97,6 @@ def test_a_level_out_of_all_proportion_is_loud_and_one_by_chance_is_not() -> Non
     assert find_loud([*usual, loud]) == [loud]
     assert find_loud([*usual, Scatter(128, 8e-5, 0.8)]) == []
     assert find_loud([loud]) == []
-
-
-def test_a_loud_level_does_not_blur_the_others() -> None:
-    """As measured once on a busy machine: everything repeats to 0.3 %, but for the highest level, off by 8 %."""
-    gains = {1: (0.137, 0.133), 8: (0.030, 0.0315), 32: (0.055, 0.0535), 45: (0.009, 0.010), 64: (-0.0305, -0.0285)}
-    some = [Trial(level, gain, low_first=not n) for level, two in gains.items() for n, gain in enumerate(two)]
-    some += [Trial(128, -0.527, True), Trial(128, -0.448, False)]
-    found = find_crossing(estimate(some), BAND)
-    assert found.verdict is Verdict.CROSSING
-    assert found.change is not None
-    assert found.change.between[1] == 64
-    assert found.change.spread < 1.3
-    assert 128 in found.doubtful
 
 
 @pytest.mark.parametrize(("alpha", "dof", "t"), [(0.05, 10, 2.2281), (0.05, 1e12, 1.96), (0.01, 5, 4.0321)])
@@ -148,26 +132,17 @@ def test_a_set_may_have_several_parts_and_neighbouring_stretches_are_one() -> No
     assert parts[0][0] < 2 < parts[0][1] < 4 < parts[1][0] < 8 < parts[1][1]
 
 
-def test_more_pairs_make_a_narrower_set() -> None:
-    widths = []
-    for pairs in (1, 4, 16):
-        levels = [level(8, 0.1, pairs=pairs), level(32, -0.1, pairs=pairs)]
-        ((low, high),) = find_set(estimate_of(*levels), levels, 0.05)
-        widths.append(high / low)
-    assert widths == sorted(widths, reverse=True)
-
-
 # Verdicts
 
 
 def test_measured_fp8_pair_crosses_where_its_lines_do() -> None:
     found = find(SEED_FP8)
     assert found.verdict is Verdict.CROSSING
-    assert found.change is not None
-    assert found.change.point == pytest.approx(50.7, rel=0.01)
-    ((low, high),) = found.change.set
-    assert 49 < low < found.change.point < high < 53
-    assert found.change.between == (32, 64)
+    (change,) = found.changes
+    assert change.point == pytest.approx(50.7, rel=0.01)
+    ((low, high),) = change.set
+    assert 49 < low < change.point < high < 53
+    assert change.between == (32, 64)
 
 
 @pytest.mark.parametrize(
@@ -203,31 +178,26 @@ def test_what_noise_may_have_done_is_undecided_and_says_where(
 
 
 def test_a_flip_within_noise_at_a_low_level_is_not_the_crossing() -> None:
-    ratios = {1: 1.14, 2: 1.08, 4: 1.05, 8: 1.04, 16: 0.99, 32: 1.05, 64: 0.9, 128: 0.6}
-    found = find(ratios, scatter=0.008)
+    found = find({1: 1.14, 2: 1.08, 4: 1.05, 8: 1.04, 16: 0.99, 32: 1.05, 64: 0.9, 128: 0.6}, scatter=0.008)
     assert found.verdict is Verdict.CROSSING
-    assert found.change is not None
-    assert 32 < found.change.point < 64
+    assert 32 < found.changes[0].point < 64
 
 
 def test_flips_between_the_winners_are_one_crossing_whose_set_has_a_part_for_each() -> None:
     found = find({8: 1.1, 16: 0.99, 32: 1.01, 64: 0.9}, scatter=0.005, repeats=4)
     assert found.verdict is Verdict.CROSSING
-    assert found.change is not None
-    assert found.change.between == (8, 64)
-    assert len(found.change.set) == 3
-    assert any(low <= found.change.point <= high for low, high in found.change.set)
-    assert found.change.spread > 2
+    (change,) = found.changes
+    assert change.between == (8, 64)
+    assert len(change.set) == 3
+    assert any(low <= change.point <= high for low, high in change.set)
+    assert change.spread > 2
     assert find({8: 1.1, 16: 0.99, 32: 1.01, 64: 0.9}, scatter=0.001, repeats=4).verdict is Verdict.SEVERAL
 
 
-def test_order_of_trials_does_not_matter() -> None:
-    some = trials(SEED_FP8)
-    assert find_crossing(estimate(some[::-1]), BAND).changes[0].point == pytest.approx(find(SEED_FP8).changes[0].point)
-
-
-def test_reversed_pair_crosses_at_the_same_point() -> None:
+def test_a_reversed_pair_crosses_at_the_same_point_and_so_does_one_measured_backwards() -> None:
     mirrored, straight = find({level: 1 / ratio for level, ratio in SEED_FP8.items()}), find(SEED_FP8)
+    backwards = find_crossing(estimate(trials(SEED_FP8)[::-1]), BAND)
+    assert backwards.changes[0].point == pytest.approx(straight.changes[0].point)
     assert mirrored.verdict is Verdict.REVERSED
     assert mirrored.changes[0].point == pytest.approx(straight.changes[0].point)
     assert mirrored.changes[0].set[0] == pytest.approx(straight.changes[0].set[0])
@@ -269,16 +239,14 @@ def test_the_threshold_lies_outside_set_and_margin(
 def test_the_next_level_is_where_another_pair_helps_most(
     ratios: dict[int, float], scatter: float, level: int | None
 ) -> None:
-    known = estimate(trials(ratios, scatter, repeats=4))
-    assert known is not None
+    known = estimated(trials(ratios, scatter, repeats=4))
     assert next_level(known, find_crossing(known, BAND), Aim()) == level
 
 
 def test_once_levels_are_close_the_worst_known_neighbour_of_the_set_is_measured_again() -> None:
     ratios = {32: 1.1, 45: 1.02, 64: 0.93}
     some = [*trials(ratios, 0.03, repeats=6), *trials({32: 1.1, 45: 1.02}, 0.03, repeats=4)]
-    known = estimate(some)
-    assert known is not None
+    known = estimated(some)
     found = find_crossing(known, BAND)
     assert next_level(known, found, Aim(spread=1.1)) == 64
     assert next_level(known, found, Aim(spread=1.3)) is None
@@ -286,8 +254,7 @@ def test_once_levels_are_close_the_worst_known_neighbour_of_the_set_is_measured_
 
 def test_a_level_that_splits_the_bracket_is_measured_twice() -> None:
     some = [*trials({32: 1.2, 64: 0.9}, 0.0001, repeats=4), Trial(45, 0.05, True)]
-    known = estimate(some)
-    assert known is not None
+    known = estimated(some)
     assert next_level(known, find_crossing(known, BAND), Aim()) == 45
 
 
@@ -306,12 +273,6 @@ def test_the_sweep_comes_first_and_further_pairs_turn_the_order_at_their_level()
 # Truth: a few hundred simulated runs of each kind; a thousand: python -m tests.loadtest.simulation
 
 RUNS = 200
-
-
-def simulate(name: str) -> Score:
-    return run(SCENARIOS[name], RUNS, seed=1)
-
-
 CROSSINGS = [name for name, scenario in SCENARIOS.items() if scenario.truth]
 NONE_OR_SEVERAL = [name for name, s in SCENARIOS.items() if not s.truth and s.verdict is not Verdict.TIE]
 
@@ -320,24 +281,20 @@ NONE_OR_SEVERAL = [name for name, s in SCENARIOS.items() if not s.truth and s.ve
 @pytest.mark.parametrize("name", CROSSINGS)
 def test_the_set_holds_the_truth(name: str) -> None:
     """0.93 is promised; of 200 runs that hold it so often, fewer than 0.88 hold it once in 200 times."""
-    result = simulate(name)
-    assert result.coverage is not None
-    assert result.coverage >= 0.88
-    if SCENARIOS[name].noise <= 0.01:
-        assert result.width is not None
-        assert result.width <= 1.3
+    result = run(SCENARIOS[name], RUNS, seed=1)
+    assert (result.coverage or 0) >= 0.88
+    assert SCENARIOS[name].noise > 0.01 or (result.width or 9) <= 1.3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NONE_OR_SEVERAL)
 def test_none_and_several_crossings_are_found(name: str) -> None:
-    assert simulate(name).correct >= 0.91
+    assert run(SCENARIOS[name], RUNS, seed=1).correct >= 0.91
 
 
 @pytest.mark.slow
 def test_one_sweep_after_the_other_is_wrong_where_the_machine_drifts() -> None:
     drifting = SCENARIOS["bend 45, drift -3%"]
     sequence = score(drifting, [calibrate_in_sequence(drifting, f"1/{number}") for number in range(RUNS)])
-    assert sequence.coverage is not None
-    assert sequence.coverage < 0.5
-    assert (simulate(drifting.name).coverage or 0) >= 0.88
+    assert (sequence.coverage or 0) < 0.5
+    assert (run(drifting, RUNS, seed=1).coverage or 0) >= 0.88

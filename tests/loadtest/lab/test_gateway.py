@@ -10,40 +10,25 @@ from tokenizers import Tokenizer
 from loadtest.lab.bench import tokenizer
 from loadtest.lab.bench.cpus import CpuPlan
 from loadtest.lab.bench.gateways import Gateway, GatewayLauncher, look_for
-from loadtest.lab.bench.load_client import SOURCE, Destination, run_client
+from loadtest.lab.bench.load_client import Destination, run_client
 from loadtest.lab.bench.systems import SYSTEMS
 from loadtest.lab.bench.tokenizer import StampTokenizer
 from loadtest.lab.figures.measurement import Measurement
 from loadtest.lab.figures.scenarios import Load
-from loadtest.mock_engine.build import MOCK, build, find_compiler
+from loadtest.mock_engine.build import MOCK, build
 from loadtest.mock_engine.engine import MODEL, MockEngine, Pace, mock_engine
-from loadtest.mock_engine.process import CannotMeasure
 
 PACE = Pace(interval_us=5000)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiler() -> str:
-    try:
-        return find_compiler()
-    except CannotMeasure as exc:
-        pytest.skip(str(exc))
+@pytest.fixture(scope="module")
+def stamps(cache: Path) -> StampTokenizer:
+    return tokenizer.prepare(cache, learned=400, corpus_bytes=50_000)
 
 
 @pytest.fixture(scope="module")
-def stamps(tmp_path_factory: pytest.TempPathFactory) -> StampTokenizer:
-    return tokenizer.prepare(tmp_path_factory.mktemp("cache"), learned=400, corpus_bytes=50_000)
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(SOURCE, tmp_path_factory.mktemp("client"))
-
-
-@pytest.fixture(scope="module")
-def mock(stamps: StampTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockEngine]:
-    folder = tmp_path_factory.mktemp("mock")
-    with mock_engine(build(MOCK, folder), folder, stamps.ids) as engine:
+def mock(cache: Path, stamps: StampTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockEngine]:
+    with mock_engine(build(MOCK, cache), tmp_path_factory.mktemp("mock"), stamps.ids) as engine:
         yield engine
 
 

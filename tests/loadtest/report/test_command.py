@@ -54,28 +54,24 @@ def test_one_run_is_reported_again(run: Path) -> None:
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
-def test_a_run_is_priced_afterwards(run: Path) -> None:
+def test_a_run_is_priced_afterwards_and_keeps_the_costs_it_was_measured_with(tmp_path: Path, run: Path) -> None:
     code, text = invoke(run, "--gpu-price", "3.6 EUR", "--gpu-count", "triton=2,vllm=1")
     assert code == 0, text
     assert "cost       vllm on 1 GPU: at best 46.1 million" in text
     assert "EUR per 1M tok" in (run / "report.md").read_text()
     assert "--gpu-price '3.6 EUR' --gpu-count triton=2,vllm=1" in (run / "report.md").read_text()
-
-
-def test_a_run_keeps_the_costs_it_was_measured_with_until_others_are_given(tmp_path: Path) -> None:
     result = make_run(CROSSING)
-    run = write(tmp_path / "b", replace(result, plan=replace(result.plan, cost=PAIR)))
-    assert "EUR per million tokens" in invoke(run)[1]
-    assert (
-        "vllm on 1 GPU: at best 46.1 million tokens per GPU-hour, 0.156 USD per"
-        in invoke(run, "--gpu-price", "7.2 USD")[1]
-    )
+    priced = write(tmp_path / "b", replace(result, plan=replace(result.plan, cost=PAIR)))
+    assert "EUR per million tokens" in invoke(priced)[1]
+    assert "at best 46.1 million tokens per GPU-hour, 0.156 USD per" in invoke(priced, "--gpu-price", "7.2 USD")[1]
 
 
 def test_two_runs_are_compared_for_people(tmp_path: Path, run: Path) -> None:
     b = write(tmp_path / "b", upgrade(make_run(LATER), version="0.25.0"))
-    code, text = invoke(run, b / "result.json")
+    code, text = invoke(run, b / "result.json", "--gpu-count", "2")
     assert code == 0, text
+    costs = text.partition("Tokens per GPU-hour, millions")[2].splitlines()
+    assert any(line.split()[1:2] == ["triton"] and line.endswith("more in B") for line in costs)
     assert "engines.vllm.version  0.24.0 -> 0.25.0" in text
     (row,) = [line for line in text.splitlines() if line.split()[:2] == ["64", "triton"]][:1]
     assert row.endswith("B is faster")

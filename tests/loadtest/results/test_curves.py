@@ -7,12 +7,13 @@ from loadtest.results.curves import OBJECTIVES, THROUGHPUT, find_null_gains, mak
 from loadtest.results.percentiles import Percentiles
 from tests.loadtest.samples import CELL, make_cells, make_pair
 
+BY_NAME = {objective.name: objective for objective in OBJECTIVES}
+
 
 def test_gain_is_positive_where_the_low_load_backend_is_better_by_any_objective() -> None:
     cells = make_pair(8, ratio=1.25, number=0)
     for name in ("throughput", "tpot_p50", "e2e_p50"):
-        objective = next(objective for objective in OBJECTIVES if objective.name == name)
-        (trial,) = make_trials(cells, "triton", objective)
+        (trial,) = make_trials(cells, "triton", BY_NAME[name])
         assert (trial.level, trial.low_first) == (8, True)
         assert trial.gain == pytest.approx(math.log(1.25))
 
@@ -29,10 +30,6 @@ def test_a_level_shows_the_mean_of_its_pairs() -> None:
     assert list(gains.values()) == pytest.approx([math.log(1.2), math.log(1.1)])
 
 
-def test_half_a_pair_counts_for_nothing() -> None:
-    assert make_trials(make_pair(4, 1.1, 0)[:1], "triton") == []
-
-
 def test_a_backend_against_itself_is_no_trial() -> None:
     one, _ = make_pair(4, 1.1, 0)
     nulls = [replace(one, is_null=True), replace(one, is_null=True, throughput=one.throughput * 1.02)]
@@ -41,12 +38,13 @@ def test_a_backend_against_itself_is_no_trial() -> None:
     assert find_null_gains(make_pair(4, 1.1, 0)) == []
 
 
-def test_a_level_without_a_value_is_left_out() -> None:
+def test_half_a_pair_and_a_figure_without_a_value_count_for_nothing() -> None:
     low, high = make_pair(4, 1.1, 0)
-    unknown = replace(low, ttft_s=Percentiles(0))
-    ttft = next(objective for objective in OBJECTIVES if objective.name == "ttft_p50")
-    assert make_trials([unknown, high], "triton", ttft) == []
-    assert make_curve([unknown, high], "triton", ttft.read) == []
+    assert make_trials([low], "triton") == []
+    assert make_trials([low, high], "triton", BY_NAME["goodput"]) == []
+    unknown = [replace(low, ttft_s=Percentiles(0)), high]
+    assert make_trials(unknown, "triton", BY_NAME["ttft_p50"]) == []
+    assert make_curve(unknown, "triton", BY_NAME["ttft_p50"].read) == []
 
 
 def test_curves_are_medians_in_rising_order() -> None:
@@ -56,7 +54,5 @@ def test_curves_are_medians_in_rising_order() -> None:
 
 def test_a_backend_that_keeps_no_limit_loses_by_goodput() -> None:
     low, high = make_pair(8, 1.0, 0)
-    goodput = next(objective for objective in OBJECTIVES if objective.name == "goodput")
-    assert make_trials([low, high], "triton", goodput) == []
-    (trial,) = make_trials([replace(low, goodput=4.0), replace(high, goodput=0.0)], "triton", goodput)
+    (trial,) = make_trials([replace(low, goodput=4.0), replace(high, goodput=0.0)], "triton", BY_NAME["goodput"])
     assert trial.gain > 3

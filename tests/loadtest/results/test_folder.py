@@ -8,10 +8,6 @@ from loadtest.results.folder import RunFolder
 from tests.loadtest.samples import CROSSING, make_result
 
 
-def test_two_runs_have_two_folders(tmp_path: Path) -> None:
-    assert RunFolder.create(tmp_path).run != RunFolder.create(tmp_path).run
-
-
 def test_each_cell_is_a_line_on_disk_at_once_and_an_incomplete_line_is_cut_off(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "runs")
     cells = make_result(CROSSING).cells[:3]

@@ -5,22 +5,12 @@ import pytest
 from loadtest.client.errors import Untrusted
 from loadtest.results.system import Engines, confirm_same, read_engines
 
-VERSION = {
-    "version": "1.2.3",
-    "models": {
-        "toy": {
-            "triton": {"engine": "triton", "version": "2.71.0", "max_batch_size": 64},
-            "vllm": {"engine": None, "version": None},
-            "third": {"engine": "vllm", "version": "0.24.0"},
-        }
-    },
-}
+TRITON = {"engine": "triton", "version": "2.71.0", "max_batch_size": 64}
+ENGINES = {"triton": TRITON, "vllm": {"engine": None, "version": None}, "third": {"engine": "vllm"}}
 
 
 def test_only_the_two_backends_and_only_what_is_known() -> None:
-    assert read_engines(VERSION, "toy", ("triton", "vllm")) == {
-        "triton": {"engine": "triton", "version": "2.71.0", "max_batch_size": 64}
-    }
+    assert read_engines({"models": {"toy": ENGINES}}, "toy", ("triton", "vllm")) == {"triton": TRITON}
 
 
 @pytest.mark.parametrize(
