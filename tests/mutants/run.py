@@ -35,7 +35,14 @@ PASSED, FAILED = 0, 1  # pytest's exit codes; another one is a test that could n
 TEST_LIMIT_S = 10  # of a test that waits for what a mutant has taken away
 LIMIT_S, BASELINE_LIMIT_S = 60.0, 300.0  # of all tests of one mutant, or of one module
 POLL_S = 0.02
+SHOWN_CHARACTERS = 3000  # of what pytest wrote, from the end
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) \S+?::(\w+)", re.MULTILINE)
+# The mutant's own code does not fit what it stands in for: as pytest shows it, or in the traceback of a log.
+MISFIT = re.compile(
+    r"^tests/mutants/\S+:\d+: (?:Attribute|Name|Type)Error"
+    r"|/tests/mutants/[^\n]*, line \d+, in [^\n]*\n(?: +[^\n]*\n)+?(?:Attribute|Name|Type)Error",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """pytest's exit code, None if it was ended for taking too long, and its last lines."""
+    """pytest's exit code, None if it was ended for taking too long, and what it wrote."""
 
     job: Job
     code: int | None
@@ -60,7 +67,7 @@ class Outcome:
 
     @property
     def is_noticed(self) -> bool:
-        return self.code in {FAILED, None}
+        return self.code in {FAILED, None} and MISFIT.search(self.output) is None
 
     @property
     def noticed_by(self) -> str:
@@ -87,7 +94,7 @@ class Child:
             os.killpg(self.pid, 9)
             os.waitpid(self.pid, 0)
             code = None
-        return Outcome(self.job, code, self.output.read_text(errors="replace")[-3000:])
+        return Outcome(self.job, code, self.output.read_text(errors="replace"))
 
 
 def start(job: Job, output: Path) -> Child:
@@ -152,7 +159,7 @@ def check_baseline(mutants: Iterable[Mutant], processes: int) -> None:
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     files = sorted({test.partition("::")[0] for test in tests})
     jobs = [Job(tuple(test for test in tests if test.partition("::")[0] == file)) for file in files]
-    if broken := [outcome.output for outcome in run(jobs, processes) if outcome.code != PASSED]:
+    if broken := [outcome.output[-SHOWN_CHARACTERS:] for outcome in run(jobs, processes) if outcome.code != PASSED]:
         sys.exit("\n".join(["these tests fail without any mutant:", *broken]))
     click.echo(f"the tests of {len(files)} files pass without mutants")
 
@@ -162,7 +169,7 @@ def report(outcome: Outcome) -> None:
     if outcome.is_noticed:
         click.echo(f"noticed   {behaviour}  ({outcome.noticed_by})")
     else:
-        click.echo(f"SURVIVED  {behaviour}\n{outcome.output}")
+        click.echo(f"SURVIVED  {behaviour}\n{outcome.output[-SHOWN_CHARACTERS:]}")
 
 
 @click.command()

@@ -19,7 +19,7 @@ NEEDED = "tests/routing/test_needs.py::test_"
 def choose_without_band(was: Any) -> Any:  # Any: a policy's method
     def choose(self: Any, request: Any, loads: Any, state: Any, now: float) -> Any:
         in_flight = request.sequences + sum(load.in_flight for load in loads.values())
-        side = self.settings.high if in_flight >= self.settings.up else self.settings.low
+        side = self.high if in_flight >= self.up else self.low
         return replace(was(self, request, loads, state, now)[0], backend=side), replace(state, side=side)
 
     return choose
