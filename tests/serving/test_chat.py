@@ -9,7 +9,7 @@ from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.language import ModelLanguage
-from gateway.routing import Lease
+from gateway.metrics import Metrics, Observation
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from tests.fakes.backend import Pause, Script
 from tests.openai.streams import fold, read_events
@@ -81,19 +81,19 @@ async def test_an_answer_is_counted_before_its_place_is_free(
     stack: Stack, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever sees that nothing is in flight finds every answer counted."""
-    was_counted: list[bool] = []
-    close = Lease.close
+    in_flight: list[int] = []
+    record = Metrics.record
 
-    def look_and_close(lease: Lease) -> None:
-        was_counted.append('outcome="stop"' in stack.app.metrics.render().decode())
-        close(lease)
+    def note_and_record(metrics: Metrics, seen: Observation, outcome: str) -> None:
+        in_flight.append(stack.in_flight["low"])
+        record(metrics, seen, outcome)
 
-    monkeypatch.setattr(Lease, "close", look_and_close)
+    monkeypatch.setattr(Metrics, "record", note_and_record)
     stack.low.script = writer.script("Paris is nice.", Pause())  # the gateway ends it, at the stop string
     async with raw_client(stack) as client:
         client.ask(stop="nice")
         assert (await client.answer()).status == 200
-    assert was_counted == [True]
+    assert in_flight == [1]
 
 
 async def read_text(client: RawClient) -> str:
