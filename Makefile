@@ -13,7 +13,8 @@ TESTS ?=
 REQUESTS ?= 10000
 SEED ?=
 
-COMPILED_TESTS := tests/test_compiled.py tests/test_workers.py tests/api tests/backends tests/language tests/metrics tests/routing
+COMPILED_TESTS := tests/test_compiled.py tests/test_workers.py tests/backends tests/client_http tests/language tests/metrics tests/openai tests/routing tests/serving
+QUICK := -m "not slow"
 COMPILED_KIND := -m "not stack and not slow"
 # Tests that failed beside others, on cores that real engines share, once more with the machine to themselves: what fails
 # twice has failed. Not where pytest ended for another reason than failed tests (1).
@@ -32,7 +33,7 @@ INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install compiled stacks clients demo bench check test test-compiled test-fast fuzz mutants format lock clean
+.PHONY: help install compiled stacks clients demo bench check test test-compiled test-fast slow fuzz mutants format lock clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -50,7 +51,7 @@ demo: install ## two engines, one gateway: measure where they cross, then serve 
 	@$(BIN)/crossover demo $(ARGS)
 
 bench: compiled ## what a token costs through the gateway and through others (ARGS="--quick"; docs/performance.md)
-	@$(COMPILED)/bin/python -m loadtest.bench $(ARGS)
+	@$(COMPILED)/bin/python -m loadtest.lab.bench $(ARGS)
 
 check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/ruff format --check
@@ -58,8 +59,8 @@ check: $(BIN)/.dev ## formatting, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-test: check stacks clients ## check, then every test on both stacks, and test-compiled
-	$(BIN)/pytest -n 2 $(TESTS) || $(call again,$(BIN)/pytest,$(TESTS))
+test: check stacks clients ## check, then the tests on both stacks but for those of `make slow`, and test-compiled
+	$(BIN)/pytest -n 2 $(QUICK) $(TESTS) || $(call again,$(BIN)/pytest,$(QUICK) $(TESTS))
 	$(if $(TESTS),,@$(MAKE) --no-print-directory test-compiled)
 
 # The wheel's modules go before those of this folder, which is on the path for the tests' sake.
@@ -69,10 +70,13 @@ test-compiled: compiled ## the tests of what every token passes, on its compiled
 test-fast: $(BIN)/.dev clients ## the tests that need no real Triton or vLLM and no patience
 	$(BIN)/pytest -n 2 -m "not stack and not slow and not gpu" $(TESTS)
 
+slow: $(BIN)/.dev stacks clients ## the tests that take more than twenty seconds each
+	$(BIN)/pytest -n 2 -m slow $(TESTS) || $(call again,$(BIN)/pytest,-m slow $(TESTS))
+
 fuzz: $(BIN)/.dev ## generated requests, other ones each time (REQUESTS=10000, SEED= that of a run to repeat)
 	CROSSOVER_FUZZ_REQUESTS=$(REQUESTS) CROSSOVER_FUZZ_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/pytest -rP tests/fuzz/test_generated_requests.py $(TESTS)
 
-mutants: $(BIN)/.dev ## each behaviour of docs/api.md taken away in turn: its tests must fail (ARGS="--only top_p")
+mutants: $(BIN)/.dev ## each promised behaviour taken away in turn: its tests must fail (ARGS="--only retry")
 	$(BIN)/python -m tests.mutants.run $(ARGS)
 
 format: $(BIN)/.dev ## format, and mend what lint can mend

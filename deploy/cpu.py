@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from deploy.ports import LOCALHOST, find_free
-from deploy.probes import answers
 from deploy.processes import Process
 from deploy.stacks import MODEL, ROOT, WEIGHTS, Stack, backends
 from deploy.supervisor import LaunchError
+from engines.process import answers
 
 STACKS = ROOT / ".stacks"
 # Both start in about half a minute on two idle cores; shared ones have needed several times that.
@@ -33,14 +33,14 @@ def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
             triton(_environment(stacks / "triton"), (grpc, triton_http, metrics), logs / "tritonserver.log"),
             vllm(_environment(stacks / "vllm"), http),
         ),
-        # vLLM's API process shares two cores with its own kernels: under a rush of connections it has taken over 2 s.
+        # vLLM's API process shares two cores with its own kernels: under a rush of connections it took over 2 s.
         backends=backends(grpc, metrics, http, connect_timeout_s=15.0),
         startup_s=STARTUP_S,
     )
 
 
 def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process:
-    """tritonserver, through the launcher that puts together what it needs; `ports`: gRPC, HTTP, metrics."""
+    """tritonserver, through its launcher; `ports`: gRPC, HTTP, metrics."""
     grpc, http, metrics = ports
     command = (
         *(sys.executable, "-m", "engines.triton", "--venv", str(environment)),
@@ -59,15 +59,11 @@ def vllm(environment: Path, port: int) -> Process:
         *("--dtype", "float32", "--generation-config", "vllm", "--max-model-len", "1024", "--max-num-seqs", "128"),
         "--enable-scale-out",  # opens /inference/v1/generate, the token lane
         *("--structured-outputs-config.backend", "guidance"),  # the reference engine's library: the same spaces in JSON
-        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),  # for those who ask vLLM itself
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),  # for clients of vLLM itself
         "--enforce-eager",  # without it torch.compile takes minutes on a CPU
         "--disable-uvicorn-access-log",
     )
-    variables = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    }
+    variables = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}  # the last in GiB
     return Process("vllm", command, lambda: answers(f"http://{LOCALHOST}:{port}/health"), variables)
 
 

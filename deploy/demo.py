@@ -1,7 +1,7 @@
 """`crossover demo`: two engines behind one gateway, their crossing measured, the threshold set; then it serves.
 
-In: options. Out: a running endpoint, how to use it, and a clean machine afterwards. Knows how things are started from
-launch.py, and the calibration only by its command line and its result.json.
+In: options. Out: a running endpoint, how to use it, and no process afterwards. Knows the calibration only by its
+command line and its result.json.
 """
 
 import json
@@ -13,7 +13,7 @@ from types import FrameType
 
 import click
 
-from deploy import guide
+from deploy import demo_output
 from deploy.cpu import StackMissing, cpu
 from deploy.embedded import Pace, embedded
 from deploy.launch import LOGS, Launched, launched
@@ -24,7 +24,7 @@ from deploy.supervisor import LaunchError
 TIME_SCALE = 16.0  # two cores hold it, also when they are not alone
 ANSWER_TOKENS = 32  # of each answer in the calibration; the paced engines' time to first token goes by it
 STACKS = ("embedded", "cpu")
-# What `crossover calibrate` says when it has measured: a threshold or none needed, or that no single one is right.
+# Of `crossover calibrate` when it has measured: a threshold or none needed, or that no single one is right.
 CALIBRATED = (0, 4)
 
 
@@ -67,13 +67,11 @@ def demo(stack_name: str, port: int, calibrate: bool, time_scale: float, run_dir
     run_dir = run_dir or _default_run_dir()
     try:
         stack = embedded(pace) if pace else cpu(run_dir / LOGS)
-        with (
-            guide.StartScreen(stack.process_names) as screen,
-            launched(stack, port, run_dir, screen.report) as running,
-        ):
+        click.echo(f"starting {', '.join(stack.process_names)}")
+        with launched(stack, port, run_dir, demo_output.print_ready) as running:
             if calibrate:
                 _calibrate(running, pace)
-            guide.print_usage(running.url)
+            demo_output.print_usage(running.url)
             _serve(running)
     except LaunchError as exc:
         click.echo(f"crossover demo: {exc}", err=True)
@@ -91,7 +89,7 @@ def _calibrate(running: Launched, pace: Pace | None) -> None:
         raise LaunchError(f"the calibration failed ({describe_status(status)})")
     if pace:
         newest = max(out.glob("*/result.json"))  # a run's name begins with its time; the folder may hold earlier ones
-        guide.print_true_crossing(json.loads(newest.read_text()), pace)
+        demo_output.print_crossing(json.loads(newest.read_text()), pace)
 
 
 def _serve(running: Launched) -> None:
@@ -103,7 +101,7 @@ def _serve(running: Launched) -> None:
 
 
 def interrupt_on_signals() -> None:
-    """SIGTERM and a closed terminal end us as Ctrl-C does: by an exception that unwinds every block."""
+    """SIGTERM and a closed terminal end the demo as Ctrl-C does: by an exception that unwinds every block."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

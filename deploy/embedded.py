@@ -1,30 +1,24 @@
-"""The embedded stack: the reference engine behind Triton's wire and behind vLLM's; needs nothing but Python.
+"""The embedded stack: the reference engine behind Triton's wire and behind vLLM's. It needs nothing but Python.
 
-In: a pace, or none. Out: a Stack. Starts nothing itself.
+In: a pace, or None. Out: a Stack. Starts nothing itself.
 """
 
 import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from deploy.ports import LOCALHOST, find_free, listens
-from deploy.probes import answers
 from deploy.processes import Process
 from deploy.stacks import WEIGHTS, Stack, backends
+from engines.process import answers
 from engines.reference.curve import load_curve, true_crossing
 
 CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
-# Of a pace, as good as all of it. An idle machine gives 0.98 and more; the curves run so close that 3 % less of one
-# engine move the crossing by some 15 %.
+# An engine that reaches this share of its pace has held it. An idle machine reaches 0.98 and more. The curves run so
+# close together that 3 % less of one engine move the crossing by some 15 %.
 HELD = 0.97
-
-
-class Pacing(Protocol):
-    """How fast the reference engine is, as options of its command line."""
-
-    def options(self, backend: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +30,39 @@ class Pace:
 
     @property
     def crossing(self) -> float:
-        """Requests in flight at which the paced pair truly crosses; the same at every time scale."""
+        """Requests in flight at which the paced pair crosses; the same at every time scale."""
         return true_crossing(load_curve("trtllm"), load_curve("vllm"), self.answer_tokens)
 
     def throughput(self, backend: str, level: int) -> float:
-        """Tokens per second that the engine of `backend` gives at `level` requests in flight if it holds this pace."""
+        """Tokens per second of the engine of `backend` with `level` requests in flight, if it holds this pace."""
         curve = load_curve(CURVES[backend]).scaled(self.time_scale, self.answer_tokens)
         return curve.throughput(level, self.answer_tokens)
 
     def least_held(self, cells: Iterable[Mapping[str, Any]]) -> tuple[float, Mapping[str, Any]]:
-        """The cell of a calibration that fell furthest behind, and its share of what the pace asks for.
+        """The smallest share of the pace that a calibration's cells reached, and the cell that reached it.
 
-        Only of levels up to the first beyond the crossing, which are those that place it.
+        Only levels up to the first beyond the crossing count: they decide where it lies.
         """
         last = 2 ** math.ceil(math.log2(self.crossing))
         shares = [(cell["throughput"] / self.throughput(cell["backend"], cell["level"]), cell) for cell in cells]
         return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
 
     def options(self, backend: str) -> tuple[str, ...]:
-        return (
-            "--curve",
-            CURVES[backend],
-            "--time-scale",
-            f"{self.time_scale:g}",
-            "--answer-tokens",
-            str(self.answer_tokens),
-        )
+        """Of the reference engine's command line."""
+        times = ("--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
+        return ("--curve", CURVES[backend], *times)
 
 
-def embedded(pacing: Pacing | None = None) -> Stack:
-    """The reference engine behind Triton's wire and behind vLLM's; without a pace as fast as this machine can."""
+def embedded(pace: Pace | None = None) -> Stack:
+    """The reference engine behind both wires; without a pace as fast as this machine computes."""
     grpc, metrics, http = find_free(3)
-    # Several processes share the cores: BLAS threads of their own would only get in each other's way.
+    # Several processes share the cores: OpenBLAS's threads spin while they wait (docs/results/reference-engine.md).
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     triton = _serve("kserve", "--grpc-port", str(grpc), "--metrics-port", str(metrics))
     vllm = _serve("vllm_http", "--port", str(http))
-    if pacing:
-        triton += pacing.options("triton")
-        vllm += pacing.options("vllm")
+    if pace:
+        triton += pace.options("triton")
+        vllm += pace.options("vllm")
     return Stack(
         name="embedded",
         engines=(

@@ -1,6 +1,6 @@
-"""Brings a stack and its gateway up together, and down again: what the demo and the tests both do.
+"""Starts a stack with its gateway, for the demo and for tests, and ends all of it.
 
-In: a Stack and a port. Out, while inside: a Launched, ready to answer. Raises LaunchError.
+In: a Stack and a port. Out: a Launched, ready to answer for as long as the block runs. Raises LaunchError.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ class Launched:
 
 @contextmanager
 def launched(stack: Stack, port: int, run_dir: Path, report: Callable[[str, float], None]) -> Iterator[Launched]:
-    """Everything is up and ready inside; on leaving, everything is gone. Logs and crossover.yaml stay in `run_dir`."""
+    """Every process is ready inside the block and has ended after it. Logs and crossover.yaml stay in `run_dir`."""
     if is_taken(port):
         raise LaunchError(f"port {port} of {LOCALHOST} is taken by another program; choose another with --port")
     run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs a command on a leash: when the command ends, or standard input closes, everything that it started ends too.
+"""Runs a command on a leash: when the command ends, or standard input closes, all its descendants end too.
 
 In: a command line, and a pipe on standard input whose other end its starter holds. Out: the command's exit status.
 Stands alone (`python -I -S leash.py COMMAND ...`): it has to do its work when its starter has been killed.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 GRACE_S = 5.0  # for the command, from SIGTERM to SIGKILL
-LEFTOVERS_S = 1.0  # for what it leaves behind, likewise; a multiprocessing resource tracker ends by itself meanwhile
+LEFTOVERS_S = 1.0  # for its orphans, likewise; a multiprocessing resource tracker ends by itself meanwhile
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent has died become ours, not init's: none is lost sight of, and none stays a zombie."""
+    """Make descendants whose parent has died our children, not init's: none is missed, and none stays a zombie."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -46,7 +46,7 @@ def end_when_let_go(pid: int) -> None:
 
 
 def end(pid: int) -> None:
-    """Ask the command alone, which knows best how to end its own children; make it end soon. Returns at once."""
+    """Signal the command alone, which knows best how to end its own children, and kill it soon. Returns at once."""
     send(os.kill, pid, signal.SIGTERM)
     timer = threading.Timer(GRACE_S, send, (os.kill, pid, signal.SIGKILL))
     timer.daemon = True
@@ -54,7 +54,7 @@ def end(pid: int) -> None:
 
 
 def wait_for(pid: int) -> int:
-    """The command's exit code, negative for a signal; reaps whoever else ends before."""
+    """The command's exit code, negative for a signal; reaps all that end before it."""
     while True:
         ended, status = os.wait()
         if ended == pid:
@@ -72,7 +72,7 @@ def end_leftovers(group: int) -> None:
 
 
 def has_children() -> bool:
-    """Whether anybody is left after those that have ended are reaped."""
+    """Whether a child is left after those that have ended are reaped."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -81,14 +81,14 @@ def has_children() -> bool:
 
 
 def kill_children() -> None:
-    """Those that have left the group as well."""
+    """Also children that have left the group."""
     with contextlib.suppress(OSError):
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             send(os.kill, int(pid), signal.SIGKILL)
 
 
 def send(how: Callable[[int, int], None], target: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: EPERM for a group of zombies
         how(target, number)
 
 

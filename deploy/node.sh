@@ -66,16 +66,16 @@ declare -A cures=(
     [settings]="remove the file it names to have it written anew"
     [images]="look at docker's message; nvcr.io may want docker login"
     [gpus]="compare the driver with what the image was built for, and run nvidia-ctk runtime configure --runtime=docker"
-    [engine]="do what it says; --recipe has to be one for this layout's number of GPUs"
+    [engine]="follow its message; --recipe has to be one for this layout's number of GPUs"
     [repository]="render it with a recipe of the compiled flow"
     [start]="docker compose logs names the engine that failed"
     [boot]="systemctl status crossover-compose.service"
     [doctor]="each finding above has its cure; then run this again with --from doctor"
-    [calibrate]="what it said above has a section in docs/calibration.md; then run this again with --from calibrate"
+    [calibrate]="its message above has a section in docs/calibration.md; then run this again with --from calibrate"
 )
 
-say() { printf '%s\n' "$*"; }
-lacks() { say "$*"; return 1; } # why a step is not in force
+emit() { printf '%s\n' "$*"; }
+lacks() { emit "$*"; return 1; } # why a step is not in force
 refuse() { printf 'node.sh: %s\n' "$*" >&2; exit 2; }
 die() { printf 'node.sh: %s: %s\n  cure: %s\n' "$1" "$2" "${cures[$1]}" >&2; exit 1; }
 
@@ -88,7 +88,7 @@ run() {
 put() {
     local path=$1 mode=$2 content
     content=$(cat)
-    say "   > $path (mode $mode)"
+    emit "   > $path (mode $mode)"
     if ((dry_run)); then printf '     %s\n' "${content//$'\n'/$'\n'     }"; return; fi
     install -d "$(dirname "$path")"
     (umask 077 && printf '%s\n' "$content" >"$path.new")
@@ -96,14 +96,14 @@ put() {
     mv "$path.new" "$path"
 }
 
-# ---- steps: has_X says why it is not in force, do_X makes it so ----
+# ---- steps: has_X gives the reason why it is not in force, do_X makes it so ----
 
 has_host() {
     [[ $(id -u) == 0 ]] || lacks "not root" || return
     [[ $(uname -m) == x86_64 ]] || lacks "$(uname -m) is not x86-64" || return
     local name
     # shellcheck source=/dev/null
-    name=$(. "$DESTDIR/etc/os-release" && say "$ID $VERSION_ID")
+    name=$(. "$DESTDIR/etc/os-release" && emit "$ID $VERSION_ID")
     [[ $name == "ubuntu 22.04" || $name == "ubuntu 24.04" ]] || lacks "this is $name" || return
     local free
     free=$(df --output=avail --block-size=G "$(existing "$home")" | tail -1 | tr -dc 0-9)
@@ -114,7 +114,7 @@ do_host() { :; }
 existing() {
     local path=$1
     while [[ ! -e $path ]]; do path=$(dirname "$path"); done
-    say "$path"
+    emit "$path"
 }
 
 has_driver() {
@@ -126,14 +126,14 @@ has_driver() {
     local major
     major=$(head -1 <<<"$gpus" | sed 's/.*, *//; s/\..*//')
     ((major >= driver)) || lacks "the driver is of branch $major, Triton's image lists $driver" || return
-    has_nvlink || say "   note: no NVLink between GPUs 0 and 1; tensor parallelism goes over PCIe (crossover fabric measures it)"
+    has_nvlink || emit "   note: no NVLink between GPUs 0 and 1; tensor parallelism goes over PCIe (crossover fabric measures it)"
 }
 has_nvlink() { nvidia-smi topo -m | awk '$1 == "GPU0" {found = $3 ~ /^NV/} END {exit !found}'; }
 do_driver() {
     if ((!dry_run)) && nvidia-smi -L >/dev/null 2>&1; then return; fi # the machine is another, or its driver somebody's choice
     run apt-get update
     run apt-get install --yes "nvidia-headless-$driver-server-open" "nvidia-utils-$driver-server"
-    ((dry_run)) || { say "node.sh: the driver is installed; reboot, then run this again" >&2; exit 3; }
+    ((dry_run)) || { emit "node.sh: the driver is installed; reboot, then run this again" >&2; exit 3; }
 }
 
 has_docker() {
@@ -238,15 +238,15 @@ do_images() {
     pin TRITON_DIGEST "$triton_image"
     pin VLLM_DIGEST "$(vllm_image)"
 }
-vllm_image() { say "vllm/vllm-openai:${VLLM_TAG:-v0.32.0}"; }
+vllm_image() { emit "vllm/vllm-openai:${VLLM_TAG:-v0.32.0}"; }
 # What the tag $2 stands for today, written down: a later pull gets the same bytes or nothing.
 pin() {
-    ((!dry_run)) || { say "   > $settings: $1=(digest of $2)"; return; }
+    ((!dry_run)) || { emit "   > $settings: $1=(digest of $2)"; return; }
     [[ -z ${!1:-} ]] || return 0
     local digest
     digest=$(docker image inspect --format '{{index .RepoDigests 0}}' "$2")
-    say "$1=${digest#*@}" >>"$settings"
-    say "   > $settings: $1=${digest#*@}"
+    emit "$1=${digest#*@}" >>"$settings"
+    emit "   > $settings: $1=${digest#*@}"
 }
 
 has_gpus() {
@@ -301,7 +301,7 @@ has_repository() {
 }
 do_repository() { run "$cli" engine render "$recipe" --engine "$home/engine" --out "$home/model_repo" --tokenizer "$home/checkpoint"; }
 
-gateway_url() { say "http://127.0.0.1:${GATEWAY_PORT:-8080}"; }
+gateway_url() { emit "http://127.0.0.1:${GATEWAY_PORT:-8080}"; }
 has_start() {
     load_settings
     curl --silent --fail --output /dev/null "$(gateway_url)/ready" || lacks "$(gateway_url)/ready is not 200" || return
@@ -331,9 +331,9 @@ has_doctor() {
 }
 do_doctor() {
     ((dry_run)) || return 0
-    say "   $ docker compose logs --no-log-prefix triton > $home/logs/triton.log"
-    say "   $ docker compose logs --no-log-prefix vllm > $home/logs/vllm.log"
-    say "   $ docker compose exec -T gateway crossover doctor -c $home/crossover.yaml --log triton=$home/logs/triton.log --log vllm=$home/logs/vllm.log"
+    emit "   $ docker compose logs --no-log-prefix triton > $home/logs/triton.log"
+    emit "   $ docker compose logs --no-log-prefix vllm > $home/logs/vllm.log"
+    emit "   $ docker compose exec -T gateway crossover doctor -c $home/crossover.yaml --log triton=$home/logs/triton.log --log vllm=$home/logs/vllm.log"
 }
 
 # A policy set over HTTP ends with the gateway, so the one that was measured goes into the file as well.
@@ -354,16 +354,16 @@ do_calibrate() {
     local code=0
     # shellcheck disable=SC2086 # options, one word each
     run "$cli" calibrate --url "$(gateway_url)" --apply --out "$home/runs" $calibrate || code=$?
-    ((code != 4)) || { say "node.sh: the node runs; no single threshold is right for it, the report says why" >&2; exit 4; }
+    ((code != 4)) || { emit "node.sh: the node runs; no single threshold is right for it, the report gives the reason" >&2; exit 4; }
     ((code == 0)) || die calibrate "crossover calibrate ended with $code"
     keep_policy
 }
 keep_policy() {
-    ((!dry_run)) || { say "   > $home/crossover.yaml: up and down of the policy in force"; return; }
+    ((!dry_run)) || { emit "   > $home/crossover.yaml: up and down of the policy in force"; return; }
     local measured
     measured=$(policy)
     sed -E "/^# calibrated: /d; s/up: [0-9]+, down: [0-9]+/$measured/" "$home/crossover.yaml" |
-        { cat; say "# calibrated: $measured"; } | put "$home/crossover.yaml" 644
+        { cat; emit "# calibrated: $measured"; } | put "$home/crossover.yaml" 644
 }
 
 # ---- arguments ----
@@ -373,7 +373,7 @@ dry_run=0 only='' from='' layout=two-plus-two home=/srv/crossover driver=590 kv_
 checkpoint='' recipe='' model_id=''
 DESTDIR=${DESTDIR:-}
 
-value() { (($# > 1)) || refuse "$1 needs a value"; say "$2"; }
+value() { (($# > 1)) || refuse "$1 needs a value"; emit "$2"; }
 while (($#)); do
     case $1 in
         --checkpoint) checkpoint=$(value "$@") ;;
@@ -396,8 +396,8 @@ while (($#)); do
     shift 2
 done
 
-[[ -n $checkpoint ]] || refuse "--checkpoint is missing; --help says what it is"
-[[ -n $recipe ]] || refuse "--recipe is missing; --help says what it is"
+[[ -n $checkpoint ]] || refuse "--checkpoint is missing; --help explains it"
+[[ -n $recipe ]] || refuse "--recipe is missing; --help explains it"
 checkpoint=${checkpoint%/}
 model_id=${model_id:-$(basename "$checkpoint")}
 [[ $model_id =~ ^[A-Za-z0-9._/-]+$ ]] || refuse "--model-id: letters, digits, '.', '_', '-' and '/' only, is '$model_id'"
@@ -429,13 +429,13 @@ ask() { trap - ERR; set +e; "has_$1" 2>&1; }
 
 perform() {
     local step=$1 reason
-    say "== $step: ${titles[$step]}"
+    emit "== $step: ${titles[$step]}"
     if ((dry_run)); then "do_$step"; return; fi
-    if reason=$(ask "$step"); then say "${reason:-   holds}"; return; fi
-    say "   not yet: $reason"
+    if reason=$(ask "$step"); then emit "${reason:-   holds}"; return; fi
+    emit "   not yet: $reason"
     "do_$step"
     reason=$(ask "$step") || die "$step" "$reason"
-    say "   holds now"
+    emit "   holds now"
 }
 
 trap 'printf "node.sh: %s: a command failed (line %s)\n  cure: %s\n" "${step:-start}" "$LINENO" "${cures[${step:-host}]}" >&2; exit 1' ERR
@@ -448,6 +448,6 @@ for step in "${steps[@]}"; do
     perform "$step"
 done
 [[ -z $only ]] || exit 0
-((!dry_run)) || { say "== this is what would be run; nothing was"; exit 0; }
+((!dry_run)) || { emit "== this is what would be run; nothing was"; exit 0; }
 load_settings
-say "== done: the gateway is at $(gateway_url)/v1, Grafana at http://127.0.0.1:${GRAFANA_PORT:-3000}, keys are in $settings"
+emit "== done: the gateway is at $(gateway_url)/v1, Grafana at http://127.0.0.1:${GRAFANA_PORT:-3000}, keys are in $settings"

@@ -4,20 +4,19 @@ import contextlib
 import random
 import socket
 
+from engines.process import CannotStart, check_free
+
 LOCALHOST = "127.0.0.1"
 NOT_GIVEN_OUT = range(20_000, 32_000)  # to outgoing connections, nor to servers that ask for any port
 
 
-def is_taken(port: int, host: str = LOCALHOST) -> bool:
+def is_taken(port: int) -> bool:
     """Whether a server could not listen there now."""
-    with socket.socket() as probe:
-        # As servers do: connections in TIME_WAIT after an earlier run do not count.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return True
-        return False
+    try:
+        check_free(LOCALHOST, port)
+    except CannotStart:
+        return True
+    return False
 
 
 def find_free(count: int) -> list[int]:

@@ -1,26 +1,17 @@
-"""Questions to a server on this machine, before it is up and while it runs; each is answered within two seconds."""
+"""Answers of a gateway on this machine, before it is ready and after."""
 
 import http.client
 import json
-import urllib.request
 from typing import Any
 
+from engines import process
+
 TIMEOUT_S = 2.0
-_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # a proxy does not see this machine's ports
-
-
-def answers(url: str) -> bool:
-    """Whether GET gives a 200."""
-    try:
-        with _open(url, timeout=TIMEOUT_S) as response:
-            return bool(response.status == 200)
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def read_json(url: str) -> Any:  # whatever the server sends
-    """The parsed answer of GET. OSError if there is none; ValueError if it is not JSON."""
-    with _open(url, timeout=TIMEOUT_S) as response:
+    """The parsed answer of GET. Raises OSError without one, and ValueError for one that is not JSON."""
+    with process.open_direct(url, timeout=TIMEOUT_S) as response:
         return json.load(response)
 
 
@@ -30,4 +21,4 @@ def sees_every_backend(gateway: str) -> bool:
         models = read_json(f"{gateway}/ready")["models"]
         return all(all(backends.values()) for backends in models.values())
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError):
-        return False  # nobody there, or somebody else's answer
+        return False  # no server there, or one of somebody else's

@@ -1,4 +1,4 @@
-"""One process that somebody else owns: what to start, and the child it became, on a leash, with its log.
+"""One process: what to start, and the child that it became, on a leash, with its log.
 
 Knows nothing of stacks or of other processes.
 """
@@ -18,7 +18,7 @@ TAIL_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What to start. `is_ready` is asked again and again: it answers at once and never raises."""
+    """A process to start. `is_ready` is called again and again: it returns at once and never raises."""
 
     name: str
     command: tuple[str, ...]
@@ -27,7 +27,7 @@ class Process:
 
 
 class Child:
-    """A started process. It ends, with everything it started in turn, on `let_go` or when this process ends."""
+    """A started process. It ends, with all its descendants, on `let_go` or when this process ends."""
 
     def __init__(self, process: Process, log: Path | None) -> None:
         """Start it; `log` receives its output, None leaves it on ours."""
@@ -71,7 +71,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT if output else None,
-            # Ctrl-C in a terminal goes to the foreground group: only the owner hears it, and ends everyone in order.
+            # Ctrl-C in a terminal goes to the foreground group: only the owner gets it, and ends everyone in order.
             start_new_session=True,
             env={**os.environ, **self.process.environment},  # noqa: TID251 - a process launcher
         )

@@ -1,4 +1,4 @@
-"""What a stack is: two engines with the same weights, and crossover.yaml and process of the gateway before them.
+"""A stack: two engines with the same weights, and crossover.yaml and process of the gateway before them.
 
 embedded.py and cpu.py make one. Starts nothing itself.
 """
@@ -33,7 +33,7 @@ class Stack:
 
     @property
     def process_names(self) -> list[str]:
-        """Everything that runs once a gateway stands before it."""
+        """With the gateway."""
         return [*(engine.name for engine in self.engines), GATEWAY]
 
     def configuration(self, port: int) -> str:
@@ -50,7 +50,7 @@ class Stack:
 def gateway(configuration: Path, port: int) -> Process:
     """The gateway in front of a stack; ready once it finds both engines ready."""
     command = (crossover_script(), "serve", "-c", str(configuration))
-    # Set for some other gateway on this machine, these would override what was rendered; empty means unset.
+    # Set for some other gateway on this machine, these would override crossover.yaml; empty means unset.
     environment = {"CROSSOVER_LISTEN": "", "CROSSOVER_OPERATOR_KEY": ""}
     return Process(GATEWAY, command, lambda: sees_every_backend(f"http://{LOCALHOST}:{port}"), environment)
 

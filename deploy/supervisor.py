@@ -1,4 +1,4 @@
-"""Owns the processes started through it: watches them together, and ends them all when its block is left.
+"""Starts processes, watches them together, and ends them all when its block is left.
 
 In: Processes. Out: when they are ready; LaunchError with a message for the user when one dies or is not ready in time.
 Single-threaded and synchronous: signals arrive as exceptions in the one thread there is.
@@ -14,11 +14,11 @@ from types import TracebackType
 from deploy.processes import Child, Process, describe_status
 
 POLL_S = 0.1
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what must not interrupt the ending itself
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # none of them may interrupt the ending itself
 
 
 class LaunchError(Exception):
-    """A stack cannot run; the message says why, to the user."""
+    """A stack cannot run; the message is for the user."""
 
 
 class ChildDied(LaunchError):
@@ -40,10 +40,10 @@ class Supervisor(AbstractContextManager["Supervisor"]):
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._children: list[Child] = []
+        self.children: list[Child] = []
 
     def __repr__(self) -> str:
-        return f"<Supervisor {self._children}>"
+        return f"<Supervisor {self.children}>"
 
     def __enter__(self) -> "Supervisor":
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -59,42 +59,29 @@ class Supervisor(AbstractContextManager["Supervisor"]):
             for number, handler in handlers:
                 signal.signal(number, handler)
 
-    def start(self, process: Process, log: str | None = None) -> Child:
-        """`log`: its name in the folder, by default the process's."""
-        child = Child(process, self._logs / f"{log or process.name}.log")
-        self._children.append(child)
+    def start(self, process: Process) -> Child:
+        child = Child(process, self._logs / f"{process.name}.log")
+        self.children.append(child)
         return child
-
-    def ended(self) -> list[Child]:
-        return [child for child in self._children if child.status is not None]
-
-    def start_again(self) -> list[str]:
-        """Start every child that has ended once more; their names. The log of the one that ended stays."""
-        ended = self.ended()
-        for child in ended:
-            child.let_go()
-            self._children.remove(child)
-            self.start(child.process, f"{child.process.name}-again")
-        return [child.process.name for child in ended]
 
     def stop(self) -> None:
         """End every child, all at the same time; bounded by the leash's grace."""
-        for child in self._children:
+        for child in self.children:
             child.let_go()
-        for child in self._children:
+        for child in self.children:
             child.wait()
-        self._children.clear()
+        self.children.clear()
 
     def check(self) -> None:
         """Raises ChildDied if a child has ended."""
-        for child in self._children:
+        for child in self.children:
             if (status := child.status) is not None:
                 raise ChildDied(child, status)
 
     def wait_until_ready(self, timeout_s: float, report: Callable[[str, float], None]) -> None:
-        """Return when every child is ready; `report` hears each one's name and seconds. Raises LaunchError."""
+        """Return when every child is ready; `report` gets each one's name and seconds. Raises LaunchError."""
         started = time.monotonic()
-        waiting = list(self._children)
+        waiting = list(self.children)
         while waiting:
             self.check()
             elapsed_s = time.monotonic() - started

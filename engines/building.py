@@ -1,4 +1,4 @@
-"""Runs a recipe: its steps one after the other, up to the first that fails, and the manifest of what they made.
+"""Runs a recipe's steps one after the other, up to the first that fails, and writes the manifest of the result.
 
 In: a Plan. Out: a finished directory. A step's own output goes straight to the terminal.
 """
@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from engines.directory.checkpoint import hash_template, hash_tokenizer, hash_weights, read_checkpoint
-from engines.directory.manifest import Builder, Manifest, Source, mark_files, write_manifest
+from engines.directory.checkpoint import TEMPLATE, TOKENIZER, hash_present, hash_weights, read_checkpoint
+from engines.directory.manifest import Builder, Hash, Manifest, Source, mark_files, write_manifest
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Eagle, Eagle3, Medusa, Recipe
 from engines.trtllm.compiled import Paths, make_compiled_steps
@@ -25,17 +25,15 @@ from engines.trtllm.steps import Container, Host, Place, Step
 from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS, make_torch_steps, serve_command
 
 GRACE_S = 20.0  # Docker gives a container ten seconds before it kills
-Read = Callable[[Path], str]  # hashes one file
-Say = Callable[[str], None]
 
 
 class StepFailed(Exception):
-    """A step did not end well, and none after it ran; the message names it."""
+    """A step failed, and none after it ran; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is decided before the first command runs. `name` is the recipe as the user named it."""
+    """Everything that is decided before the first command runs. `name`: of the recipe, as the user gave it."""
 
     name: str
     recipe: Recipe
@@ -54,29 +52,29 @@ class Plan:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """What the commands write into."""
+        """The folders that the commands write into."""
         return _name_outputs(self.recipe, self.paths)
 
     @property
     def serve(self) -> tuple[str, ...] | None:
-        """How to serve what the PyTorch flow made; an engine is served by Triton, from a model repository."""
+        """How to serve a checkpoint of the PyTorch flow; Triton serves an engine, from a model repository."""
         return None if isinstance(self.recipe, CompiledRecipe) else serve_command(self.recipe, self.paths)
 
     @property
     def cure(self) -> str:
-        """For a build that ended well and made something else: the same commands would make the same again."""
+        """For a build whose commands succeeded and made something else: they would make the same again."""
         return f"change {self.name} to what the release gives, empty {self.paths.engine}, and build again"
 
 
 def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path | None) -> Paths:
-    """A converted checkpoint is needed for the build alone, and lies beside the engine; a quantized one is served."""
+    """A converted checkpoint is for the build alone, and lies beside the engine; a quantized one is served."""
     if isinstance(recipe, CompiledRecipe):
         return Paths(source, engine.with_name(f"{engine.name}.checkpoint"), engine, examples or Path(EXAMPLES))
     return Paths(source, engine / CHECKPOINT, engine, examples or Path(OPTIMIZER_EXAMPLES))
 
 
 def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[int, ...]) -> Host | Container:
-    """The host, or a container that sees what the recipe reads and may write what it makes."""
+    """The host, or a container that reads the recipe's inputs and writes its outputs."""
     if image is None:
         return Host(gpu_ids)
     named = [paths.source, *map(Path, _name_folders(recipe))]
@@ -87,37 +85,52 @@ def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[i
     return Container(image, (*inputs, *sorted(linked)), _name_outputs(recipe, paths), gpu_ids)
 
 
-def run_steps(steps: tuple[Step, ...], say: Say) -> float:
-    """Seconds that all took. Raises StepFailed at the first that fails."""
+def run_steps(steps: tuple[Step, ...], report: Callable[[str], None]) -> float:
+    """The seconds of all steps. Raises StepFailed at the first that fails."""
     began = time.monotonic()
     for index, step in enumerate(steps, start=1):
-        say(f"[{index}/{len(steps)}] {step.purpose}")
+        report(f"[{index}/{len(steps)}] {step.purpose}")
         step_began = time.monotonic()
         _run(step)
-        say(f"[{index}/{len(steps)}] done in {time.monotonic() - step_began:.0f} s")
+        report(f"[{index}/{len(steps)}] done in {time.monotonic() - step_began:.0f} s")
     return time.monotonic() - began
 
 
 def prepare_folders(plan: Plan) -> None:
-    """Made by us: Docker would make them for root, and the manifest could not be written."""
+    """Before Docker makes them: they would be root's, and the manifest could not be written."""
     for folder in plan.folders:
         folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(plan.recipe, CompiledRecipe):
         (plan.paths.engine / LLM_ARGS).write_text(dump_llm_args(make_llm_args(plan.recipe)))
 
 
-def finish(plan: Plan, facts: NodeFacts, build_s: float, read: Read) -> None:
+def finish(plan: Plan, facts: NodeFacts, build_s: float, hash_one: Hash) -> None:
     """Writes the manifest, the last file of a build."""
+    source = plan.paths.source
     manifest = Manifest(
         recipe_name=plan.name,
         recipe=plan.recipe,
-        builder=_describe_builder(plan, facts),
-        source=_describe_source(plan.paths.source, read),
+        builder=Builder(
+            crossover=version("crossover"),
+            tensorrt_llm=facts.tensorrt_llm or plan.recipe.release,
+            tensorrt=facts.tensorrt,
+            image=plan.place.image if isinstance(plan.place, Container) else None,
+            capability=facts.capability,
+            gpu_name=facts.gpu_name,
+            driver=facts.driver,
+        ),
+        source=Source(
+            path=str(source),
+            sha256=hash_weights(source, hash_one),
+            tokenizer_sha256=hash_present(source, TOKENIZER, hash_one),
+            chat_template_sha256=hash_present(source, TEMPLATE, hash_one),
+            eos_ids=read_checkpoint(source).eos_ids,
+        ),
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(build_s, 1),
         commands=tuple(step.argv for step in plan.steps),
         serve=plan.serve,
-        files=mark_files(plan.paths.engine, read),
+        files=mark_files(plan.paths.engine, hash_one),
     )
     write_manifest(plan.paths.engine, manifest)
 
@@ -138,11 +151,11 @@ def _run(step: Step) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Docker's client hands the first signal on to the container; a client that is killed leaves it running."""
+    """Docker's client passes the first signal on to the container; if it is killed, the container goes on."""
     _signal_group(child.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
-    _signal_group(child.pid, signal.SIGKILL)  # also workers that outlived it
+    _signal_group(child.pid, signal.SIGKILL)  # also workers that outlive it
     child.wait()
 
 
@@ -156,7 +169,7 @@ def _describe_code(code: int) -> str:
 
 
 def _name_folders(recipe: Recipe) -> list[str]:
-    """What else of the host a recipe names: calibration data, draft models, adapters."""
+    """Other folders of the host that a recipe names: calibration data, draft models, adapters."""
     folders = [recipe.precision.calibration.dataset] if recipe.precision.calibration else []
     if isinstance(recipe.speculative, Eagle | Medusa | Eagle3):
         folders.append(recipe.speculative.draft_model)
@@ -164,32 +177,10 @@ def _name_folders(recipe: Recipe) -> list[str]:
 
 
 def _find_linked(folder: Path) -> set[Path]:
-    """Folders that its files only point to, as those of Hugging Face's cache do: inside, the links would hang."""
+    """Folders that its files link to, as in Hugging Face's cache: a container without them has dead links."""
     links = (path for path in folder.iterdir() if path.is_symlink()) if folder.is_dir() else ()
     return {link.resolve().parent for link in links} - {folder}
 
 
 def _name_outputs(recipe: Recipe, paths: Paths) -> tuple[Path, ...]:
     return (paths.engine, paths.converted) if isinstance(recipe, CompiledRecipe) else (paths.engine,)
-
-
-def _describe_builder(plan: Plan, facts: NodeFacts) -> Builder:
-    return Builder(
-        crossover=version("crossover"),
-        tensorrt_llm=facts.tensorrt_llm or plan.recipe.release,
-        tensorrt=facts.tensorrt,
-        image=plan.place.image if isinstance(plan.place, Container) else None,
-        capability=facts.capability,
-        gpu_name=facts.gpu_name,
-        driver=facts.driver,
-    )
-
-
-def _describe_source(source: Path, read: Read) -> Source:
-    return Source(
-        path=str(source),
-        sha256=hash_weights(source, read),
-        tokenizer_sha256=hash_tokenizer(source, read),
-        chat_template_sha256=hash_template(source, read),
-        eos_ids=read_checkpoint(source).eos_ids,
-    )

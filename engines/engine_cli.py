@@ -1,10 +1,11 @@
-"""`crossover engine build|verify|inspect|render|recipes`: from a checkpoint to an engine that is what it should be.
+"""`crossover engine build|verify|inspect|render|recipes`: engines built from checkpoints by recipes, and checked.
 
-In: a recipe, folders. Out: commands and tables on stdout, what is wrong on stderr, an exit code.
+In: a recipe, folders. Out: commands and tables on stdout, problems on stderr, an exit code.
 """
 
 import re
 import signal
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,11 +21,12 @@ from engines.directory.checkpoint import NotACheckpoint, find_misfits, read_chec
 from engines.directory.checks import Finding, check_plan, list_unknown
 from engines.directory.engine_config import NotAnEngine
 from engines.directory.inspection import inspect_directory, show_inspection
-from engines.directory.manifest import Manifest, NoManifest, read_manifest
+from engines.directory.manifest import Manifest, find_manifest, hash_file
 from engines.directory.node import NodeFacts, detect
 from engines.directory.verify import Question, check_result, find_mismatches, skip_hashes
-from engines.engine_text import describe_next, reading, show_findings, show_plan, summarize
-from engines.recipes import CompiledRecipe, Recipe, RecipeError, find_recipe, list_recipes, load_recipe
+from engines.engine_text import describe_next, show_findings, show_plan, summarize
+from engines.recipes.load import RecipeError, find_recipe, list_recipes, load_recipe
+from engines.recipes.recipe import CompiledRecipe, Recipe
 from engines.trtllm.release import EXAMPLES, IMAGE, OPTIMIZER, OPTIMIZER_EXAMPLES, OPTIMIZER_TAG
 from engines.trtllm.steps import Container, Host
 from engines.trtllm.torch_flow import HF_PTQ
@@ -34,7 +36,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class Refused(click.ClickException):
-    """It ran and the answer is no."""
+    """It ran, and something does not fit or a step failed."""
 
     exit_code = 1
 
@@ -45,9 +47,23 @@ class NotTried(click.ClickException):
     exit_code = 2
 
 
-@click.group()
+class EngineGroup(click.Group):
+    """Ends a command with exit code 2 where a file or a folder that it names cannot be used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (NotACheckpoint, NotAnEngine, RenderError) as exc:
+            raise NotTried(str(exc)) from exc
+        except OSError as exc:
+            if exc.filename is None:
+                raise
+            raise NotTried(f"{exc.filename}: {exc.strerror}") from exc
+
+
+@click.group(cls=EngineGroup)
 def engine() -> None:
-    """Build TensorRT-LLM engines from recipes, and see that an engine fits the node that is to serve it.
+    """Build TensorRT-LLM engines from recipes, and check that an engine fits the node that is to serve it.
 
     \b
     Examples:
@@ -109,10 +125,10 @@ def _parse_gpu_ids(_ctx: click.Context, _param: click.Parameter, text: str | Non
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands as a shell takes them, and run none.")
 def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
-    """Build what RECIPE says: a file, or the name of a recipe that `crossover engine recipes` lists.
+    """Build an engine by RECIPE: a file, or the name of a recipe that `crossover engine recipes` lists.
 
-    Checkpoint and node are checked first, then every command runs with its output shown, then the result is held
-    against the recipe. The manifest is written last. The first thing that is not as it should be ends it.
+    Checkpoint and node are checked first, then every command runs with its output shown, then the result is compared
+    with the recipe. The manifest is written last. The first problem ends the build.
 
     \b
     Examples:
@@ -132,28 +148,28 @@ def build(**values: Any) -> None:  # Any: click's; BuildOptions gives the types
     facts = _find_node(options)
     if plan.steps and facts.tensorrt_llm is None:
         raise NotTried(f"TensorRT-LLM is not installed here: --container {IMAGE}, or build where it is")
-    _refuse("this node is not the recipe's", check_plan(plan.recipe, facts))
+    _refuse("this node does not fit the recipe", check_plan(plan.recipe, facts))
     _run(plan, facts)
 
 
 @engine.command()
 @click.argument("directory", type=FOLDER, metavar="DIR")
 @click.option(
-    "--recipe", "recipe_name", metavar="RECIPE", help="Hold it against this recipe, not the one it was built by."
+    "--recipe", "recipe_name", metavar="RECIPE", help="Compare it with this recipe, not the one it was built by."
 )
-@click.option("--checkpoint", type=FOLDER, help="Also see that it was built from this checkpoint.")
-@click.option("--repository", type=FOLDER, help="Also see that this model repository's config.pbtxt is the recipe's.")
+@click.option("--checkpoint", type=FOLDER, help="Also check that it was built from this checkpoint.")
+@click.option("--repository", type=FOLDER, help="Also compare this model repository's config.pbtxt.")
 @click.option("--container", "image", metavar="IMAGE", help="The versions are those in this image.")
-@click.option("--trtllm-version", help="Of the TensorRT-LLM that serves.  [default: what is installed]")
-@click.option("--tensorrt-version", help="Of the TensorRT beside it.  [default: what is installed]")
-@click.option("--compute-capability", metavar="9.0", help="Of the GPUs that serve.  [default: what nvidia-smi says]")
-@click.option("--gpus", type=click.IntRange(min=0), help="How many there are.  [default: what nvidia-smi says]")
+@click.option("--trtllm-version", help="Of the TensorRT-LLM that serves.  [default: as installed]")
+@click.option("--tensorrt-version", help="Of the TensorRT beside it.  [default: as installed]")
+@click.option("--compute-capability", metavar="9.0", help="Of the GPUs that serve.  [default: as nvidia-smi reports]")
+@click.option("--gpus", type=click.IntRange(min=0), help="How many there are.  [default: as nvidia-smi reports]")
 @click.option("--quick", is_flag=True, help="Compare sizes, do not read the files to hash them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the types
-    """See that the engine in DIR is whole, is what its recipe asks, and fits the node that is to serve it.
+    """Check that the engine in DIR is whole, fits its recipe, and fits the node that is to serve it.
 
-    Every mismatch is told with what to rebuild and why. What nobody told of the node is not compared, and listed.
+    Every mismatch is printed with what to rebuild and why. Facts of the node that are unknown are listed as such.
 
     \b
     Examples:
@@ -167,7 +183,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
         raise NotTried(f"{options.directory}: not a directory")
     if options.quick and options.checkpoint is not None:
         raise click.UsageError("--quick reads no file, and --checkpoint needs them read")
-    manifest, facts = _read_manifest(options.directory), _find_facts(options)
+    manifest, facts = find_manifest(options.directory), _find_facts(options)
     findings = _verify(options, facts, manifest)
     unknown = [] if manifest is None else list_unknown(manifest.recipe, facts)
     if options.as_json:
@@ -176,7 +192,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
     else:
         _echo(show_findings(findings))
         if unknown:
-            click.echo(f"not compared, for nothing here tells it: {', '.join(unknown)}", err=True)
+            click.echo(f"not compared, for it is unknown here: {', '.join(unknown)}", err=True)
         if not findings:
             click.echo(f"{options.directory} fits")
     raise SystemExit(1 if findings else 0)
@@ -186,7 +202,7 @@ def verify(**values: Any) -> None:  # Any: click's; VerifyOptions gives the type
 @click.argument("directory", type=FOLDER, metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def inspect(directory: Path, as_json: bool) -> None:
-    """Print what lies in DIR: limits, precision, split, versions, where it came from.
+    """Print limits, precision, split, versions and origin of the engine in DIR.
 
     \b
     Example:
@@ -194,10 +210,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 
     Exit codes: 0 printed; 2 there is no engine.
     """
-    try:
-        document = inspect_directory(directory)
-    except NotAnEngine as exc:
-        raise NotTried(str(exc)) from exc
+    document = inspect_directory(directory)
     if as_json:
         click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     else:
@@ -208,7 +221,7 @@ def inspect(directory: Path, as_json: bool) -> None:
 @click.argument("recipe_name", metavar="RECIPE")
 @click.option("--engine", "engine_dir", type=FOLDER, required=True, help="The engine, where Triton will see it.")
 @click.option("--out", type=FOLDER, required=True, help="The model repository to write into.")
-@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and goes by in nothing.")
+@click.option("--tokenizer", type=FOLDER, help="For tokenizer_dir, which the C++ backend reads and does not use.")
 def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None) -> None:
     """Write OUT/tensorrt_llm/config.pbtxt for Triton's C++ backend, from RECIPE alone.
 
@@ -225,20 +238,13 @@ def render(recipe_name: str, engine_dir: Path, out: Path, tokenizer: Path | None
         raise NotTried("this recipe is of the pytorch flow: model_repo/python serves it, or trtllm-serve")
     if not engine_dir.is_absolute():
         raise NotTried(f"--engine: {engine_dir} must be an absolute path, Triton starts elsewhere")
-    try:
-        text = render_config(recipe, engine_dir, tokenizer)
-    except RenderError as exc:
-        raise NotTried(str(exc)) from exc
-    try:
-        click.echo(_write_model(out / "tensorrt_llm", text))
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
+    click.echo(_write_model(out / "tensorrt_llm", render_config(recipe, engine_dir, tokenizer)))
 
 
 @engine.command()
 @click.argument("recipe_name", metavar="[RECIPE]", required=False)
 def recipes(recipe_name: str | None) -> None:
-    """List the recipes that come with Crossover, or print one to begin one's own with.
+    """List the recipes that come with Crossover, or print one as a beginning of your own.
 
     \b
     Examples:
@@ -284,41 +290,37 @@ def _make_plan(options: BuildOptions) -> Plan:
 def _check_checkpoint(plan: Plan, *, is_needed: bool) -> None:
     if not is_needed and not plan.paths.source.is_dir():
         return
-    try:
-        misfits = list(find_misfits(plan.recipe, read_checkpoint(plan.paths.source)))
-    except NotACheckpoint as exc:
-        raise NotTried(str(exc)) from exc
-    if misfits:
+    if misfits := list(find_misfits(plan.recipe, read_checkpoint(plan.paths.source))):
         raise Refused("the recipe does not fit the checkpoint:\n" + "\n".join(f"  {line}" for line in misfits))
 
 
 def _check_out(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
-        raise NotTried(f"--out: {out} is not empty; what lies there would be taken for a part of the engine")
+        raise NotTried(f"--out: {out} is not empty; files there would count as parts of the engine")
 
 
 def _check_optimizer(plan: Plan) -> None:
-    """The examples of TensorRT-LLM are in its images, Model Optimizer's are in none."""
+    """TensorRT-LLM's images hold its own examples, and none holds Model Optimizer's."""
     program = plan.paths.examples / HF_PTQ
     if plan.steps and not isinstance(plan.recipe, CompiledRecipe) and not program.is_file():
         clone = f"git clone --branch {OPTIMIZER_TAG} {OPTIMIZER} {Path(OPTIMIZER_EXAMPLES).parent}"
-        raise NotTried(f"--examples: {program} quantizes for this flow, and is not there: {clone}")
+        raise NotTried(f"--examples: {program} quantizes for this flow, and is missing: {clone}")
 
 
 def _find_node(options: BuildOptions) -> NodeFacts:
-    """Hidden GPUs do not count."""
+    """GPUs that --gpu-ids leaves out do not count."""
     facts = _detect(options.image)
     return replace(facts, gpu_count=len(options.gpu_ids)) if options.gpu_ids else facts
 
 
 def _detect(image: str | None) -> NodeFacts:
-    """An image is asked without the mounts of a step: Docker makes the folders of a mount, and makes them for root."""
+    """An image runs without the mounts of a step here: Docker would make their folders, and make them for root."""
     if image is None:
         return detect(Host())
-    _say(f"asking {image} what is installed")
+    _report(f"looking up what {image} has installed")
     facts = detect(Container(image))
     if facts.tensorrt_llm is None:
-        raise NotTried(f"--container: {image} tells of no TensorRT-LLM; does `docker run {image} python3` work here?")
+        raise NotTried(f"--container: {image} has no TensorRT-LLM; does `docker run {image} python3` work here?")
     return facts
 
 
@@ -326,29 +328,21 @@ def _run(plan: Plan, facts: NodeFacts) -> None:
     try:
         prepare_folders(plan)
         with _interrupted_by_sigterm():
-            build_s = run_steps(plan.steps, _say)
-        _finish(plan, facts, build_s)
+            build_s = run_steps(plan.steps, _report)
+        _refuse("the build differs from the recipe", check_result(plan.paths.engine, plan.recipe, plan.cure))
+        finish(plan, facts, build_s, _hash_aloud)
     except StepFailed as exc:
         raise Refused(f"{exc}; nothing after it ran, and {plan.paths.engine} has no manifest") from exc
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
-
-
-def _finish(plan: Plan, facts: NodeFacts, build_s: float) -> None:
-    _refuse("the build is not what the recipe asks", check_result(plan.paths.engine, plan.recipe, plan.cure))
-    _say("reading checkpoint and engine for the manifest")
-    with reading("reading files") as read:
-        finish(plan, facts, build_s, read)
     click.echo(f"built {plan.paths.engine}")
     click.echo(describe_next(plan))
 
 
 @contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a build as Ctrl-C does, with everything that it started."""
+    """SIGTERM ends a build and all its processes, as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt  # and no SIGINT: what a shell starts in the background ignores that
+        raise KeyboardInterrupt  # and no SIGINT: a process that a shell starts in the background ignores that
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -362,8 +356,15 @@ def _echo(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     click.echo(f"==> {line}", err=True)
+
+
+def _hash_aloud(path: Path) -> str:
+    """On a terminal, where a user waits for gigabytes to be read, each file is named."""
+    if sys.stderr.isatty():
+        _report(f"reading {path}")
+    return hash_file(path)
 
 
 def _refuse(reason: str, findings: Iterable[Finding]) -> None:
@@ -374,7 +375,7 @@ def _refuse(reason: str, findings: Iterable[Finding]) -> None:
 
 
 def _find_facts(options: VerifyOptions) -> NodeFacts:
-    """What the options say, else what can be asked here."""
+    """The options' facts; where an option is missing, those found here."""
     found = _detect(options.image)
     return replace(
         found,
@@ -387,26 +388,8 @@ def _find_facts(options: VerifyOptions) -> NodeFacts:
 
 def _verify(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> list[Finding]:
     question = _make_question(options, facts, manifest)
-    try:
-        if options.quick and manifest is not None:
-            return list(find_mismatches(question, skip_hashes(options.directory, manifest.files)))
-        with reading("reading files") as read:
-            return list(find_mismatches(question, read))
-    except NotACheckpoint as exc:
-        raise NotTried(str(exc)) from exc
-    except OSError as exc:
-        raise NotTried(_describe(exc)) from exc
-
-
-def _describe(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}"
-
-
-def _read_manifest(directory: Path) -> Manifest | None:
-    try:
-        return read_manifest(directory)
-    except NoManifest:
-        return None
+    hash_one = skip_hashes(options.directory, manifest.files) if options.quick and manifest else _hash_aloud
+    return list(find_mismatches(question, hash_one))
 
 
 def _make_question(options: VerifyOptions, facts: NodeFacts, manifest: Manifest | None) -> Question:

@@ -1,25 +1,17 @@
-"""What `crossover engine` shows: a recipe in a line, a plan as a shell script, findings with their cures, a bar.
+"""The output of `crossover engine`: a recipe in a line, a plan as a shell script, findings with their cures.
 
 In: recipes, plans, findings. Out: lines of text. Decides nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from engines.building import Plan
 from engines.directory.checks import Finding
-from engines.directory.manifest import hash_file
-from engines.recipes import CompiledRecipe, Recipe, TorchRecipe
+from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 from engines.trtllm.llm_args import dump_llm_args, make_llm_args
 from engines.trtllm.steps import show_command
 from engines.trtllm.torch_flow import LLM_ARGS, serve_command
-
-Read = Callable[[Path], str]  # hashes one file
 
 
 def summarize(recipe: Recipe) -> str:
@@ -30,13 +22,13 @@ def summarize(recipe: Recipe) -> str:
 
 
 def show_plan(plan: Plan) -> Iterator[str]:
-    """A shell script: what is no command stands in comments."""
+    """A shell script: everything but the commands is in comments."""
     yield f"{show_command(('mkdir', '-p', *map(str, plan.folders)))}\n"
     for index, step in enumerate(plan.steps, start=1):
         yield f"# {index}. {step.purpose}"
         yield f"{show_command(step.argv)}\n"
     if isinstance(plan.recipe, CompiledRecipe):
-        yield f"# then {plan.paths.engine} is held against the recipe, and its manifest written"
+        yield f"# then {plan.paths.engine} is compared with the recipe, and its manifest written"
     else:
         yield from _show_serving(plan, plan.recipe)
 
@@ -59,18 +51,3 @@ def show_findings(findings: Iterable[Finding]) -> Iterator[str]:
         for finding in cured:
             yield f"refused  {finding.field}: {finding.problem}"
         yield f"   cure  {cure}"
-
-
-@contextmanager
-def reading(title: str) -> Iterator[Read]:
-    """Hashes files under a bar that names the one being read: an engine has gigabytes."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=None)
-
-        def read(path: Path) -> str:
-            progress.update(task, description=f"{title}: {path.name}")
-            return hash_file(path)
-
-        yield read

@@ -1,4 +1,4 @@
-"""The tritonserver inside an environment with the wheel nvidia-pytriton, and what it needs beside its binary.
+"""The tritonserver inside an environment with the wheel nvidia-pytriton, and the files that it needs beside its binary.
 
 In: the environment's directory, and the interpreter whose packages the model imports. Out: paths, and a backend
 directory whose Python stub fits that interpreter.
@@ -14,10 +14,8 @@ from pathlib import Path
 
 from engines.process import CannotStart
 
-OLDEST_PYTHON = (3, 10)  # of the reference engine; the wheel's stubs begin earlier
-
-
-TELL = """
+OLDEST_PYTHON = (3, 10)  # of the reference engine; the wheel has stubs for older ones
+FACTS = """
 import json, site, sys, sysconfig
 version = f"{sys.version_info.major}.{sys.version_info.minor}"
 libraries = sysconfig.get_config_var("LIBDIR") or ""
@@ -27,7 +25,7 @@ print(json.dumps({"version": version, "packages": site.getsitepackages(), "libra
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One that Triton's stub embeds, with the directories of its packages and of its own library."""
+    """A Python that Triton's stub embeds, with the directories of its packages and of its own library."""
 
     path: Path
     version: str  # "3.11"
@@ -36,12 +34,12 @@ class Interpreter:
 
     @classmethod
     def at(cls, path: Path) -> "Interpreter":
-        """What `path` tells of itself. CannotStart if it does not run."""
+        """Ask the interpreter at `path` for its facts. Raises CannotStart if it does not run."""
         try:
-            told = subprocess.run([path, "-c", TELL], capture_output=True, text=True, check=True).stdout
+            printed = subprocess.run([path, "-c", FACTS], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError) as exc:
             raise CannotStart(f"{path} is no Python interpreter: {exc}") from exc
-        found = json.loads(told)
+        found = json.loads(printed)
         packages = tuple(directory for directory in found["packages"] if Path(directory).is_dir())
         return cls(path.absolute(), found["version"], packages, found["libraries"])
 
@@ -70,16 +68,16 @@ class Environment:
 
     @property
     def libraries(self) -> str:
-        """The wheel's own."""
+        """The directory of the wheel's own libraries."""
         return str(self.packages / "nvidia_pytriton.libs")
 
     def interpreter(self) -> Interpreter:
-        """This environment's own. CannotStart if Triton has no stub for it."""
+        """This environment's own interpreter. Raises CannotStart if Triton has no stub for its version."""
         self.stub(self.python, self.root)
         return Interpreter.at(self.root / "bin/python")
 
     def stub(self, version: str, owner: Path) -> Path:
-        """The Python backend's program for interpreters of a version. CannotStart, naming their owner, without one."""
+        """The Python backend's program for an interpreter version. CannotStart names `owner` where there is none."""
         stubs = {
             path.parent.name: path for path in self.triton.glob("python_backend_stubs/*/triton_python_backend_stub")
         }
@@ -95,7 +93,7 @@ def _version(name: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def backend_directory(environment: Environment, interpreter: Interpreter) -> Iterator[Path]:
-    """What tritonserver calls a backend directory: the Python backend, with the stub that fits beside its library."""
+    """A backend directory for tritonserver: the Python backend, with the stub that fits beside its library."""
     stub = environment.stub(interpreter.version, interpreter.path)
     with tempfile.TemporaryDirectory(prefix="crossover-triton-") as directory:
         python = Path(directory, "python")

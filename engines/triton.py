@@ -1,4 +1,4 @@
-"""python -m engines.triton: run the tritonserver that the wheel nvidia-pytriton carries, with our model repository.
+"""python -m engines.triton: run the tritonserver of the wheel nvidia-pytriton with our model repository.
 
 In: an environment with that wheel. Out: a child that serves until a signal, and one ready line.
 """
@@ -11,21 +11,19 @@ import re
 import signal
 import sys
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from engines import process
+from engines.adapters import ADAPTERS
 from engines.process import CannotStart
 from engines.pytriton import Environment, Interpreter, backend_directory
 
 ROOT = Path(__file__).resolve().parents[1]
-_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # a proxy does not see this machine's ports
 SHARED_MEMORY = Path("/dev/shm")
 LOG_LINES = 20
-ENGINES = ("reference", "vllm", "tensorrt_llm")  # engines/adapters
+SERVICES = ("grpc", "http", "metrics")
 
 
 def command(options: argparse.Namespace, environment: Environment, backends: Path, shared_memory: str) -> list[str]:
@@ -33,11 +31,11 @@ def command(options: argparse.Namespace, environment: Environment, backends: Pat
         str(environment.triton / "bin/tritonserver"),
         f"--model-repository={options.model_repository}",
         f"--backend-directory={backends}",
-        *(f"--{door}-address={options.host}" for door in ("grpc", "http", "metrics")),
-        *(f"--{door}-port={getattr(options, f'{door}_port')}" for door in ("grpc", "http", "metrics")),
+        *(f"--{name}-address={options.host}" for name in SERVICES),
+        *(f"--{name}-port={getattr(options, f'{name}_port')}" for name in SERVICES),
         # Servers of one machine must not share these regions.
         f"--backend-config=python,shm-region-prefix-name={shared_memory}",
-        # A client's keepalive every ten seconds is welcome; by default it would be sent away after two of them.
+        # Clients may ping every ten seconds; by default tritonserver closes the connection after two such pings.
         "--grpc-http2-min-recv-ping-interval-without-data=10000",
         "--grpc-http2-max-ping-strikes=0",
         "--grpc-keepalive-permit-without-calls=1",
@@ -74,7 +72,7 @@ def inherited(name: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def running(options: argparse.Namespace, output: IO[bytes]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """tritonserver as a child; it has ended, and left nothing in shared memory, when the block is left."""
+    """tritonserver as a child process. When the block is left it has ended, and its shared memory is removed."""
     environment = Environment.at(options.venv)
     interpreter = Interpreter.at(options.engine_python) if options.engine_python else environment.interpreter()
     shared_memory = f"crossover_{os.getpid()}_"
@@ -94,7 +92,7 @@ async def running(options: argparse.Namespace, output: IO[bytes]) -> AsyncIterat
 
 
 def remove_regions(prefix: str) -> None:
-    """What a killed server left behind; one that ended well has left nothing."""
+    """Remove the shared memory of a server that was killed; one that ended well leaves none."""
     for region in SHARED_MEMORY.glob(f"{prefix}*"):
         region.unlink(missing_ok=True)
 
@@ -109,7 +107,7 @@ async def end(child: asyncio.subprocess.Process, grace_s: float) -> None:
         child.kill()
         await child.wait()
     finally:
-        # One that is killed, or stopped while it loads, leaves its Python stub behind, which never ends by itself.
+        # A server that is killed, or stopped while it loads, leaves its Python stub running.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
 
@@ -117,14 +115,14 @@ async def end(child: asyncio.subprocess.Process, grace_s: float) -> None:
 async def wait_until_ready(
     child: asyncio.subprocess.Process, options: argparse.Namespace, stopped: asyncio.Event
 ) -> None:
-    """Asks for the model, for the server itself is ready before it has looked for one. CannotStart if it ends first.
+    """Poll the model, because the server reports itself ready before it has loaded one.
 
-    Returns early when `stopped` is set.
+    Returns early when `stopped` is set. Raises CannotStart if the child ends first, or after the start timeout.
     """
     url = f"http://{options.host}:{options.http_port}/v2/models/{options.model}/ready"
     try:
         async with asyncio.timeout(start_timeout_s(options)):
-            while not (stopped.is_set() or await asyncio.to_thread(is_ready, url)):
+            while not (stopped.is_set() or await asyncio.to_thread(process.answers, url)):
                 if child.returncode is not None:
                     raise CannotStart(f"tritonserver ended with exit code {child.returncode}")
                 await asyncio.sleep(0.1)
@@ -133,23 +131,15 @@ async def wait_until_ready(
 
 
 def start_timeout_s(options: argparse.Namespace) -> float:
-    """A large model is read for minutes, and a GPU's graphs are captured for as long."""
+    """Loading a large model and capturing a GPU's graphs take minutes each."""
     if options.start_timeout is not None:
         return float(options.start_timeout)
     return 120.0 if options.engine in {None, "reference"} else 1800.0
 
 
-def is_ready(url: str) -> bool:
-    try:
-        with _open(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 async def serve(options: argparse.Namespace) -> None:
-    for door in ("grpc", "http", "metrics"):
-        process.check_free(options.host, getattr(options, f"{door}_port"))
+    for name in SERVICES:
+        process.check_free(options.host, getattr(options, f"{name}_port"))
     stopped = process.stop_signal()
     with log_file(options.log) as log:
         async with running(options, log) as child:
@@ -163,7 +153,7 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def announce(options: argparse.Namespace) -> None:
-    grpc, http, metrics = (f"{options.host}:{getattr(options, f'{door}_port')}" for door in ("grpc", "http", "metrics"))
+    grpc, http, metrics = (f"{options.host}:{getattr(options, f'{name}_port')}" for name in SERVICES)
     process.announce(f"grpc://{grpc} http://{http} http://{metrics}/metrics")
 
 
@@ -172,7 +162,7 @@ def log_file(path: Path | None) -> IO[bytes]:
 
 
 def complaints(log: IO[bytes]) -> str:
-    """The lines logged as errors, else the last ones."""
+    """The lines logged as errors, else the last lines."""
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
     errors = [line for line in lines if re.match(r"E\d{4} |error: ", line)]
@@ -180,15 +170,12 @@ def complaints(log: IO[bytes]) -> str:
 
 
 async def serve_until(stopped: asyncio.Event, child: asyncio.subprocess.Process) -> None:
-    """CannotStart, too late as it is, if the child ends first: whoever waits for us has to know."""
-    async with asyncio.TaskGroup() as group:
-        signalled = group.create_task(stopped.wait())
-        ended = group.create_task(child.wait())
-        await asyncio.wait([signalled, ended], return_when=asyncio.FIRST_COMPLETED)
-        is_over = ended.done()
-        signalled.cancel()
-        ended.cancel()
-    if is_over:
+    """Return when `stopped` is set. Raises CannotStart if the child ends first, so that the exit code reports it."""
+    waits = [asyncio.ensure_future(wait) for wait in (stopped.wait(), child.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if not stopped.is_set():
         raise CannotStart(f"tritonserver ended by itself with exit code {child.returncode}")
 
 
@@ -201,7 +188,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", default="tensorrt_llm", help="the model to wait for (default: %(default)s)")
     parser.add_argument("--model-dir", type=Path, default=ROOT / "engines/reference/weights", help="weights it serves")
     parser.add_argument(
-        "--engine", choices=ENGINES, help="what computes the tokens (default: as in config.pbtxt, which says reference)"
+        "--engine", choices=ADAPTERS, help="what computes the tokens (default: as in config.pbtxt, reference)"
     )
     parser.add_argument(
         "--engine-args", type=Path, metavar="FILE", help="JSON or YAML: the engine's own arguments, without the model"

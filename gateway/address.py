@@ -1,25 +1,29 @@
-"""Where an HTTP server listens: on a TCP port, or at a socket in the file system, written as nginx writes it.
+"""Parses the address of an HTTP server: a TCP port, or a socket in the file system, written as in nginx.
 
-In: `http://host:port` or `http://unix:/path/of.sock:`, a request's path behind it or none. Out: the socket, and the URL
-to ask for there. Pure.
+In: `http://host:port` or `http://unix:/path/of.sock:`, with or without a request's path behind it. Out: the socket's
+path, and the URL to request there. Pure.
 """
 
 from typing import NamedTuple
 
 UNIX = "http://unix:/"
-NAMELESS = "http://localhost"  # what is asked through a socket, which has no name for the host field
+LOCALHOST = "http://localhost"  # for requests through a socket, which has no host name
 
 
-class Door(NamedTuple):
-    """`socket`: its path, None for TCP."""
+class Target(NamedTuple):
+    """`socket_path`: None for TCP."""
 
-    socket: str | None
+    socket_path: str | None
     url: str
 
 
-def find_door(url: str) -> Door:
-    """A URL without a socket comes back as it is; one whose socket has no colon behind it asks for nothing there."""
+def parse_target(url: str) -> Target:
+    """Returns a URL without a socket unchanged. Without a colon after the socket, the request's path is empty."""
     if not url.startswith(UNIX):
-        return Door(None, url)
+        return Target(None, url)
     path, _, rest = url[len(UNIX) - 1 :].partition(":")
-    return Door(path, NAMELESS + rest)
+    return Target(path, LOCALHOST + rest)
+
+
+def make_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

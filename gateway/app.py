@@ -1,11 +1,10 @@
 """The composition root: builds every room from Settings and joins them into one ASGI app.
 
-The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the inference app, all others to
-the operator's FastAPI.
+The only module that knows everyone. Paths under /v1/, /tokenize and /detokenize go to the OpenAI endpoints, all others
+to the operator's FastAPI.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,38 +14,36 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
-from gateway.api import TEXTS, Desk, Inference, Lane, ModelList, RelayLane, TokenLane
-from gateway.backends.relay import RelayServer
-from gateway.backends.triton import TritonBackend
-from gateway.backends.vllm import VLLMBackend
-from gateway.core import Backend, Need, TokenBackend
-from gateway.evidence import EvidenceCollector, Place, Routing, gathering
+from gateway.core import Backend, Need
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.evidence import EvidenceCollector, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import Metrics
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
-from gateway.settings import AllowSettings, ModelSettings, RelaySettings, Settings, TritonSettings, VLLMSettings
+from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
+from gateway.settings import AllowSettings, ModelSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
 class App:
     """One gateway, built: its two ASGI apps and what they stand on."""
 
-    inference: Inference
+    endpoints: Endpoints
     operator: FastAPI
     router: Router
     metrics: Metrics
     calibrations: Calibrations
 
     @property
-    def handler(self) -> Inference:
-        """For a Downstream, which takes generation requests past ASGI."""
-        return self.inference
+    def handler(self) -> Endpoints:
+        """For a ClientConnection, which hands it requests past ASGI."""
+        return self.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_inference = scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] in TEXTS)
-        await (self.inference if is_inference else self.operator)(scope, receive, send)
+        is_inference = scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] in LOCAL)
+        await (self.endpoints if is_inference else self.operator)(scope, receive, send)
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
@@ -57,13 +54,12 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
-    metrics.add(EvidenceCollector(node.board, _tell_evidence(router).fingerprint))
+    metrics.add(EvidenceCollector(node.evidence, _routing_view(router).fingerprint))
     calibrations = Calibrations(settings.runs_folder, settings.operator_key)
-    install_operator(operator, router, metrics, settings.operator_key, node.board)
+    install_operator(operator, router, metrics, settings.operator_key, node.evidence)
     install_calibrations(operator, router, calibrations)
-    models = ModelList({model: _context_length(lane) for model, lane in lanes.items()}, created=int(time.time()))
-    inference = Inference(lanes, models, Desk(router, metrics, settings.streams), settings, ALWAYS)
-    return App(inference, operator, router, metrics, calibrations)
+    endpoints = Endpoints(lanes, router, metrics, settings, ALWAYS)
+    return App(endpoints, operator, router, metrics, calibrations)
 
 
 @asynccontextmanager
@@ -85,25 +81,26 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(app.metrics.noting_tasks())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
-            await stack.enter_async_context(gathering(settings, node.board, _tell_evidence(app.router)))
+            view = _routing_view(app.router)
+            await stack.enter_async_context(gathering(settings, ENGINE_KINDS, node.evidence, view))
         yield app
 
 
-def _tell_evidence(router: Router) -> Routing:
-    """What the evidence room may know of routing."""
+def _routing_view(router: Router) -> RoutingView:
+    """The part of routing that the evidence room reads."""
 
     def count(place: Place) -> int:
         return router.model_state(place.model).backends[place.backend].in_flight
 
-    return Routing(count, lambda model: router.model_state(model).current.fingerprint)
+    return RoutingView(count, lambda model: router.model_state(model).current.fingerprint)
 
 
 async def _open_lane(model: ModelSettings) -> Lane:
     """Raises UnusableTokenizer."""
     servers = {
-        name: RelayServer(backend)
+        name: open_relay(backend)
         for name, backend in model.backends.items()
-        if not isinstance(backend, TritonSettings)  # which speaks no OpenAI
+        if (open_relay := ENGINE_KINDS[backend.kind].open_relay) is not None
     }
     relay = RelayLane(servers, _find_rules(model))
     if model.is_relayed or model.tokenizer is None:
@@ -117,29 +114,21 @@ async def _open_lane(model: ModelSettings) -> Lane:
     # Off the loop: a tokenizer takes about a second, in which signals and other models' loading must go on.
     language = await asyncio.to_thread(load)
     backends = {
-        name: _send_tokens_to(backend, language)
+        name: open_tokens(backend, language.vocab_size)
         for name, backend in model.backends.items()
-        if not isinstance(backend, RelaySettings)
+        if (open_tokens := ENGINE_KINDS[backend.kind].open_tokens) is not None
     }
     return TokenLane(language, backends, relay, model.relay_paths, model.reasoning_field)
 
 
 def _find_rules(model: ModelSettings) -> Mapping[str, AllowSettings | None]:
-    """What goes on of a client's own body, to each backend that gets such bodies."""
+    """What goes on of a client's own body, for each backend that gets such bodies."""
     return {
-        name: settings.allow
-        for name, settings in model.backends.items()
-        if isinstance(settings, RelaySettings)
-        or (isinstance(settings, VLLMSettings) and (model.is_relayed or settings.capabilities.get(Need.RELAY, True)))
+        name: backend.allow
+        for name, backend in model.backends.items()
+        if backend.speaks_openai
+        and (model.is_relayed or not backend.takes_tokens or backend.capabilities.get(Need.RELAY, True))
     }
-
-
-def _send_tokens_to(settings: TritonSettings | VLLMSettings, language: ModelLanguage) -> TokenBackend:
-    match settings:
-        case TritonSettings():
-            return TritonBackend(settings, vocab_size=language.vocab_size)
-        case VLLMSettings():
-            return VLLMBackend(settings, language.vocab_size)
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:
@@ -158,10 +147,6 @@ def _connections(lane: Lane) -> Iterator[Backend]:
         yield from lane.relay.backends.values()
 
 
-def _context_length(lane: Lane) -> int | None:
-    return lane.language.context_length if isinstance(lane, TokenLane) else None
-
-
 class Gateway:
     """The ASGI app of `build_app`: an App for as long as the server lives."""
 
@@ -171,9 +156,9 @@ class Gateway:
         self._app: App | None = None
 
     @property
-    def handler(self) -> Inference | None:
-        """For a Downstream, which takes generation requests past ASGI."""
-        return None if self._app is None else self._app.inference
+    def handler(self) -> Endpoints | None:
+        """For a ClientConnection, which hands it requests past ASGI."""
+        return None if self._app is None else self._app.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -199,10 +184,10 @@ class Gateway:
         if self._app is not None:
             self._app.calibrations.close()
 
-    def give_up(self) -> None:
+    def stop_answering(self) -> None:
         """End every answer under way with an error event, for a server that must go now."""
         if self._app is not None:
-            self._app.inference.give_up()
+            self._app.endpoints.stop()
 
 
 def build_app(settings: Settings, node: Node | None = None) -> Gateway:

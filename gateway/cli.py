@@ -40,7 +40,7 @@ def _load(point: EntryPoint) -> click.Command:
 
 
 def _read_summary(point: EntryPoint) -> str:
-    """The first sentence of the command's docstring, read from its source: importing all takes seconds."""
+    """Reads the first line of the command's docstring from its source: importing all commands takes seconds."""
     docstrings = (ast.get_docstring(function) or "" for function in _find_functions(point))
     first_line = next(docstrings, "").partition("\n")[0]
     return first_line or "(not available here)"

@@ -1,20 +1,20 @@
-"""The nouns that cross the gateway's doors, and the protocols of its seams.
+"""The types that pass between the gateway's rooms, and the protocols of its seams.
 
-A request changes type at every door: OpenAI JSON -> GenerateRequest -> Lease -> token ids -> text -> frames -> bytes.
-Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and what a header is.
+A request changes type between rooms: OpenAI JSON -> GenerateRequest -> Lease -> token ids -> text -> frames -> bytes.
+Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and the type of header lines.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from gateway.errors import GatewayError
 from gateway.header import Lines
 
 
 class FinishReason(StrEnum):
-    """Why generation ended, in OpenAI's words. A client that leaves has none."""
+    """Why generation ended, in OpenAI's words. A cancelled answer has no FinishReason."""
 
     STOP = "stop"  # an end or stop token, or a stop string
     LENGTH = "length"  # max_tokens were generated
@@ -22,7 +22,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids of a whole rendered prompt, special tokens included; never empty."""
+    """The token ids of a whole rendered prompt, with its special tokens; never empty."""
 
     token_ids: tuple[int, ...]
 
@@ -35,7 +35,7 @@ class Prompt:
 
 
 class GuideKind(StrEnum):
-    """What a guide's text is, in the words of TensorRT-LLM's `guided_decoding_guide_type`."""
+    """The kind of a guide's text, in the words of TensorRT-LLM's `guided_decoding_guide_type`."""
 
     JSON = "json"  # any JSON value; no text
     JSON_SCHEMA = "json_schema"
@@ -45,14 +45,14 @@ class GuideKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What an answer's text must match: the engine samples nothing else."""
+    """A form that an answer's text has to match: the engine samples nothing else."""
 
     kind: GuideKind
     text: str = ""
 
 
 class Need(StrEnum):
-    """What a request asks of a backend beyond plain generation, and a backend declares that it can do."""
+    """A feature beyond plain generation that a request may ask for and a backend may declare."""
 
     LOGPROBS = "logprobs"
     PROMPT_LOGPROBS = "prompt_logprobs"
@@ -62,26 +62,26 @@ class Need(StrEnum):
     MIN_TOKENS = "min_tokens"
     GUIDE = "guided_decoding"
     PRIORITY = "priority"
-    RELAY = "relay"  # the client's own body goes on to it
+    RELAY = "relay"  # the backend takes the client's own body
 
 
-# Which field of the request asks for each.
+# For each need, the field of the request that asks for it.
 Needs: TypeAlias = Mapping[Need, str]
 
 
 class _NoNeeds(dict[Need, str]):
-    """Never written to. By itself no mapping may be a dataclass's default, and a factory would cost every request."""
+    """Always empty. Hashable, since a dataclass's default has to be; a factory would cost time at every request."""
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # dict has None there
+    __hash__ = object.__hash__  # type: ignore[assignment]  # dict sets it to None
 
 
 NO_NEEDS: Needs = _NoNeeds()
 
 
 class TokenLogprob(NamedTuple):
-    """One token's log-probability in the model's own distribution; None for a prompt's first token, which has none.
+    """One token's log-probability in the model's own distribution; None for the first token of a prompt.
 
-    `top`: the most probable tokens there and their log-probabilities, the first one first.
+    `top`: the most probable tokens at its position and their log-probabilities, the most probable first.
     """
 
     token_id: int
@@ -91,11 +91,11 @@ class TokenLogprob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to pick tokens. Defaults are OpenAI's; ranges are checked in api/, so every value here is valid.
+    """How to sample tokens. Defaults are OpenAI's; gateway/openai checks the ranges, so every value here is valid.
 
-    `seed` None means: unseeded, the backend draws one. `top_k` 0 means: off. `logprobs`, `prompt_logprobs`: how many of
-    the most probable tokens to tell beside each one of the answer's or the prompt's; None means: no log-probabilities.
-    `priority`: lower goes first. Stop strings are not here: engines see ids only, text is matched in language/.
+    `seed` None: the backend draws one. `top_k` 0: off. `logprobs`, `prompt_logprobs`: how many of the most probable
+    tokens to return beside each token of the answer or the prompt; None: no log-probabilities. `priority`: lower goes
+    first. Stop strings are not here: engines see only ids, and gateway/language matches text.
     """
 
     max_tokens: int
@@ -110,7 +110,7 @@ class SamplingParams:
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     min_p: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()  # token id and what is added to its logit, -100 to 100
+    logit_bias: tuple[tuple[int, float], ...] = ()  # token id, and the number added to its logit, -100 to 100
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     guide: Guide | None = None
@@ -118,10 +118,10 @@ class SamplingParams:
 
     @property
     def binding_min_tokens(self) -> int:
-        """What to tell an engine of `min_tokens`: nothing when no token can end the answer before max_tokens.
+        """The `min_tokens` to send to an engine: 0 if no token can end the answer before max_tokens.
 
-        Engines differ in what they mask then: vLLM its end token all the same, TensorRT-LLM without an end_id none, and
-        one request would get two answers.
+        In that case engines mask different tokens, vLLM its end token and TensorRT-LLM without an end_id none, and the
+        same request would get two different answers.
         """
         can_end_early = bool(self.stop_token_ids) or not self.ignore_eos
         return self.min_tokens if can_end_early else 0
@@ -129,11 +129,11 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One generation, ready for any backend: the only thing a policy or a backend sees of a client's request.
+    """One generation, ready for any backend: policies and backends see nothing else of a client's request.
 
-    `eos_token_ids`: the model's end tokens, the principal one first. `pin`: the backend the caller insists on.
-    `run`: the load-test run that sent it, if any. `needs`: what only some backends can do. `sequences`: how many
-    generations are placed with this one's lease, itself included: the choices of one request go to one backend.
+    `eos_token_ids`: the model's end tokens, the principal one first. `pin`: the backend that the client requires.
+    `run`: the load-test run that sent it, if any. `needs`: features that only some backends have. `sequences`: how many
+    generations share this one's lease, itself included: all choices of one request go to one backend.
     """
 
     request_id: str
@@ -148,7 +148,7 @@ class GenerateRequest:
 
 
 class Load(NamedTuple):
-    """One backend as a policy sees it: leases held now, and whether it may be chosen."""
+    """One backend as a policy sees it: how many leases it has now, and whether it may be chosen."""
 
     in_flight: int
     is_ready: bool
@@ -163,13 +163,13 @@ class Route:
 
 
 class Sink(Protocol):
-    """Where a backend delivers an answer: `tokens` any number of times, then `finish` or `fail` exactly once.
+    """Receives an answer from a backend: `tokens` any number of times, then `finish` or `fail` exactly once.
 
-    `scores` comes only where log-probabilities were asked for: with `prompt_logprobs` for the whole prompt before
-    anything else, in as many calls as it takes, with `logprobs` before each `tokens`, an entry for each of its ids.
+    `scores` is called only if log-probabilities were asked for: with `prompt_logprobs` for the whole prompt before
+    everything else, in any number of calls; with `logprobs` before each `tokens`, with an entry for each of its ids.
 
-    All are plain calls made from the event loop, never from inside `Backend.start`, and never after
-    `Call.cancel`. They must not block or raise.
+    All are plain calls from the event loop, never from inside `TokenBackend.start`, and never after `Call.cancel`. They
+    must not block or raise.
     """
 
     def tokens(self, token_ids: Sequence[int]) -> None: ...
@@ -182,22 +182,22 @@ class Sink(Protocol):
 
 
 class Call(Protocol):
-    """One generation under way on a backend."""
+    """One running generation on a backend."""
 
     def cancel(self) -> None:
-        """Stop it and free everything it holds; idempotent, and harmless after the end. The sink hears nothing more."""
+        """Stop it and release everything it holds; idempotent, harmless after the end. Its sink is not called again."""
         ...
 
 
 class Backend(Protocol):
-    """A server that answers requests for a model; readiness is asked by routing/health."""
+    """A server that answers requests for a model; routing/health probes its readiness."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def capabilities(self) -> frozenset[Need]:
-        """What it can do beyond plain generation, as far as is known at the moment."""
+        """The needs that it serves, as far as is known at the moment."""
         ...
 
     async def is_ready(self) -> bool:
@@ -205,7 +205,7 @@ class Backend(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Cancel every call and release connections."""
+        """Fail every call and release the connections."""
         ...
 
 
@@ -213,9 +213,10 @@ class TokenBackend(Backend, Protocol):
     """A server that turns prompt ids into token ids.
 
     Contract for every adapter (tests/backends/test_contract.py):
-    - the end token that stops an answer is delivered as its last id on every backend, so ids alone give exact usage;
-    - lost, refused or not ready before the first token: `BackendUnavailable`; after it: `BackendError`;
-    - foreign exceptions never leave the adapter.
+    - the end token that stops an answer is delivered as its last id, so that usage is the exact count of ids;
+    - if the server is lost, refuses or is not ready before the first token, the call fails with `BackendUnavailable`;
+      after the first token with `BackendError`;
+    - the adapter translates every foreign exception.
     """
 
     def start(self, request: GenerateRequest, sink: Sink) -> Call: ...
@@ -223,10 +224,10 @@ class TokenBackend(Backend, Protocol):
 
 @dataclass(slots=True)
 class RelayRequest:
-    """A client's request as it came, for a server that speaks OpenAI's API itself; `path` has the query string.
+    """A client's unchanged request, for a server that speaks OpenAI's API itself; `path` has the query string.
 
-    `lines`: the header fields that go on with it. `pin`, `run` and `needs` as in GenerateRequest. `barred`: the
-    backends that it may not go to.
+    `lines`: the header fields to pass on. `pin`, `run` and `needs`: as in GenerateRequest. `barred`: the backends that
+    must not get the request.
     """
 
     request_id: str
@@ -242,46 +243,46 @@ class RelayRequest:
 
 
 class RelaySink(Protocol):
-    """Where a relay backend delivers an answer as it came: `begin`, `write`s, then `finish`; or `fail` at any point.
+    """Receives an unchanged answer from a relay backend: `begin`, `write`s, then `finish`; or `fail` at any point.
 
-    All are plain calls made from the event loop, never after `Call.cancel`. `takes_chunks`: whether `write` takes the
-    body in the HTTP chunks it came in.
+    All are plain calls from the event loop, never after `Call.cancel`. `takes_chunks`: whether `write` accepts the body
+    with its HTTP chunk framing.
     """
 
     @property
     def takes_chunks(self) -> bool: ...
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool) -> None:
-        """`lines` are header fields as they go on the wire. `length` None: not known before the end.
+        """`lines`: header fields as they are on the wire. `length` None: not known before the end.
 
-        `is_framed`: `write` is given HTTP chunks, the last included.
+        `is_framed`: `write` gets HTTP chunks, including the last chunk.
         """
         ...
 
     def write(self, data: bytes) -> None: ...
 
     def splice(self) -> Callable[[bytes], None]:
-        """A `write` for the chunks that follow the first, as near to the client as can be.
+        """Returns a `write` for the chunks after the first one, with as few calls as possible before the transport.
 
-        It raises RuntimeError once the client's connection is closed; `lost` wants to know of it.
+        It raises RuntimeError when the client's connection is closed; then the backend calls `write_failed`.
         """
         ...
 
-    def lost(self) -> None: ...
+    def write_failed(self) -> None: ...
 
     def finish(self, data: bytes = b"") -> None:
-        """The answer is complete with `data`, which is not in chunks."""
+        """The answer is complete after `data`, which has no chunk framing."""
         ...
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
-        """`may_append`: the answer is an event stream, cut where an error event may follow."""
+        """`may_append`: the answer is an event stream, and ends where an error event may follow."""
         ...
 
 
 class RelayOutcome(Protocol):
-    """What was seen of a relayed answer on its way; times on the clock of time.monotonic, None: nothing came.
+    """Measurements of a relayed answer. Times are time.monotonic's; `first` None: no byte of a body arrived.
 
-    Token counts are the server's own, from its usage object; 0 when it sent none.
+    Token counts are the server's own, from its usage object; 0 if it sent none.
     """
 
     first: float | None
@@ -291,7 +292,7 @@ class RelayOutcome(Protocol):
 
     @property
     def usage(self) -> tuple[int, int]:
-        """Prompt and completion tokens."""
+        """How many prompt tokens and completion tokens."""
         ...
 
     @property
@@ -299,32 +300,33 @@ class RelayOutcome(Protocol):
 
 
 class RelayCall(Call, RelayOutcome, Protocol):
-    """One relayed answer under way."""
+    """One running relayed answer."""
 
     def pause(self) -> None:
-        """Hold the server up: the client takes no more at the moment."""
+        """Stop reading from the server: the client reads too slowly at the moment."""
         ...
 
     def resume(self) -> None: ...
 
     def fail(self, error: GatewayError) -> None:
-        """End it with an error that is not the server's; the sink hears it, and nothing after it."""
+        """End it with an error that is not the server's. The sink gets `fail`, and nothing after it."""
         ...
 
 
 class RelayBackend(Backend, Protocol):
     """A server that speaks OpenAI's API; its answers go to the client unchanged.
 
-    - lost, refused or not ready before its answer began, or full: `BackendUnavailable`; after that: `BackendLost`;
-    - an error that it reports as the first event of a stream comes before `begin`;
-    - foreign exceptions never leave the adapter.
+    - If the server is lost, refuses, is full or is not ready before its answer began, the call fails with
+      `BackendUnavailable`; after that with `BackendLost`.
+    - An error in the first event of a stream is reported before `begin`.
+    - The adapter translates every foreign exception.
     """
 
     def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall: ...
 
 
 class Placeable(Protocol):
-    """What routing sees of a request."""
+    """A request as routing sees it."""
 
     @property
     def request_id(self) -> str: ...
@@ -342,7 +344,7 @@ class Placeable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a policy remembers between choices: its side, since when (monotonic seconds), and its version."""
+    """A policy's memory between choices: its side, since when (monotonic seconds), and its version."""
 
     side: str
     since: float
@@ -350,15 +352,33 @@ class State:
 
 
 class Policy(Protocol):
-    """Which backend gets a request: a pure function of what it is handed, `now` in monotonic seconds.
+    """Chooses the backend of a request: a pure function of its arguments, `now` in monotonic seconds.
 
-    `loads` holds every backend of the model; its counts do not yet include the request being placed. At least one
-    backend is ready when it is called. The returned state replaces the old one in the same step that counts the lease.
-    `start` begins on `side`, where the policy before it stood, if this one knows that side.
+    `loads` holds every backend of the model, without the request being placed; at least one of them is ready. The
+    returned state replaces the old one in the same step that counts the lease. `start` begins on `side`, the previous
+    policy's side, if this policy has it.
     """
+
+    kind: ClassVar[str]
 
     def start(self, version: int, now: float, side: str | None = None) -> State: ...
 
     def choose(
         self, request: Placeable, loads: Mapping[str, Load], state: State, now: float
     ) -> tuple[Route, State]: ...
+
+    def keys(self) -> Mapping[str, object]:
+        """Its keys as in crossover.yaml, all but `kind`."""
+        ...
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """Its keys that /metrics shows, as `crossover_policy_<key>`."""
+        ...
+
+    def max_in_flight(self, backend: str) -> int | None:
+        """How many generations an engine has to run at once for this policy. None: it sets no bound."""
+        ...

@@ -1,6 +1,6 @@
 """The error taxonomy: every way a request can fail, each with the HTTP status and OpenAI type and code it becomes.
 
-Rooms raise these (or hand them to a sink); only api/ turns them into JSON. Imports nothing.
+Rooms raise these (or hand them to a sink); only openai/errors.py turns them into JSON. Imports nothing.
 Not errors: a client that leaves (cancellation) and finish_reason "length".
 
     GatewayError                      never raised itself
@@ -125,3 +125,54 @@ class BackendTimeout(BackendError):
 
 class BackendProtocolError(BackendError):
     code = "backend_protocol_error"
+
+
+class BodyTooLarge(GatewayError):
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+class HeadTooLarge(GatewayError):
+    status = 431
+    type = "invalid_request_error"
+    code = "request_head_too_large"
+
+
+class RequestTimeout(GatewayError):
+    """A head or a body that does not arrive in time; official clients send it again."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
+class PathNotFound(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    code = "unknown_url"
+
+
+class MethodNotAllowed(GatewayError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: str, message: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class ShuttingDown(GatewayError):
+    """Not BackendUnavailable: there is nowhere else to try."""
+
+    status = 503
+    type = "overloaded_error"
+    code = "shutting_down"
+
+
+class InternalError(GatewayError):
+    """A fault of the gateway itself; the cause goes to the log, never to the client."""
+
+    def __init__(self, message: str = "The gateway failed; see its log for this request's id.") -> None:
+        super().__init__(message)

@@ -1,11 +1,11 @@
-"""HTTP header fields and which of them go on beyond a connection (RFC 9110 7.6.1). Knows no message."""
+"""HTTP header fields, and which of them a gateway passes on (RFC 9110 7.6.1). Knows no message."""
 
 from typing import TypeAlias
 
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]  # names in lower case, values without the space around them
-Lines: TypeAlias = tuple[bytes, ...]  # the same as they go on the wire, without line ends
+Lines: TypeAlias = tuple[bytes, ...]  # fields as they are on the wire, without line ends
 
-# These speak of one connection, or of a body's framing there, and not of the message.
+# These fields belong to one connection, or to the body's framing on it, and not to the message.
 HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"http2-settings", b"content-length", b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info",
@@ -14,16 +14,16 @@ USUAL_OPTIONS = frozenset({b"keep-alive", b"close"})
 
 make_line = b": ".join
 
-# Heads that differ in their length alone are kept under the bytes on either side of its digits (decision 0012): so many
-# of each kind, and none longer than this.
+# Parsed heads that differ in their length alone are cached by the bytes on either side of its digits (decision 0012):
+# KEPT_HEADS of each kind, each up to MAX_KEPT_BYTES long.
 LENGTH, LENGTH_AS_TITLE = b"\r\ncontent-length: ", b"\r\nContent-Length: "
-MOST_DIGITS = 15
+MAX_LENGTH_DIGITS = 15
 KEPT_HEADS = 256
-LONGEST_KEPT = 4 * 1024
+MAX_KEPT_BYTES = 4 * 1024
 
 
 def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:
-    """What goes on: neither hop by hop, nor named by Connection, nor in `dropped`."""
+    """Returns the fields to pass on: those not hop by hop, not named by Connection and not in `dropped`."""
     dropped |= HOP_BY_HOP
     for name, value in fields:
         if name == b"connection" and value.lower() not in USUAL_OPTIONS:
@@ -32,13 +32,13 @@ def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:
 
 
 def find_length(data: bytes, end: int) -> tuple[int, int] | None:
-    """Where the digits of a content-length stand in the head that ends at `end`; None: it has none, or an unusual one.
+    """Returns start and end of content-length's digits in the head that ends at `end`.
 
-    By hand: a pattern in its place would take a microsecond more, twice for every request.
+    None if the field is missing or unusual. Without a pattern, which would take a microsecond more, twice per request.
     """
     at = data.find(LENGTH, 0, end)
     if at < 0 and (at := data.find(LENGTH_AS_TITLE, 0, end)) < 0:
         return None
     start = at + len(LENGTH)
     stop = data.find(b"\r\n", start)
-    return (start, stop) if stop - start <= MOST_DIGITS and data[start:stop].isdigit() else None
+    return (start, stop) if stop - start <= MAX_LENGTH_DIGITS and data[start:stop].isdigit() else None

@@ -1,13 +1,13 @@
-"""What the workers of one gateway share: who lives, every model's ledger, the tally of traffic, what engines say.
+"""The memory that the workers of one gateway share: live workers, ledgers, the tally of traffic, engines' evidence.
 
-In: Settings, from which every process lays the same plan. Out: the shared things, for the rooms that use them.
+In: Settings, from which every process computes the same layout. Out: the shared objects, for the rooms that use them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from gateway.evidence import Board, BoardSpans, Place
+from gateway.evidence import EvidenceSpans, LatestEvidence, Place
 from gateway.metrics import Tally, TallySpans
 from gateway.routing import Ledger, LedgerSpans, first_policy
 from gateway.settings import Settings
@@ -16,13 +16,13 @@ from gateway.shared import Plan, Roster, Seat, Span
 
 @dataclass(frozen=True, slots=True)
 class NodeSpans:
-    """Where everything lies in a map of `size` bytes."""
+    """The layout of the shared memory, a map of `size` bytes."""
 
     size: int
     roster: Span
     ledgers: Mapping[str, LedgerSpans]
     tally: TallySpans
-    board: BoardSpans
+    evidence: EvidenceSpans
 
     @classmethod
     def lay(cls, settings: Settings) -> Self:
@@ -30,12 +30,12 @@ class NodeSpans:
         roster = Roster.plan(plan, settings.workers)
         ledgers = {model.id: LedgerSpans.lay(plan, model.backends, settings.workers) for model in settings.models}
         tally = TallySpans.lay(plan, _backends(settings), settings.workers)
-        board = BoardSpans.lay(plan, _places(settings))
-        return cls(plan.size, roster, ledgers, tally, board)
+        evidence = EvidenceSpans.lay(plan, _places(settings))
+        return cls(plan.size, roster, ledgers, tally, evidence)
 
 
 class Node:
-    """One process's view of what all share. `fd` opens the map for others, None if there are none."""
+    """One process's view of the shared memory. `fd`: opens the map in other processes, None if there are none."""
 
     def __init__(self, settings: Settings, spans: NodeSpans, seat: Seat) -> None:
         self.seat = seat
@@ -43,12 +43,12 @@ class Node:
         self.roster = Roster(spans.roster, seat)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
         self.tally = Tally(_backends(settings), spans.tally, seat)
-        self.board = Board(_places(settings), spans.board, seat)
+        self.evidence = LatestEvidence(_places(settings), spans.evidence, seat)
 
     @classmethod
     def alone(cls, settings: Settings) -> Self:
-        """For a process that is the only worker, whatever the settings say."""
-        # The plan is laid for as many rows as they say; the others stay empty.
+        """For a process that is the only worker, whatever number of workers is set."""
+        # The layout has a row for each worker of the settings; the others stay empty.
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.alone(spans.size, settings.workers))
         node._begin(settings)
@@ -56,8 +56,8 @@ class Node:
         return node
 
     @classmethod
-    def found(cls, settings: Settings) -> Self:
-        """For the supervisor, before there is a worker: the map, with the configuration file's policies in force."""
+    def create(cls, settings: Settings) -> Self:
+        """For the supervisor, before any worker starts: a new map, with the configuration file's policies in force."""
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.found(spans.size, settings.workers))
         node._begin(settings)
@@ -65,14 +65,14 @@ class Node:
 
     @classmethod
     def join(cls, settings: Settings, index: int, fd: int) -> Self:
-        """For worker `index` of a node that was founded on the same settings; `fd` opens its map."""
+        """For worker `index` of a node that was created from the same settings; `fd` opens its map."""
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.take(spans.size, settings.workers, index, fd))
         node.roster.enter()
         return node
 
     def clear(self, index: int) -> None:
-        """Give back what a worker held that is dead; what it counted stays counted."""
+        """Release the leases of a dead worker; its share of the tally stays."""
         self.roster.clear(index)
         for ledger in self.ledgers.values():
             ledger.clear(index)

@@ -1,5 +1,5 @@
 """`python -m loadtest`: the same as `crossover calibrate`, where nothing else of Crossover is installed."""
 
-from loadtest.cli import calibrate
+from loadtest.calibrate_cli import calibrate
 
 calibrate(prog_name="python -m loadtest")

@@ -12,6 +12,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from deploy.launch import Launched
+from deploy.processes import Child
+from deploy.supervisor import Supervisor
 
 cpu_stack_key = pytest.StashKey[Launched]()
 CRASH = re.compile(r"tritonserver ended by itself with exit code -(6|11)$", re.MULTILINE)  # SIGABRT, SIGSEGV
@@ -36,18 +38,29 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def is_mended(item: pytest.Item) -> bool:
     """Whether tritonserver had crashed; if so, it is back."""
     running = item.config.stash.get(cpu_stack_key, None)
-    if running is None or not any(CRASH.search(child.tail()) for child in running.supervisor.ended()):
+    ended = [] if running is None else [child for child in running.supervisor.children if child.status is not None]
+    if running is None or not any(CRASH.search(child.tail()) for child in ended):
         return False
-    names = running.supervisor.start_again()
+    for child in ended:
+        start_again(running.supervisor, child)
     running.supervisor.wait_until_ready(running.stack.startup_s, lambda _name, _seconds: None)
-    tell(item, f"{', '.join(names)} had crashed and was started again")
+    warn(item, f"{', '.join(child.process.name for child in ended)} had crashed and was started again")
     return True
 
 
-def tell(item: pytest.Item, message: str) -> None:
+def start_again(supervisor: Supervisor, child: Child) -> None:
+    """The log of the one that ended stays, under another name."""
+    child.let_go()
+    supervisor.children.remove(child)
+    assert child.log is not None
+    child.log.rename(child.log.with_suffix(".crashed.log"))
+    supervisor.start(child.process)
+
+
+def warn(item: pytest.Item, message: str) -> None:
     """In the summary of the run."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.warn(message, pytest.PytestWarning, stacklevel=1)
-    told = {"warning_message": caught[0], "nodeid": item.nodeid, "when": "runtest", "location": None}
-    item.ihook.pytest_warning_recorded.call_historic(kwargs=told)
+    recorded = {"warning_message": caught[0], "nodeid": item.nodeid, "when": "runtest", "location": None}
+    item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)

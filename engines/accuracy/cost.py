@@ -1,4 +1,4 @@
-"""What a million generated tokens cost, by the user's own prices. Pure.
+"""The cost of a million generated tokens, by the user's own prices. Pure.
 
 In: a price as the user writes it. Out: money, in the currency of the price.
 """
@@ -44,7 +44,7 @@ def count_cost(per_million: float, completion_tokens: int, right: int) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Of B's on a million tokens; for each point of score that it lost, and if it lost as many as the interval allows.
+    """B's on a million tokens; for each point of score that it lost, and if it lost as many as the interval allows.
 
     `per_point` is None where no score was lost on the items.
     """
@@ -54,7 +54,7 @@ class Saving:
     at_least: float | None
 
 
-def count_saving(a: float, b: float, points: float, most_points: float) -> Saving:
+def count_saving(a: float, b: float, points: float, max_points: float) -> Saving:
     """Prices per million tokens, points of score lost and the upper end of their interval."""
     saved = a - b
-    return Saving(saved, saved / points if points > 0 else None, saved / most_points if most_points > 0 else None)
+    return Saving(saved, saved / points if points > 0 else None, saved / max_points if max_points > 0 else None)

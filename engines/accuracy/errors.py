@@ -1,8 +1,7 @@
-"""Why nothing can be said of two endpoints. Imports nothing.
-
-CannotMeasure     exit code 2: no connection, a refused request, an answer that lacks what was asked, a bad task file
-"""
+"""Why two endpoints cannot be compared. Imports nothing."""
 
 
 class CannotMeasure(Exception):
-    """The message is the whole report: it names the endpoint, the item or the line, and what would help."""
+    """Ends the run with exit code 2: no connection, a refused request, an answer without what was asked for, a bad
+    task file. The message names the endpoint, the item or the line, and what would help.
+    """

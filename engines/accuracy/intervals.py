@@ -1,4 +1,4 @@
-"""Intervals for what is measured on the same items twice. Pure: counts and numbers in, intervals out.
+"""Intervals for what is measured twice on the same items. Pure: counts and numbers in, intervals out.
 
 Positive is worse: every difference is A's score less B's, or B's cost less A's.
 """
@@ -19,7 +19,7 @@ SEED = 1998  # the same items give the same interval
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """`low` and `high` hold the truth with `confidence`."""
+    """The true value lies between `low` and `high` with `confidence`."""
 
     point: float
     low: float
@@ -28,7 +28,7 @@ class Interval:
 
 
 def mcnemar(lost: int, gained: int) -> float:
-    """The exact two-sided p-value that items are `lost` and `gained` alike: a sign test of those that changed.
+    """The exact two-sided p-value for as many items `lost` as `gained`: a sign test of those that changed.
 
     McNemar, Psychometrika 12 (1947), 153-157, with the binomial distribution in place of chi-square's.
     """
@@ -36,10 +36,11 @@ def mcnemar(lost: int, gained: int) -> float:
 
 
 def paired_difference(lost: int, gained: int, items: int, confidence: float) -> Interval:
-    """Of two shares of right answers to the same items: (lost - gained) / items, with Tango's score interval.
+    """The difference of two shares of right answers to the same items, (lost - gained) / items, with Tango's score
+    interval.
 
-    It is the set of differences that McNemar's (asymptotic) test does not reject, and is right also where nothing
-    changed: then it is +-z^2 / (n + z^2), where a bootstrap would say that nothing can ever change. Tango, Statistics
+    The interval holds the differences that McNemar's (asymptotic) test does not reject, and is right also where nothing
+    changed: then it is +-z^2 / (n + z^2), where a bootstrap would find that nothing can ever change. Tango, Statistics
     in Medicine 17 (1998), 891-908. `items` at least 1.
     """
     z = float(stats.norm.ppf((1 + confidence) / 2))
@@ -54,7 +55,7 @@ def paired_difference(lost: int, gained: int, items: int, confidence: float) -> 
 
 
 def _tango(lost: int, gained: int, items: int, delta: float) -> float:
-    """Tango's score statistic of a true difference `delta`; `share`: gained, as likely as can be under it."""
+    """Tango's score statistic of a true difference `delta`. `share`: the likeliest share of gained items under it."""
     b = (2 * items - lost + gained) * delta - lost - gained
     c = -gained * delta * (1 - delta)
     share = (math.sqrt(max(b * b - 8 * items * c, 0.0)) - b) / (4 * items)

@@ -1,7 +1,4 @@
-"""What is asked and what is right: items of tasks, and how a text is held against the right ones. Pure.
-
-Knows no file, no endpoint.
-"""
+"""Items of tasks: what is asked, what is right, and how a text is compared with the right ones. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +10,7 @@ Messages: TypeAlias = tuple[Mapping[str, object], ...]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Pick the continuation that the model finds likeliest. `by_byte`: by its log-probability per UTF-8 byte."""
+    """The model is to find the right continuation the likeliest. `by_byte`: by log-probability per UTF-8 byte."""
 
     texts: tuple[str, ...]
     right: int
@@ -30,8 +27,8 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Write it. Right is what equals one of `texts`, white space at both ends aside.
+class FreeText:
+    """The model is to write the answer. Right is what equals one of `texts`, white space at both ends aside.
 
     `extract`: a regular expression whose first match is the answer, its first group if it has one.
     """
@@ -42,7 +39,7 @@ class Answer:
     extract: str | None = None
 
     def read(self, text: str) -> str | None:
-        """The answer in what was written; None where `extract`, or its first group, matches nothing."""
+        """The answer within `text`; None where `extract`, or its first group, matches nothing."""
         if self.extract is None:
             return text.strip()
         found = re.search(self.extract, text)
@@ -55,16 +52,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`name` says where it came from. A prompt is text that goes on, or the messages of a chat."""
+    """`name` is for reports. A prompt is text to be continued, or the messages of a chat."""
 
     name: str
     task: str
     prompt: str | Messages
-    wanted: Choice | Answer
+    wanted: Choice | FreeText
 
 
-def select(items: Sequence[Item], only: Sequence[str], skip: Sequence[str], most: int | None) -> list[Item]:
-    """Of the tasks named, the first `most` items each. ValueError for a task that is not there, or if none is left."""
+def select(items: Sequence[Item], only: Sequence[str], skip: Sequence[str], max_items: int | None) -> list[Item]:
+    """The first `max_items` items of each task chosen. ValueError for an unknown task, or if no item is left."""
     tasks = {item.task for item in items}
     unknown = sorted({*only, *skip} - tasks)
     if unknown:
@@ -73,7 +70,7 @@ def select(items: Sequence[Item], only: Sequence[str], skip: Sequence[str], most
     seen = dict.fromkeys(kept, 0)
     chosen = []
     for item in items:
-        if item.task in kept and (most is None or seen[item.task] < most):
+        if item.task in kept and (max_items is None or seen[item.task] < max_items):
             seen[item.task] += 1
             chosen.append(item)
     if not chosen:

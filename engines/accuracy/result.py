@@ -1,4 +1,4 @@
-"""What a run found, and its folder: runs/accuracy-<id>/ with result.json, items.jsonl and report.md.
+"""The result of a run, and its folder: runs/accuracy-<id>/ with result.json, items.jsonl and report.md.
 
 In: findings and what they were found on. Out: JSON and files. Knows no endpoint.
 """
@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 
 import orjson
 
+from engines.accuracy.comparison import Comparison
 from engines.accuracy.cost import Cost, Saving
-from engines.accuracy.examine import Compared
 from engines.accuracy.findings import Findings
 
 SCHEMA = 1
@@ -24,7 +24,7 @@ EXIT_CODES: Mapping[Verdict, int] = {"none found": 0, "ruled out": 0, "loss": 1,
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One of the two: where it was asked, as what model, and what it does not tell, in its own words."""
+    """One endpoint: its address, its model, and why it returns no log-probabilities, in its own words."""
 
     place: str
     model: str
@@ -34,7 +34,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Where the items came from, and a digest, so that two runs on the same items are known for it."""
+    """Where the items came from, and a digest by which two runs on the same items are recognized."""
 
     source: str
     sha256: str
@@ -68,24 +68,15 @@ class Result:
         return {"schema": SCHEMA} | asdict(self) | {"findings": findings, "verdict": self.verdict}
 
 
-def name_run() -> str:
-    """New, and in the order of time."""
-    return f"accuracy-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-
-
 class Folder:
-    """One run's. OSError if it cannot be written."""
+    """A new run's, named after the time. OSError if it cannot be written."""
 
-    def __init__(self, parent: Path, run: str) -> None:
-        self.path = parent / run
+    def __init__(self, parent: Path) -> None:
+        self.path = parent / f"accuracy-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         self.path.mkdir(parents=True)
 
-    @property
-    def run(self) -> str:
-        return self.path.name
-
-    def append(self, one: Compared) -> None:
-        """As it is finished: what was asked is kept, whatever happens to the run."""
+    def append(self, one: Comparison) -> None:
+        """As it is finished: an item that was asked is kept however the run ends."""
         with (self.path / "items.jsonl").open("ab") as file:
             file.write(orjson.dumps(one) + b"\n")
 

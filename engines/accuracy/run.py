@@ -1,78 +1,102 @@
-"""A run: two endpoints met, every item asked of both, what was found put together.
+"""One run: both endpoints are probed, every item is asked of both, and the findings are put together.
 
-In: an Order. Out: a Result; items go to the folder and the screen as they are finished. Raises CannotMeasure.
+In: options and items. Out: a Result; each item goes to the folder as it is finished. Raises CannotMeasure.
 """
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from pathlib import Path
 
 import httpx
 
+from engines.accuracy.comparison import Comparison, Outcome, compare_all
 from engines.accuracy.cost import Cost, Saving, count_cost, count_saving
-from engines.accuracy.endpoint import Endpoint, Place
+from engines.accuracy.endpoint import Address, Endpoint
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.examine import Compared, Outcome, examine_all
 from engines.accuracy.findings import SCORE, Allowed, Findings, find
 from engines.accuracy.items import Choice, Item
 from engines.accuracy.result import Folder, Result, Subject, Tasks
 
 
-class Screen(Protocol):
-    def advance(self) -> None: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The command line's, as cli.py describes them. `cost_a` and `cost_b`: money per million tokens."""
 
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be measured. `prices`: money per million tokens of A and of B, where they are known."""
-
-    places: tuple[Place, Place]
-    prices: tuple[float | None, float | None]
-    tasks: Tasks
-    items: Sequence[Item]
+    a: str
+    b: str
+    url: str
+    key: str | None
+    key_a: str | None
+    key_b: str | None
+    model: str | None
+    model_a: str | None
+    model_b: str | None
+    tasks: str
+    max_items: int | None
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
     in_flight: int
     top: int
-    allowed: Allowed
+    points: float
+    surprisal: float
+    divergence: float | None
     confidence: float
     must_rule_out: bool
+    cost_a: float | None
+    cost_b: float | None
+    out: Path
+    as_json: bool
+
+    @property
+    def addresses(self) -> tuple[Address, Address]:
+        """A URL is an endpoint; any other word is a backend of the gateway at --url. Only the gateway gets --key."""
+        return (
+            self._find_address("A", self.a, self.key_a, self.model_a or self.model),
+            self._find_address("B", self.b, self.key_b, self.model_b or self.model),
+        )
+
+    def _find_address(self, name: str, where: str, key: str | None, model: str | None) -> Address:
+        if "://" in where:
+            return Address(name, where, model, None, key)
+        return Address(name, self.url, model, where, self.key)
 
 
-async def run(order: Order, folder: Folder, screen: Screen) -> Result:
+async def run(options: Options, items: Sequence[Item], folder: Folder, on_item: Callable[[], None]) -> Result:
     began, started_at = time.monotonic(), datetime.now(UTC)
 
-    def keep(one: Compared) -> None:
+    def keep(one: Comparison) -> None:
         folder.append(one)
-        screen.advance()
+        on_item()
 
-    # A proxy of the environment would stand between the endpoints and what is measured of them.
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=order.in_flight), trust_env=False) as client:
-        a, b = (Endpoint(client, place, folder.run, order.top) for place in order.places)
-        await _meet(a, b, order.items)
-        compared = await examine_all(order.items, a, b, order.in_flight, keep)
-    findings = find(compared, order.allowed, order.confidence)
-    costs = [
-        _count_cost(price, [outcome for outcome in side if outcome.completion_tokens])
-        for price, side in zip(order.prices, zip(*((one.a, one.b) for one in compared), strict=True), strict=True)
-    ]
+    # A proxy of the environment would stand between the endpoints and the measurement.
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=options.in_flight), trust_env=False) as client:
+        a, b = (Endpoint(client, address, folder.path.name, options.top) for address in options.addresses)
+        await _probe(a, b, items)
+        compared = await compare_all(items, a, b, options.in_flight, keep)
+    allowed = Allowed(options.points, options.surprisal, options.divergence)
+    findings = find(compared, allowed, options.confidence)
+    # Of the items' meaning: two files that differ in white space only have the same digest.
+    digest = hashlib.sha256(repr(items).encode()).hexdigest()
     return Result(
-        run=folder.run,
+        run=folder.path.name,
         started_at=f"{started_at:%Y-%m-%dT%H:%M:%SZ}",
         duration_s=time.monotonic() - began,
-        a=Subject(str(a.place), a.model, a.abilities.refusal, costs[0]),
-        b=Subject(str(b.place), b.model, b.abilities.refusal, costs[1]),
-        tasks=order.tasks,
-        confidence=order.confidence,
-        must_rule_out=order.must_rule_out,
-        saving=_count_saving(order.prices, findings),
+        a=_describe(a, options.cost_a, [one.a for one in compared]),
+        b=_describe(b, options.cost_b, [one.b for one in compared]),
+        tasks=Tasks(options.tasks, digest, len(items)),
+        confidence=options.confidence,
+        must_rule_out=options.must_rule_out,
+        saving=_count_saving(options, findings),
         findings=findings,
     )
 
 
-async def _meet(a: Endpoint, b: Endpoint, items: Sequence[Item]) -> None:
-    await a.meet()
-    await b.meet()
+async def _probe(a: Endpoint, b: Endpoint, items: Sequence[Item]) -> None:
+    await a.probe()
+    await b.probe()
     names_ids = a.abilities.names_ids and b.abilities.names_ids
     for endpoint in (a, b):
         endpoint.limit(names_ids)
@@ -80,25 +104,28 @@ async def _meet(a: Endpoint, b: Endpoint, items: Sequence[Item]) -> None:
 
 
 def _check_choices(endpoint: Endpoint, items: Sequence[Item]) -> None:
-    """Nothing is left out in silence: a task that cannot be asked ends the run, or is left out by name."""
+    """No task is left out in silence: one that cannot be asked ends the run, and the user leaves it out by name."""
     tasks = sorted({item.task for item in items if isinstance(item.wanted, Choice)})
     if tasks and not endpoint.abilities.scores:
-        reason = endpoint.abilities.refusal or "it takes echo and logprobs, and tells none"
-        leave = " ".join(f"--skip {task}" for task in tasks)
+        reason = endpoint.abilities.refusal or "it accepts echo and logprobs, and returns none"
+        skip = " ".join(f"--skip {task}" for task in tasks)
         raise CannotMeasure(
-            f"{endpoint.place.name} tells no log-probabilities of a prompt, by which choices are compared ({reason}). "
-            f"Leave them out with {leave}, or have the answers written"
+            f"{endpoint.address.name} returns no log-probabilities of a prompt, by which choices are compared "
+            f"({reason}). Leave them out with {skip}, or have the answers written"
         )
 
 
-def _count_cost(price: float | None, outcomes: Sequence[Outcome]) -> Cost | None:
-    if price is None:
+def _describe(endpoint: Endpoint, price: float | None, outcomes: Sequence[Outcome]) -> Subject:
+    cost = None if price is None else _count_cost(price, [one for one in outcomes if one.completion_tokens])
+    return Subject(str(endpoint.address), endpoint.model, endpoint.abilities.refusal, cost)
+
+
+def _count_cost(price: float, written: Sequence[Outcome]) -> Cost:
+    return count_cost(price, sum(one.completion_tokens for one in written), sum(one.is_right for one in written))
+
+
+def _count_saving(options: Options, findings: Findings) -> Saving | None:
+    if options.cost_a is None or options.cost_b is None:
         return None
-    right = sum(outcome.is_right for outcome in outcomes)
-    return count_cost(price, sum(outcome.completion_tokens for outcome in outcomes), right)
-
-
-def _count_saving(prices: tuple[float | None, float | None], findings: Findings) -> Saving | None:
-    a, b = prices
     lost = next(one.interval for one in findings.judged if one.measure == SCORE and one.task is None)
-    return None if a is None or b is None else count_saving(a, b, lost.point, lost.high)
+    return count_saving(options.cost_a, options.cost_b, lost.point, lost.high)

@@ -1,4 +1,4 @@
-"""A user's tasks: JSON lines in, items out. docs/accuracy.md has the format.
+"""A user's task file: JSON lines in, items out. docs/accuracy.md has the format.
 
 Raises CannotMeasure with the line and the field. Knows no endpoint.
 """
@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.items import Answer, Choice, Item
+from engines.accuracy.items import Choice, FreeText, Item
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -64,15 +64,11 @@ class Line(BaseModel):
         prompt = self.prompt if self.prompt is not None else tuple(self.messages or ())
         return Item(self.id or name, self.task, prompt, self._to_wanted())
 
-    def _to_wanted(self) -> Choice | Answer:
-        if self.choices is not None and isinstance(self.answer, int):
-            return Choice(tuple(self.choices), self.answer, self.by_byte)
-        texts = (self.answer,) if isinstance(self.answer, str) else tuple(map(str, _listed(self.answer)))
-        return Answer(texts, self.max_tokens, tuple(self.stop), self.extract)
-
-
-def _listed(answer: int | list[str]) -> list[str]:
-    return answer if isinstance(answer, list) else [str(answer)]
+    def _to_wanted(self) -> Choice | FreeText:
+        if isinstance(self.answer, int):
+            return Choice(tuple(self.choices or ()), self.answer, self.by_byte)
+        texts = (self.answer,) if isinstance(self.answer, str) else tuple(self.answer)
+        return FreeText(texts, self.max_tokens, tuple(self.stop), self.extract)
 
 
 def read_tasks(path: Path) -> list[Item]:

@@ -1,25 +1,25 @@
-"""OpenAI's completions and chats as this command asks for them and reads them. Pure: values in, JSON out, and back.
+"""Completions and chats in OpenAI's JSON: the requests of this command, and what it reads of the responses. Pure.
 
-Raises CannotMeasure for an answer that lacks what was asked for. Knows no HTTP.
+Raises CannotMeasure for a response without what was asked for. Knows no HTTP.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from engines.accuracy.divergence import ScoredToken
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.items import Answer, Messages
-from engines.accuracy.rows import Row
+from engines.accuracy.items import FreeText, Messages
 
-Json: TypeAlias = dict[str, Any]  # Any: what another process answers, read key by key
+Json: TypeAlias = dict[str, Any]  # Any: JSON of another process, read key by key
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-NAMED = "token_id:"  # how vLLM names tokens under return_tokens_as_token_ids
+ID_PREFIX = "token_id:"  # how vLLM names tokens under return_tokens_as_token_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an endpoint was seen to tell, beside the text. `refusal`: why it tells no scores, if it said so.
+    """The fields that an endpoint returned beside the text. `refusal`: why it returns no scores, in its own words.
 
     `scores`: log-probabilities, of prompts (echo) too. `names_ids`: alternatives are ids, so that two tokens of one
     text stay two. `ids`: which tokens were generated (vLLM's return_token_ids).
@@ -32,116 +32,114 @@ class Abilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A greedy answer. Ids are None where the endpoint does not tell them, rows empty where it tells no scores."""
+class Generated:
+    """A greedy answer. Ids are None where the endpoint returns none, `tokens` empty where it returns no scores."""
 
     text: str
     finish_reason: str
     completion_tokens: int
     prompt_ids: tuple[int, ...] | None
     token_ids: tuple[int, ...] | None
-    rows: tuple[Row, ...]
+    tokens: tuple[ScoredToken, ...]
 
 
-def body_of_probe(model: str, top: int, wanted: Abilities) -> Json:
-    return (
-        body_of_scores(model, "Hello there", top, wanted) if wanted.scores else _body(model, "Hello there", 1, wanted)
-    )
+def make_probe(model: str, top: int, wanted: Abilities) -> Json:
+    text = "Hello there"
+    return make_score_request(model, text, top, wanted) if wanted.scores else _make_body(model, text, 1, wanted)
 
 
-def body_of_scores(model: str, prompt: str | Sequence[int], top: int, abilities: Abilities) -> Json:
-    """Log-probabilities of every token of the prompt; one more is generated, for the gateway takes no less."""
-    return _body(model, prompt, 1, abilities) | {"echo": True, "logprobs": top} | _naming(abilities)
+def make_score_request(model: str, prompt: str | Sequence[int], top: int, abilities: Abilities) -> Json:
+    """For the log-probability of every token of the prompt; one more is generated, for the gateway takes no less."""
+    return _make_body(model, prompt, 1, abilities) | {"echo": True, "logprobs": top} | _name_by_id(abilities)
 
 
-def body_of_answer(model: str, prompt: str, answer: Answer, top: int, abilities: Abilities) -> Json:
-    scores = {"logprobs": top} | _naming(abilities) if abilities.scores else {}
-    return _body(model, prompt, answer.max_tokens, abilities) | _stop(answer) | scores
+def make_completion_request(model: str, prompt: str, wanted: FreeText, top: int, abilities: Abilities) -> Json:
+    scores = {"logprobs": top} | _name_by_id(abilities) if abilities.scores else {}
+    return _make_body(model, prompt, wanted.max_tokens, abilities) | _make_stop(wanted) | scores
 
 
-def body_of_chat(model: str, messages: Messages, answer: Answer, abilities: Abilities) -> Json:
-    body = _body(model, "", answer.max_tokens, abilities) | _stop(answer) | {"messages": list(messages)}
+def make_chat_request(model: str, messages: Messages, wanted: FreeText, abilities: Abilities) -> Json:
+    body = _make_body(model, "", wanted.max_tokens, abilities) | _make_stop(wanted) | {"messages": list(messages)}
     del body["prompt"]
     return body
 
 
-def _body(model: str, prompt: str | Sequence[int], max_tokens: int, abilities: Abilities) -> Json:
-    asked = prompt if isinstance(prompt, str) else list(prompt)
+def _make_body(model: str, prompt: str | Sequence[int], max_tokens: int, abilities: Abilities) -> Json:
+    value = prompt if isinstance(prompt, str) else list(prompt)
     ids = {"return_token_ids": True} if abilities.ids else {}
-    return {"model": model, "prompt": asked, "max_tokens": max_tokens, "temperature": 0} | ids
+    return {"model": model, "prompt": value, "max_tokens": max_tokens, "temperature": 0} | ids
 
 
-def _naming(abilities: Abilities) -> Json:
+def _name_by_id(abilities: Abilities) -> Json:
     return {"return_tokens_as_token_ids": True} if abilities.names_ids else {}
 
 
-def _stop(answer: Answer) -> Json:
-    return {"stop": list(answer.stop)} if answer.stop else {}
+def _make_stop(wanted: FreeText) -> Json:
+    return {"stop": list(wanted.stop)} if wanted.stop else {}
 
 
 def read_probe(page: Json, refusal: str) -> Abilities:
-    """What the answer shows that was asked for: older servers drop fields that they do not know."""
-    choice = _choice(page)
-    tokens = [row.text for row in _rows(choice)]
-    # The prompt's and the generated one.
-    scores = len(tokens) >= 2
-    named = scores and all(token.startswith(NAMED) for token in tokens)
-    return Abilities(scores, named, choice.get("token_ids") is not None, "" if scores else refusal)
+    """By what the response holds: older servers drop fields that they do not know."""
+    choice = _find_choice(page)
+    names = [token.text for token in _read_tokens(choice)]
+    scores = len(names) >= 2  # the prompt's and the generated one
+    names_ids = scores and all(name.startswith(ID_PREFIX) for name in names)
+    return Abilities(scores, names_ids, choice.get("token_ids") is not None, "" if scores else refusal)
 
 
-def read_written(page: Json) -> Written:
-    choice = _choice(page)
+def read_generated(page: Json) -> Generated:
+    choice = _find_choice(page)
     message = choice.get("message")
     text = message.get("content") or "" if isinstance(message, dict) else choice.get("text", "")
     usage = page.get("usage") or {}
     prompt_ids, token_ids = choice.get("prompt_token_ids", page.get("prompt_token_ids")), choice.get("token_ids")
-    return Written(
+    return Generated(
         text=str(text),
         finish_reason=str(choice.get("finish_reason")),
         completion_tokens=int(usage.get("completion_tokens") or 0),
         prompt_ids=None if prompt_ids is None else tuple(prompt_ids),
         token_ids=None if token_ids is None else tuple(token_ids),
-        rows=() if isinstance(message, dict) else _rows(choice),
+        tokens=() if isinstance(message, dict) else _read_tokens(choice),
     )
 
 
-def read_scores(page: Json) -> tuple[Row, ...]:
-    """Of the prompt, and the generated token's at the end."""
-    rows = _rows(_choice(page))
-    if len(rows) < 2:
+def read_scores(page: Json) -> tuple[ScoredToken, ...]:
+    """The prompt's tokens, and the generated one at the end."""
+    tokens = _read_tokens(_find_choice(page))
+    if len(tokens) < 2:
         raise CannotMeasure("an answer without the log-probabilities that were asked for")
-    return rows
+    return tokens
 
 
-def tail(rows: Sequence[Row], text: str) -> tuple[Row, ...]:
-    """The rows whose tokens spell the end of a prompt, `text`; one that began before it counts as well.
+def cut_end(tokens: Sequence[ScoredToken], text: str) -> tuple[ScoredToken, ...]:
+    """The tokens that spell `text`, the end of a prompt; one that begins before it counts as well.
 
-    By text rather than by id, for which everybody's tokenizer would have to be here. Raises CannotMeasure if the tokens
-    spell something else: a tokenizer that changes what it is given.
+    By text and not by id, which would need every endpoint's tokenizer here. Raises CannotMeasure if the tokens spell
+    something else: a tokenizer that normalizes its input.
     """
     count = length = 0
-    for row in reversed(rows):
-        if length >= len(text) and row.text:
+    for token in reversed(tokens):
+        if length >= len(text) and token.text:
             break
-        length, count = length + len(row.text), count + 1
-    found = tuple(rows[len(rows) - count :])
-    spelled = "".join(row.text for row in found)
-    if not spelled.endswith(text) or any(row.logprob is None for row in found):
+        length, count = length + len(token.text), count + 1
+    found = tuple(tokens[len(tokens) - count :])
+    spelled = "".join(token.text for token in found)
+    if not spelled.endswith(text) or any(token.logprob is None for token in found):
         raise CannotMeasure(f"the endpoint's tokens spell {spelled[-60:]!r} where {text[-60:]!r} was asked about")
     return found
 
 
-def _choice(page: Json) -> Json:
+def _find_choice(page: Json) -> Json:
     choices = page.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise CannotMeasure("an answer without choices")
     return choices[0]
 
 
-def _rows(choice: Json) -> tuple[Row, ...]:
-    told = choice.get("logprobs")
-    if not isinstance(told, dict) or not told.get("tokens"):
+def _read_tokens(choice: Json) -> tuple[ScoredToken, ...]:
+    scores = choice.get("logprobs")
+    if not isinstance(scores, dict) or not scores.get("tokens"):
         return ()
-    tops: Sequence[Mapping[str, float] | None] = told.get("top_logprobs") or [None] * len(told["tokens"])
-    columns = zip(told["tokens"], told["token_logprobs"], tops, strict=True)
-    return tuple(Row(text, logprob, top or {}) for text, logprob, top in columns)
+    tops: Sequence[Mapping[str, float] | None] = scores.get("top_logprobs") or [None] * len(scores["tokens"])
+    columns = zip(scores["tokens"], scores["token_logprobs"], tops, strict=True)
+    return tuple(ScoredToken(text, logprob, top or {}) for text, logprob, top in columns)

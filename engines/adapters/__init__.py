@@ -4,28 +4,42 @@ In: the parameters of config.pbtxt. Out: a TokenEngine. An engine's own packages
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
+from typing import Protocol
 
-from engines.adapters.token_engine import TokenEngine
+from engines.reference.engine import EngineLoad
+from engines.reference.runner import Receiver
+from engines.reference.trtllm_contract import Limits, TokenRequest
+
+
+class TokenEngine(Protocol):
+    """Token ids in, token ids out. Receivers are called from a thread of the engine's, one call at a time.
+
+    A receiver gets each token once, the last one with the answer's finish reason; the end token is the last one where
+    it ended the answer. An answer that cannot go on ends by `failed`, with the message for the client.
+    """
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def load(self) -> EngineLoad: ...
+
+    def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
+        """Begin a generation. The returned function cancels it: idempotent, and harmless after the end."""
+        ...
+
+    def close(self) -> None:
+        """End the engine's threads and processes. Receivers get nothing that has not been delivered yet."""
+        ...
 
 
 class MissingEngine(Exception):
-    """The engine's packages are not where the model runs."""
+    """The engine's packages are not installed where the model runs."""
 
 
-def reference(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.reference", "ReferenceAdapter", parameters)
-
-
-def vllm(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.vllm", "VllmAdapter", parameters)
-
-
-def tensorrt_llm(parameters: Mapping[str, str]) -> TokenEngine:
-    return _adapter("engines.adapters.tensorrt_llm", "TensorrtLlmAdapter", parameters)
-
-
-def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
+def _make(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngine:
     try:
         adapter: Callable[[Mapping[str, str]], TokenEngine] = getattr(import_module(module), name)
     except ModuleNotFoundError as exc:
@@ -34,7 +48,7 @@ def _adapter(module: str, name: str, parameters: Mapping[str, str]) -> TokenEngi
 
 
 ADAPTERS: Mapping[str, Callable[[Mapping[str, str]], TokenEngine]] = {
-    "reference": reference,
-    "vllm": vllm,
-    "tensorrt_llm": tensorrt_llm,
+    "reference": partial(_make, "engines.adapters.reference", "ReferenceAdapter"),
+    "vllm": partial(_make, "engines.adapters.vllm", "VllmAdapter"),
+    "tensorrt_llm": partial(_make, "engines.adapters.tensorrt_llm", "TensorrtLlmAdapter"),
 }

@@ -1,6 +1,6 @@
 """An engine's own arguments, from the file that the parameter `engine_args` names.
 
-In: a JSON or YAML file and the names that an engine knows. Out: keyword arguments; ArgumentError names file and key.
+In: a JSON or YAML file and the names that an engine knows. Out: keyword arguments.
 """
 
 import difflib
@@ -12,15 +12,15 @@ import yaml
 
 
 class ArgumentError(ValueError):
-    """The operator has to put the file right; the message is the whole report."""
+    """The operator has to mend the file; the message is the whole report."""
 
 
 def read_arguments(
     parameters: Mapping[str, str], known: Collection[str] | None = None
 ) -> dict[str, Any]:  # as the engine types them
-    """None without the parameter. Dashes in names stand for underscores. The model is not named here.
+    """Empty without the parameter. Dashes in names stand for underscores. Raises ArgumentError with file and key.
 
-    Without `known` the engine itself has to refuse names that it does not know.
+    The model is not named here. Without `known`, the engine itself has to refuse unknown names.
     """
     path = parameters.get("engine_args")
     if not path:

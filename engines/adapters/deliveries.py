@@ -1,4 +1,4 @@
-"""The thread that calls receivers, beside the one that an engine's tokens come on.
+"""The thread that calls receivers, so that the engine's own thread does not wait for them.
 
 In: tokens and failures, from any thread. Out: calls to receivers, one at a time. Knows neither engine nor Triton.
 """
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Mail:
-    """What waits for one receiver."""
+    """The tokens and the error that wait for one receiver."""
 
     outputs: list[TokenOutput] = field(default_factory=list)
     error: str | None = None
@@ -32,10 +32,9 @@ class Mail:
 class Deliveries:
     """A response costs Triton's stub a round trip, which no step of an engine should wait for.
 
-    Receivers are served in the order of their oldest token, but those whose answer begins come before those whose
-    answer goes on: with hundreds in flight somebody would else wait for all the others' next tokens before the first
-    of the own. What has come for one in the meantime goes to it in the same call: under load, responses grow instead
-    of falling behind.
+    Receivers are served in the order of their oldest token, but those whose answer begins come first: with hundreds in
+    flight a first token would else wait for everybody's next tokens. All tokens that have come for a receiver go to it
+    in one call: under load, responses grow instead of falling behind.
     """
 
     def __init__(self) -> None:
@@ -58,14 +57,14 @@ class Deliveries:
             self._changed.notify()
 
     def close(self) -> None:
-        """Ends the thread when all that waits has been delivered."""
+        """End the thread when all that waits has been delivered."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
         self._thread.join()
 
     def _of(self, receiver: Receiver, queue: OrderedDict[Receiver, Mail]) -> Mail:
-        """What waits for it already, wherever that is; else something new in `queue`."""
+        """The mail that waits for it already, in either queue; else new mail in `queue`."""
         if receiver in self._beginning:
             return self._beginning[receiver]
         return queue.setdefault(receiver, Mail())
@@ -75,7 +74,7 @@ class Deliveries:
             receiver, mail = taken
             try:
                 mail.hand_to(receiver)
-            # Edge of the thread: one delivery that goes wrong must not end all others.
+            # Edge of the thread: one failed delivery must not end all others.
             except Exception:
                 logger.exception("a delivery failed")
 

@@ -1,7 +1,6 @@
-"""The event loop, in a thread of its own, of an engine whose answers are coroutines.
+"""An event loop in a thread of its own, for an engine whose answers are coroutines.
 
-In: how such an engine is made and ended, and answers from any thread. Out: the engine, and what cancels an answer.
-Knows neither the engine nor what an answer is.
+In: how the engine is made and ended, and answers from any thread. Out: the engine, and functions that cancel answers.
 """
 
 import asyncio
@@ -13,11 +12,11 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 Engine = TypeVar("Engine")
-Work = Callable[[], Coroutine[Any, Any, None]]  # neither sends nor yields anything
+Work = Callable[[], Coroutine[Any, Any, None]]  # no values sent or yielded
 
 
 class EngineLoop(Generic[Engine]):
-    """Made once the engine is; raises what its making raised. `len` is how many answers are in flight."""
+    """Made once the engine is; raises the error of its making. `len` is how many answers are in flight."""
 
     def __init__(self, make: Callable[[], Engine], end: Callable[[Engine], None]) -> None:
         self._ids = count()
@@ -33,13 +32,13 @@ class EngineLoop(Generic[Engine]):
         return len(self._answers)
 
     def begin(self, work: Work) -> Callable[[], None]:
-        """Starts it on the loop; the function returned cancels it: idempotent, and harmless after its end."""
+        """Start `work` on the loop. The returned function cancels it: idempotent, and harmless after its end."""
         answer_id = next(self._ids)
         self._post(self._begin, answer_id, work)
         return lambda: self._post(self._cancel, answer_id)
 
     def close(self) -> None:
-        """Cancels all answers, ends the engine and the thread."""
+        """Cancel all answers, end the engine and the thread."""
         self._post(self._closing.set)
         self._thread.join()
 
@@ -54,8 +53,8 @@ class EngineLoop(Generic[Engine]):
     async def _serve(self, make: Callable[[], Engine], end: Callable[[Engine], None], made: Future[Engine]) -> None:
         try:
             engine = make()
-        # Edge of the thread: whoever waits for the engine hears why there is none.
-        except BaseException as exc:  # noqa: BLE001 - raised again where it is waited for
+        # Edge of the thread: the error is raised where the engine is waited for.
+        except BaseException as exc:  # noqa: BLE001 - raised again there
             made.set_exception(exc)
             return
         try:
@@ -71,7 +70,7 @@ class EngineLoop(Generic[Engine]):
         if self._closing.is_set():
             return
         answer = self._answers[answer_id] = self._group.create_task(work())
-        # Not by the coroutine, which one that is cancelled at once never enters.
+        # Not in the coroutine: an answer that is cancelled at once never enters it.
         answer.add_done_callback(lambda _: self._answers.pop(answer_id))
 
     def _cancel(self, answer_id: int) -> None:

@@ -1,7 +1,7 @@
-"""The reference engine behind the seam of our Triton Python model.
+"""The reference engine as a TokenEngine for our Triton Python model.
 
-In: parameters, decoded requests. Out: tokens to a Receiver. Needs little more than NumPy, for it is imported inside
-Triton's Python backend (requirements/triton.in).
+In: parameters, decoded requests. Out: tokens to a Receiver. It is imported inside Triton's Python backend, so it needs
+little more than NumPy (requirements/triton.in).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from engines.adapters.deliveries import Deliveries
 from engines.reference.checkpoint import load_checkpoint
-from engines.reference.engine import Engine, TokenOutput
+from engines.reference.engine import Engine, EngineLoad, TokenOutput
 from engines.reference.guide import Grammars
-from engines.reference.runner import Receiver, Runner, RunnerStats, post_inline
+from engines.reference.runner import Receiver, Runner, post_inline
 from engines.reference.trtllm_contract import Limits, TokenRequest
 
 
@@ -32,7 +32,7 @@ class ReferenceAdapter:
         self._runner.start()
 
     @property
-    def load(self) -> RunnerStats:
+    def load(self) -> EngineLoad:
         return self._runner.stats
 
     def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
@@ -46,7 +46,7 @@ class ReferenceAdapter:
 
 
 class Posted:
-    """A receiver's place on the engine's thread: hands on to the one that delivers."""
+    """Passes an answer from the engine's thread on to the delivering one."""
 
     def __init__(self, receiver: Receiver, deliveries: Deliveries) -> None:
         self._receiver = receiver

@@ -1,13 +1,13 @@
-"""TensorRT-LLM's LLM API (its PyTorch flow) behind the seam of our Triton Python model.
+"""TensorRT-LLM's LLM API (its PyTorch flow) as a TokenEngine for our Triton Python model.
 
 In: parameters, decoded requests. Out: tokens to a Receiver. Written to the documented contract of TensorRT-LLM 1.2 and
-1.3; its own processes compute, here its requests live on an event loop.
+1.3. Its own processes compute; its requests live on an event loop in this one.
 """
 
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +20,35 @@ from tensorrt_llm.llmapi.llm_args import DecodingBaseConfig
 from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
 
 from engines.adapters.arguments import ArgumentError, read_arguments
-from engines.adapters.deliveries import Deliveries
-from engines.adapters.engine_loop import EngineLoop
-from engines.adapters.lora import lora_directories
-from engines.adapters.outputs import Load, Progress, UnusableAnswer, finish_reason
+from engines.adapters.loop_adapter import Delta, LoopAdapter, accept_any_guide, guide_fields
+from engines.adapters.lora import lora_requests
+from engines.adapters.outputs import UnusableAnswer
 from engines.adapters.trtllm_sampling import complete, find_unfollowed
 from engines.reference import sampling
-from engines.reference.guide import Guide
-from engines.reference.runner import Receiver
+from engines.reference.engine import EngineLoad
 from engines.reference.scores import Score
 from engines.reference.trtllm_contract import Limits, TokenRequest
 
 DEFAULTS: Mapping[str, Any] = {  # as TensorRT-LLM types them
-    "enable_iter_perf_stats": True,  # else it tells nothing of queue and cache
-    "skip_tokenizer_init": True,  # ids are all that comes and goes
+    "enable_iter_perf_stats": True,  # else it reports neither queue nor cache
+    "skip_tokenizer_init": True,  # ids alone come and go
 }
-NO_END = -1  # an end id that no token has: the executor's own way to ignore it
+NO_END = -1  # an end id that no token has: how the executor ignores it
 STATS_PERIOD_S = 0.1  # TensorRT-LLM's default for the same numbers in its C++ Triton backend
 
 
-class TensorrtLlmAdapter:
+class TensorrtLlmAdapter(LoopAdapter[LLM]):
     """Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or llguidance),
-    lora_prefetch_dir, beside which the file has to say `lora_config`.
+    lora_prefetch_dir. With the last, engine_args has to set `lora_config`.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         arguments = engine_arguments(parameters)
         for_release = translate_arguments(arguments, parameters)
-        self._loras = {
-            task_id: LoRARequest(str(task_id), task_id, str(path))
-            for task_id, path in lora_directories(parameters).items()
-        }
+        self._loras = lora_requests(parameters, LoRARequest)
         self._stats: Mapping[str, Any] = {}
-        self._loop = EngineLoop(lambda: LLM(model=parameters["model_dir"], **for_release), LLM.shutdown)
-        self._llm = self._loop.engine
-        self._deliveries = Deliveries()
-        check_guide = _accept if arguments.get("guided_decoding_backend") else None
+        super().__init__(lambda: LLM(model=parameters["model_dir"], **for_release), LLM.shutdown)
+        check_guide = accept_any_guide if arguments.get("guided_decoding_backend") else None
         self.limits = Limits(
             vocab_size(parameters["model_dir"]),
             arguments["max_seq_len"],
@@ -63,16 +56,16 @@ class TensorrtLlmAdapter:
             tuple(self._loras),
             find_unfollowed(arguments, DecodingBaseConfig.model_fields),
         )
-        self._watch = self._loop.begin(self._watch_stats)
+        self._loop.begin(self._watch_stats)
 
     @property
-    def load(self) -> Load:
-        """How many requests are in flight is known here at every moment; the rest is of the last step that was told."""
-        active = len(self._loop) - 1  # what watches the stats is none
+    def load(self) -> EngineLoad:
+        """Requests in flight are counted here, so they are exact; the rest is of the last step that was reported."""
+        active = len(self._loop) - 1  # one coroutine watches the stats
         cache = self._stats.get("kvCacheStats") or {}
         waiting = min(active, self._stats.get("numQueuedRequests", 0))
         block = cache.get("tokensPerBlock", 32)
-        return Load(
+        return EngineLoad(
             running=active - waiting,
             waiting=waiting,
             capacity=self._stats.get("maxNumActiveRequests", 0),
@@ -82,46 +75,32 @@ class TensorrtLlmAdapter:
             steps=self._stats.get("iter", 0),
         )
 
-    def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
-        return self._loop.begin(lambda: self._answer(request, receiver))
-
-    def close(self) -> None:
-        self._loop.close()
-        self._deliveries.close()
-
-    async def _answer(self, request: TokenRequest, receiver: Receiver) -> None:
+    async def _generate(self, request: TokenRequest) -> AsyncGenerator[Delta, None]:
+        """`token_ids` are all tokens so far, and one response may bring several steps."""
+        params = sampling_params(request.params, self.limits.vocab_size)
+        lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
+        result = self._engine.generate_async(
+            list(request.prompt), sampling_params=params, lora_request=lora, streaming=True
+        )
+        seen = 0
         try:
-            params = sampling_params(request.params, self.limits.vocab_size)
-            lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
-            result = self._llm.generate_async(
-                list(request.prompt), sampling_params=params, lora_request=lora, streaming=True
-            )
-            progress = Progress((*request.params.end_ids, *request.params.stop_ids))
-            try:
-                async for output in result:
-                    self._tell(output.outputs[0], progress, receiver)
-            except asyncio.CancelledError:
-                result.abort()
-                raise
-        # Edge of the request: whatever goes wrong with it, the others go on.
-        except Exception as exc:  # noqa: BLE001 - told to the client
-            self._deliveries.failed(receiver, str(exc))
-
-    def _tell(self, completion: CompletionOutput, progress: Progress, receiver: Receiver) -> None:
-        """`token_ids` are all so far: what is new is counted here, for one response may bring several steps."""
-        reason = finish_reason(completion.finish_reason)
-        ids = completion.token_ids[progress.told :]
-        self._deliveries.tokens(receiver, progress.advance(ids, scores(completion, progress.told), reason))
+            async for output in result:
+                completion = output.outputs[0]
+                yield completion.token_ids[seen:], scores(completion, seen), completion.finish_reason
+                seen = len(completion.token_ids)
+        except asyncio.CancelledError:
+            result.abort()
+            raise
 
     async def _watch_stats(self) -> None:
         while True:
-            async for stats in self._llm.get_stats_async(timeout=STATS_PERIOD_S):
+            async for stats in self._engine.get_stats_async(timeout=STATS_PERIOD_S):
                 self._stats = stats
             await asyncio.sleep(STATS_PERIOD_S)
 
 
 def engine_arguments(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The LLM refuses names that it does not know. The context length is always said, for it tells none."""
+    """The LLM refuses unknown names. The context length is always passed, because the LLM does not report it."""
     given = read_arguments(parameters)
     if "max_seq_len" not in given:
         given["max_seq_len"] = context_length(parameters["model_dir"])
@@ -132,10 +111,10 @@ def engine_arguments(parameters: Mapping[str, str]) -> dict[str, Any]:
 
 
 def translate_arguments(arguments: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """In the form that the release's LLM takes; ArgumentError for a section that it refuses.
+    """The arguments in the form that the installed release takes. Raises ArgumentError for a section that it refuses.
 
-    The LLM of 1.2 refuses the `decoding_type` of a plain `speculative_config`, that of later releases needs it there.
-    TensorRT-LLM's own servers, which read the same file, leave the difference to this function.
+    The LLM of 1.2 refuses the `decoding_type` of a plain `speculative_config`, later releases need it. TensorRT-LLM's
+    own servers, which read the same file, call the same function.
     """
     given = {name: value for name, value in arguments.items() if name != "speculative_config" or value is not None}
     try:
@@ -155,7 +134,7 @@ def context_length(model_dir: str) -> int:
 
 
 def _configured(model_dir: str, name: str) -> int:
-    """A number of the checkpoint's config.json; a model of several kinds of input keeps those of its text apart."""
+    """A number of the checkpoint's config.json; a multimodal model keeps the numbers of its text apart."""
     file = Path(model_dir, "config.json")
     try:
         config = json.loads(file.read_text())
@@ -165,20 +144,20 @@ def _configured(model_dir: str, name: str) -> int:
 
 
 def sampling_params(params: sampling.SamplingParams, vocab: int) -> SamplingParams:
-    """Greedy is top_k 1; what would change nothing is left out."""
+    """Greedy is top_k 1; fields that would change nothing are left out."""
     (end_id,) = params.end_ids or (NO_END,)
     return SamplingParams(
         end_id=end_id,
         stop_token_ids=list(params.stop_ids) or None,
-        include_stop_str_in_output=True,  # an answer says by its last id what ended it
+        include_stop_str_in_output=True,  # the last id shows what ended the answer
         max_tokens=params.max_tokens,
         min_tokens=params.min_tokens or None,
         repetition_penalty=params.repetition_penalty if params.repetition_penalty != 1.0 else None,
         presence_penalty=params.presence_penalty or None,
         frequency_penalty=params.frequency_penalty or None,
         embedding_bias=embedding_bias(params.logit_bias, vocab) if params.logit_bias else None,
-        guided_decoding=None if params.guide is None else guided_decoding(params.guide),
-        # Any number of alternatives makes it tell the token's own; none, or 0, makes it tell nothing.
+        guided_decoding=None if params.guide is None else GuidedDecodingParams(**guide_fields(params.guide)),
+        # With any number of alternatives it returns the token's own log-probability; with none or 0 it returns nothing.
         logprobs=None if params.logprobs is None else 1,
         detokenize=False,
         **drawing(params),
@@ -204,25 +183,11 @@ def embedding_bias(bias: tuple[tuple[int, float], ...], vocab: int) -> torch.Ten
     return torch.from_numpy(dense)
 
 
-def guided_decoding(guide: Guide) -> GuidedDecodingParams:
-    match guide.kind:
-        case "json":
-            return GuidedDecodingParams(json_object=True)
-        case "json_schema":
-            return GuidedDecodingParams(json=guide.text)
-        case "regex":
-            return GuidedDecodingParams(regex=guide.text)
-        case "ebnf_grammar":
-            return GuidedDecodingParams(grammar=guide.text)
-        case _:
-            raise ValueError(f"TensorRT-LLM follows no guide of kind {guide.kind}")
-
-
-def scores(completion: CompletionOutput, told: int) -> list[Score] | None:
-    """Of the tokens after those `told`, if they were asked for: by token id, or plain numbers in other flows."""
+def scores(completion: CompletionOutput, seen: int) -> list[Score] | None:
+    """Of the tokens after the first `seen`, if they were asked for: by token id, or plain numbers in other flows."""
     if not completion.logprobs:
         return None
-    rows = zip(completion.token_ids[told:], completion.logprobs[told:], strict=True)
+    rows = zip(completion.token_ids[seen:], completion.logprobs[seen:], strict=True)
     return [score(token_id, row) for token_id, row in rows]
 
 
@@ -230,8 +195,5 @@ def score(token_id: int, row: Any) -> Score:  # a dict of Logprobs, or a float
     if isinstance(row, float):
         return Score(token_id, row, rank=0)
     if token_id not in row:
-        raise UnusableAnswer(f"The engine told no log probability of token {token_id}")
+        raise UnusableAnswer(f"The engine returned no log probability of token {token_id}")
     return Score(token_id, row[token_id].logprob, row[token_id].rank or 0)
-
-
-def _accept(guide: Guide) -> None: ...

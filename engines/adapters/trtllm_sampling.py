@@ -1,7 +1,7 @@
-"""What TensorRT-LLM's PyTorch flow makes of a request's sampling, by its release and its arguments.
+"""Which sampling parameters TensorRT-LLM's PyTorch flow follows, by its release and its arguments.
 
-In: arguments, and the keys that the release takes under `speculative_config`, for they tell releases apart. Out: the
-arguments with which more requests are followed, and the tensors that are not all the same. Knows no engine.
+In: arguments, and the keys that the release takes under `speculative_config`, by which releases are recognised. Out:
+arguments with which more requests are followed, and the tensors that are not followed. Knows no engine.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ SAMPLING_SWITCH = "allow_advanced_sampling"  # before: without it such requests 
 
 
 def complete(arguments: Arguments, known: Collection[str]) -> dict[str, Any]:
-    """With the switch that the release has for sampling beside drafts, where the file leaves it open."""
+    """Add the release's switch for sampling beside drafts, where the file leaves it open."""
     speculation = arguments.get("speculative_config")
     if not speculation or not _drafts_within(speculation, known):
         return dict(arguments)

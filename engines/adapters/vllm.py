@@ -1,12 +1,11 @@
-"""vLLM's AsyncLLM behind the seam of our Triton Python model.
+"""vLLM's AsyncLLM as a TokenEngine for our Triton Python model.
 
-In: parameters, decoded requests. Out: tokens to a Receiver. Written for vLLM 0.24 to 0.32: what it uses has the same
-signature in both. The engine itself is a child process of vLLM's; here its requests live on an event loop.
+In: parameters, decoded requests. Out: tokens to a Receiver. Written for vLLM 0.24 to 0.32, which have the same
+signatures here. The engine itself is a child process of vLLM's; its requests live on an event loop in this one.
 """
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import fields
 from itertools import count
 from typing import Any
@@ -22,53 +21,44 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 from engines.adapters.arguments import read_arguments
-from engines.adapters.deliveries import Deliveries
-from engines.adapters.engine_loop import EngineLoop
-from engines.adapters.lora import lora_directories
-from engines.adapters.outputs import Load, Progress, finish_reason
+from engines.adapters.loop_adapter import Delta, LoopAdapter, accept_any_guide, guide_fields
+from engines.adapters.lora import lora_directories, lora_requests
 from engines.reference import sampling
-from engines.reference.guide import Guide
-from engines.reference.runner import Receiver
+from engines.reference.engine import EngineLoad
 from engines.reference.scores import Score
 from engines.reference.trtllm_contract import Limits, TokenRequest
 
 DEFAULTS: Mapping[str, Any] = {  # as vLLM types them
-    "disable_log_stats": True,  # nobody reads this process's own metrics page
-    "generation_config": "vllm",  # a request says all of its sampling; the model's further end ids are stop words
+    "disable_log_stats": True,  # this process serves no metrics page
+    "generation_config": "vllm",  # a request names all its sampling; the model's further end ids come as stop words
 }
 GUIDED_BACKENDS = {"llguidance": "guidance"}  # the same library; the first is TensorRT-LLM's name for it
 
 
-class VllmAdapter:
+class VllmAdapter(LoopAdapter[AsyncLLM]):
     """Parameters: model_dir, engine_args (a file of AsyncEngineArgs), guided_decoding_backend (llguidance, or one that
     vLLM names), lora_prefetch_dir.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
-        # The process that imports us has threads, and Triton's shared memory: a fork of it would hold both.
+        # The importing process has threads and Triton's shared memory, which a fork would inherit.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - where vLLM reads its settings
         arguments = engine_arguments(parameters)
-        self._loras = {
-            task_id: LoRARequest(str(task_id), task_id, str(path))
-            for task_id, path in lora_directories(parameters).items()
-        }
+        self._loras = lora_requests(parameters, LoRARequest)
         self._ids = count(1)
         self._gauges = Gauges()
-        self._loop = EngineLoop(lambda: self._make(arguments), AsyncLLM.shutdown)
-        self._engine = self._loop.engine
-        self._deliveries = Deliveries()
+        super().__init__(lambda: self._make(arguments), AsyncLLM.shutdown)
         config = self._engine.model_config
-        # vLLM itself refuses a guide that is none, when it is given one.
-        check_guide = _accept if parameters.get("guided_decoding_backend") else None
+        check_guide = accept_any_guide if parameters.get("guided_decoding_backend") else None
         self.limits = Limits(config.get_vocab_size(), config.max_model_len, check_guide, tuple(self._loras))
 
     @property
-    def load(self) -> Load:
-        """How many requests are in flight is known here at every moment; how many of them wait, as of the last step."""
+    def load(self) -> EngineLoad:
+        """Requests in flight are counted here, so they are exact; how many wait is known from the last step."""
         active, config = len(self._loop), self._engine.vllm_config
         waiting = min(active, self._gauges.waiting)
         total = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
-        return Load(
+        return EngineLoad(
             running=active - waiting,
             waiting=waiting,
             capacity=config.scheduler_config.max_num_seqs,
@@ -78,32 +68,26 @@ class VllmAdapter:
             steps=self._gauges.steps,
         )
 
-    def start(self, request: TokenRequest, receiver: Receiver) -> Callable[[], None]:
-        return self._loop.begin(lambda: self._answer(request, receiver))
-
-    def close(self) -> None:
-        self._loop.close()
-        self._deliveries.close()
-
     def _make(self, arguments: AsyncEngineArgs) -> AsyncLLM:
         return AsyncLLM.from_engine_args(arguments, stat_loggers=[self._gauges.attach])
 
-    async def _answer(self, request: TokenRequest, receiver: Receiver) -> None:
-        try:
-            prompt, params = tokens_input(list(request.prompt)), sampling_params(request.params)
-            progress = Progress(params.stop_token_ids)
-            lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
-            async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora):
-                (completion,) = output.outputs
-                reason = finish_reason(completion.finish_reason)
-                self._deliveries.tokens(receiver, progress.advance(completion.token_ids, scores(completion), reason))
-        # Edge of the request: whatever goes wrong with it, the others go on.
-        except Exception as exc:  # noqa: BLE001 - told to the client
-            self._deliveries.failed(receiver, explain(exc))
+    async def _generate(self, request: TokenRequest) -> AsyncGenerator[Delta, None]:
+        prompt, params = tokens_input(list(request.prompt)), sampling_params(request.params)
+        lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
+        async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=lora):
+            (completion,) = output.outputs
+            yield completion.token_ids, scores(completion), completion.finish_reason
+
+    def _explain(self, error: Exception) -> str:
+        """A refusal in vLLM's words; otherwise that the engine failed, and how."""
+        if isinstance(error, EngineGenerateError | EngineDeadError):
+            cause = error.__cause__ or error
+            return f"The engine failed: {type(cause).__name__}: {cause}"
+        return str(error)
 
 
 class Gauges(StatLoggerBase):  # type: ignore[misc]  # untyped where vLLM is not
-    """What vLLM's scheduler last told of itself."""
+    """The numbers that vLLM's scheduler reported last."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -111,7 +95,7 @@ class Gauges(StatLoggerBase):  # type: ignore[misc]  # untyped where vLLM is not
         self.steps = 0
 
     def attach(self, vllm_config: object, engine_index: int = 0) -> "Gauges":
-        """The factory that AsyncLLM asks for."""
+        """The factory that AsyncLLM needs."""
         return self
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *args: Any, **more: Any) -> None:  # vLLM's, untyped
@@ -153,7 +137,7 @@ def sampling_params(params: sampling.SamplingParams) -> SamplingParams:
         ignore_eos=True,
         stop_token_ids=[*params.stop_ids, *(() if params.ignore_eos else params.end_ids)],
         logit_bias=dict(params.logit_bias) or None,
-        structured_outputs=None if params.guide is None else structured_outputs(params.guide),
+        structured_outputs=None if params.guide is None else StructuredOutputsParams(**guide_fields(params.guide)),
         logprobs=params.logprobs,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
@@ -161,22 +145,8 @@ def sampling_params(params: sampling.SamplingParams) -> SamplingParams:
 
 
 def as_vllm_seed(seed: int) -> int:
-    """The tensor is UINT64; vLLM keeps seeds as int64, and -1 is none to it."""
+    """The tensor is UINT64; vLLM keeps seeds as int64, where -1 means none."""
     return seed % 2**63
-
-
-def structured_outputs(guide: Guide) -> StructuredOutputsParams:
-    match guide.kind:
-        case "json":
-            return StructuredOutputsParams(json_object=True)
-        case "json_schema":
-            return StructuredOutputsParams(json=guide.text)
-        case "regex":
-            return StructuredOutputsParams(regex=guide.text)
-        case "ebnf_grammar":
-            return StructuredOutputsParams(grammar=guide.text)
-        case "choice":
-            return StructuredOutputsParams(choice=json.loads(guide.text))
 
 
 def scores(completion: CompletionOutput) -> list[Score] | None:
@@ -185,16 +155,3 @@ def scores(completion: CompletionOutput) -> list[Score] | None:
         return None
     by_token = zip(completion.token_ids, completion.logprobs, strict=True)
     return [Score(token_id, row[token_id].logprob, row[token_id].rank) for token_id, row in by_token]
-
-
-def explain(error: Exception) -> str:
-    """What the client reads: a refusal in vLLM's words, else that the engine failed, and how."""
-    match error:
-        case EngineGenerateError() | EngineDeadError():
-            cause = error.__cause__ or error
-            return f"The engine failed: {type(cause).__name__}: {cause}"
-        case _:
-            return str(error)
-
-
-def _accept(guide: Guide) -> None: ...

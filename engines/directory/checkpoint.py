@@ -1,13 +1,15 @@
-"""What a Hugging Face checkpoint says of itself, what a recipe asks of it, and what identifies it."""
+"""A Hugging Face checkpoint: its shape and precision, whether it fits a recipe, and hashes that identify it."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, TypeAdapter
 
+from engines.directory.json_file import parse_json_file
+from engines.directory.manifest import Hash
 from engines.recipes.recipe import CompiledRecipe, Recipe
 from engines.trtllm.release import WEIGHT_ALGORITHMS
 
@@ -17,14 +19,13 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pth")
 TOKENIZER = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json")
 TEMPLATE = ("chat_template.jinja", "tokenizer_config.json")
 
-
 File = TypeVar("File", bound=BaseModel)
 
 FUSED = frozenset({"LlamaForCausalLM", "Gemma2ForCausalLM"})  # build() of tensorrt_llm/builder.py: and Medusa's
 
 
 class NotACheckpoint(Exception):
-    """The folder holds no Hugging Face checkpoint; the message says what is missing or wrong."""
+    """The folder holds no Hugging Face checkpoint; the message gives the reason."""
 
 
 class _Rope(BaseModel):
@@ -63,7 +64,7 @@ class _GenerationFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`context_length` as TensorRT-LLM takes it; `quantization` is None where the weights are plain."""
+    """`context_length` as TensorRT-LLM computes it; `quantization` is None where the weights are plain."""
 
     path: Path
     architecture: str
@@ -92,7 +93,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def find_misfits(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
-    """What the recipe asks and this checkpoint cannot give, one `field: problem` line each."""
+    """The needs of the recipe that this checkpoint cannot meet, one `field: problem` line each."""
     yield from _find_split_problems(recipe, checkpoint)
     wanted, longest = recipe.limits.max_seq_len, checkpoint.context_length
     if wanted > longest:
@@ -103,22 +104,15 @@ def find_misfits(recipe: Recipe, checkpoint: Checkpoint) -> Iterator[str]:
         yield f"plugins.reduce_fusion: the release turns it off for {checkpoint.architecture}"
 
 
-def hash_weights(path: Path, read: Callable[[Path], str]) -> str:
-    """SHA-256 over the names and contents of configuration and weights; `read` hashes one file."""
+def hash_weights(path: Path, hash_one: Hash) -> str:
+    """SHA-256 over the names and contents of configuration and weights."""
     names = sorted({file for pattern in (CONFIG, QUANTIZATION, *WEIGHTS) for file in path.glob(pattern)})
-    return _hash_lines(f"{read(file)}  {file.name}" for file in names)
+    return _hash_lines(f"{hash_one(file)}  {file.name}" for file in names)
 
 
-def hash_tokenizer(path: Path, read: Callable[[Path], str]) -> str | None:
-    return _hash_present(path, TOKENIZER, read)
-
-
-def hash_template(path: Path, read: Callable[[Path], str]) -> str | None:
-    return _hash_present(path, TEMPLATE, read)
-
-
-def _hash_present(path: Path, names: tuple[str, ...], read: Callable[[Path], str]) -> str | None:
-    lines = [f"{read(path / name)}  {name}" for name in names if (path / name).is_file()]
+def hash_present(path: Path, names: tuple[str, ...], hash_one: Hash) -> str | None:
+    """Of TOKENIZER or TEMPLATE: SHA-256 over the files that there are."""
+    lines = [f"{hash_one(path / name)}  {name}" for name in names if (path / name).is_file()]
     return _hash_lines(iter(lines)) if lines else None
 
 
@@ -127,17 +121,11 @@ def _hash_lines(lines: Iterator[str]) -> str:
 
 
 def _parse(path: Path, kind: type[File]) -> File:
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as exc:
-        raise NotACheckpoint(f"{path}: {exc.strerror}") from exc
-    except ValidationError as exc:
-        error = exc.errors()[0]
-        raise NotACheckpoint(f"{path}: {'.'.join(map(str, error['loc'])) or 'the file'}: {error['msg']}") from exc
+    return parse_json_file(path, TypeAdapter(kind), NotACheckpoint)
 
 
 def _context_length(model: _ModelFile) -> int:
-    """max_position_embeddings times the rope factor; that of the llama3 kind is in it already."""
+    """max_position_embeddings times the rope factor, which the llama3 kind already includes."""
     rope = model.rope_scaling
     if rope is None or "llama3" in {rope.rope_type, rope.type}:
         return model.max_position_embeddings

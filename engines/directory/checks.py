@@ -1,12 +1,12 @@
 """Whether an engine directory is whole, is what a recipe asks, and fits a node: findings, each with its cure.
 
-In: a directory's content as values. Out: findings; none means it fits. Reads no file, runs nothing.
+In: a directory's content as values. Out: findings; none means that it fits. Reads no file, runs nothing.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engines.directory.engine_config import CONFIG, EngineConfig
+from engines.directory.engine_config import CONFIG, LIMITS, EngineConfig
 from engines.directory.manifest import FileMark, Manifest
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Eagle, ExternalDrafts, Lookahead, Medusa, Recipe, TorchRecipe
@@ -14,7 +14,7 @@ from engines.trtllm.llm_args import LlmArgs, make_llm_args
 from engines.trtllm.release import CAPABILITIES, name_architecture, name_cache, name_weights
 from engines.trtllm.torch_flow import LLM_ARGS
 
-# Why a setting that differs cannot be put right at run time.
+# Why a setting that differs cannot be corrected at run time.
 REASONS: Mapping[str, str] = {
     "parallel.tp": "the split is fixed when the checkpoint is converted",
     "parallel.pp": "the split is fixed when the checkpoint is converted",
@@ -30,8 +30,7 @@ REASONS: Mapping[str, str] = {
     "max_draft_len": "buffers for drafts are part of the compiled network",
     "lora_plugin": "adapters are applied by a part of the compiled network",
 }
-LIMITS = ("max_batch_size", "max_num_tokens", "max_beam_width")
-# gemm_plugin is left out: "auto" in a recipe is a type in config.json, and it is a matter of speed alone.
+# Without gemm_plugin: "auto" in a recipe is a type in config.json, and the setting concerns speed alone.
 SWITCHES = (
     *("use_paged_context_fmha", "use_fp8_context_fmha", "reduce_fusion", "user_buffer", "multiple_profiles"),
     *("gemm_swiglu_plugin", "low_latency_gemm_plugin", "low_latency_gemm_swiglu_plugin"),
@@ -41,7 +40,7 @@ Findings = Iterator["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What does not fit, and what to do: `field` is the setting's name, `cure` a sentence or a command."""
+    """One setting that does not fit, and the cure: a sentence or a command. `field` is the setting's name."""
 
     field: str
     problem: str
@@ -49,10 +48,10 @@ class Finding:
 
 
 def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) -> Findings:
-    """One plan for each rank, and as many ranks as the split says."""
+    """Whether each rank of the split has one plan."""
     if config.tp * config.pp * config.cp != config.world_size:
         product = f"tp {config.tp} x pp {config.pp} x cp {config.cp}"
-        yield Finding("mapping", f"config.json says {product}, and a world of {config.world_size}", rebuild)
+        yield Finding("mapping", f"config.json has {product}, and a world of {config.world_size}", rebuild)
     expected = {f"rank{rank}.engine" for rank in range(config.world_size)}
     for name in sorted(expected - rank_files):
         yield Finding(name, f"missing; tp {config.tp} and pp {config.pp} make {config.world_size} ranks", rebuild)
@@ -62,7 +61,7 @@ def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) 
 
 
 def check_files(marked: Mapping[str, FileMark], found: Mapping[str, FileMark], rebuild: str) -> Findings:
-    """Every file as it was when the build ended. Of ranks and configurations that are missing others tell."""
+    """Whether every file is as the build wrote it. Missing ranks and configurations are other checks' findings."""
     for name, mark in marked.items():
         now = found.get(name)
         if now is None:
@@ -72,11 +71,11 @@ def check_files(marked: Mapping[str, FileMark], found: Mapping[str, FileMark], r
             problem = f"has {now.bytes:,} bytes, the build wrote {mark.bytes:,}"
             yield Finding(name, problem, f"copy it again from where it was built, or {rebuild}")
         elif now.sha256 != mark.sha256:
-            yield Finding(name, "was changed since the build: it no longer says or holds what was built", rebuild)
+            yield Finding(name, "was changed since the build: it no longer holds what was built", rebuild)
 
 
 def check_node(manifest: Manifest, facts: NodeFacts, rebuild: str) -> Findings:
-    """What the serving node has against what the engine needs; facts that nobody told are not compared."""
+    """Compares the serving node with the builder's; unknown facts are not compared."""
     builder = manifest.builder
     is_compiled = isinstance(manifest.recipe, CompiledRecipe)
     if _differ(builder.tensorrt_llm, facts.tensorrt_llm):
@@ -97,7 +96,7 @@ def check_node(manifest: Manifest, facts: NodeFacts, rebuild: str) -> Findings:
 
 
 def check_recipe(config: EngineConfig, recipe: CompiledRecipe, rebuild: str) -> Findings:
-    """What was built against what the recipe asks. trtllm-build drops what it does not know in silence."""
+    """Compares the engine with the recipe. trtllm-build ignores unknown settings without an error."""
     built, asked = _describe_engine(config), _describe_recipe(recipe)
     for field, value in asked.items():
         if built[field] != value:
@@ -107,7 +106,7 @@ def check_recipe(config: EngineConfig, recipe: CompiledRecipe, rebuild: str) -> 
 
 
 def check_llm_args(args: LlmArgs, recipe: TorchRecipe, rebuild: str) -> Findings:
-    """The file that trtllm-serve would read against the one that the recipe makes."""
+    """Compares the file that trtllm-serve would read with the one that the recipe makes."""
     found, asked = args.model_dump(), make_llm_args(recipe).model_dump()
     for field, value in asked.items():
         if found[field] != value:
@@ -115,7 +114,7 @@ def check_llm_args(args: LlmArgs, recipe: TorchRecipe, rebuild: str) -> Findings
 
 
 def check_export(algorithms: tuple[str | None, str | None], recipe: TorchRecipe, rebuild: str) -> Findings:
-    """The precision of a checkpoint that was quantized here, as its hf_quant_config.json names it."""
+    """Compares the precision of a checkpoint that was quantized here (its hf_quant_config.json) with the recipe."""
     weights, cache = algorithms
     held = (
         ("precision.weights", name_weights(weights, recipe.precision.dtype), recipe.precision.weights),
@@ -140,7 +139,7 @@ def check_plan(recipe: Recipe, facts: NodeFacts) -> Findings:
 
 
 def list_unknown(recipe: Recipe, facts: NodeFacts) -> list[str]:
-    """The facts that nobody told and that would have been compared, by the option that gives them."""
+    """The unknown facts that would have been compared, by the option that gives each."""
     options = {"--trtllm-version": facts.tensorrt_llm, "--gpus": facts.gpu_count}
     if isinstance(recipe, CompiledRecipe):
         options |= {"--tensorrt-version": facts.tensorrt, "--compute-capability": facts.capability}
@@ -166,7 +165,7 @@ def _describe_engine(config: EngineConfig) -> dict[str, str | int | None]:
 
 
 def _describe_recipe(recipe: CompiledRecipe) -> dict[str, str | int | None]:
-    """The same fields as of an engine, as they are when the build did what it was told."""
+    """The engine's fields, with the values that the recipe should lead to."""
     return {
         "parallel.tp": recipe.parallel.tp,
         "parallel.pp": recipe.parallel.pp,
@@ -184,7 +183,12 @@ def _describe_recipe(recipe: CompiledRecipe) -> dict[str, str | int | None]:
 
 def _describe_additions(recipe: CompiledRecipe) -> dict[str, str | int | None]:
     speculative, lora = recipe.speculative, recipe.lora
-    modes = {Lookahead: "lookahead_decoding", Eagle: "eagle", Medusa: "medusa", ExternalDrafts: "draft_tokens_external"}
+    modes: dict[type, str] = {
+        Lookahead: "lookahead_decoding",
+        Eagle: "eagle",
+        Medusa: "medusa",
+        ExternalDrafts: "draft_tokens_external",
+    }
     return {
         "speculative_decoding_mode": modes.get(type(speculative), "none"),
         "max_draft_len": 0 if speculative is None else speculative.max_draft_len,
@@ -194,7 +198,7 @@ def _describe_additions(recipe: CompiledRecipe) -> dict[str, str | int | None]:
 
 
 def _count_draft_room(recipe: CompiledRecipe) -> int:
-    """build() of tensorrt_llm/builder.py lengthens sequences by what is drafted; prompts and answers stay as long."""
+    """build() of tensorrt_llm/builder.py lengthens sequences by the drafts; prompts and answers keep their lengths."""
     speculative = recipe.speculative
     if speculative is None:
         return 0

@@ -1,14 +1,17 @@
-"""config.json of an engine directory, as TensorRT-LLM's Engine.save writes it (builder.py@008b2b8), in our words."""
+"""config.json of an engine directory, as TensorRT-LLM's Engine.save writes it (builder.py@008b2b8)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+
+from engines.directory.json_file import parse_json_file
 
 CONFIG = "config.json"
-# SpeculativeDecodingMode (models/modeling_utils.py) is a set of bits, and is written as their sum.
+LIMITS = ("max_batch_size", "max_num_tokens", "max_beam_width")
+# SpeculativeDecodingMode (models/modeling_utils.py) is a set of bits, written as their sum.
 SPECULATION = {
     1: "none",
     2: "draft_tokens_external",
@@ -20,7 +23,7 @@ SPECULATION = {
 
 
 class NotAnEngine(Exception):
-    """The directory holds no engine that can be read; the message says what is missing or wrong."""
+    """The directory holds no engine that can be read; the message gives the reason."""
 
 
 class _Mapping(BaseModel):
@@ -84,7 +87,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What the engine was built as. `settings` are the limits and switches, by trtllm-build's names."""
+    """The build of an engine. `settings`: limits and switches, by trtllm-build's names."""
 
     version: str
     architecture: str
@@ -99,20 +102,8 @@ class EngineConfig:
 
 
 def read_engine_config(directory: Path) -> EngineConfig:
-    """Raises NotAnEngine where there is none, or one from before 0.8's builder, which names no version."""
-    path = directory / CONFIG
-    try:
-        file = _File.model_validate_json(path.read_bytes())
-    except OSError as exc:
-        raise NotAnEngine(f"{path}: {exc.strerror}") from exc
-    except ValidationError as exc:
-        error = exc.errors()[0]
-        place = ".".join(map(str, error["loc"]))
-        raise NotAnEngine(f"{path}: {place or 'the file'}: {error['msg']}") from exc
-    return _read(file)
-
-
-def _read(file: _File) -> EngineConfig:
+    """Raises NotAnEngine without a file, and for one written before 0.8's builder, which names no version."""
+    file = parse_json_file(directory / CONFIG, TypeAdapter(_File), NotAnEngine)
     model, build, mapping = file.pretrained_config, file.build_config, file.pretrained_config.mapping
     return EngineConfig(
         version=file.version,
@@ -124,37 +115,25 @@ def _read(file: _File) -> EngineConfig:
         world_size=mapping.world_size,
         quant_algo=model.quantization.quant_algo if model.quantization else None,
         kv_cache_quant_algo=model.quantization.kv_cache_quant_algo if model.quantization else None,
-        settings={**_read_limits(build), **_read_switches(build.plugin_config)},
+        settings={**_read_build(build), **_read_switches(build.plugin_config)},
     )
 
 
-def _read_limits(build: _Build) -> dict[str, str | int | None]:
+def _read_build(build: _Build) -> dict[str, str | int | None]:
+    has_lora = build.plugin_config.lora_plugin is not None
     return {
-        "max_batch_size": build.max_batch_size,
-        "max_num_tokens": build.max_num_tokens,
-        "max_seq_len": build.max_seq_len,
-        "max_beam_width": build.max_beam_width,
-        "kv_cache_type": build.kv_cache_type,
+        **{name: getattr(build, name) for name in (*LIMITS, "max_seq_len", "kv_cache_type")},
         "tokens_per_block": build.plugin_config.tokens_per_block,
         "speculative_decoding_mode": SPECULATION.get(build.speculative_decoding_mode, "unknown"),
         "max_draft_len": build.max_draft_len or 0,
-        **_read_lora(build),
+        "lora_plugin": "enable" if has_lora else "disable",
+        "max_lora_rank": (build.lora_config or _Lora()).max_lora_rank if has_lora else None,
     }
-
-
-def _read_lora(build: _Build) -> dict[str, str | int | None]:
-    if build.plugin_config.lora_plugin is None:
-        return {"lora_plugin": "disable", "max_lora_rank": None}
-    return {"lora_plugin": "enable", "max_lora_rank": (build.lora_config or _Lora()).max_lora_rank}
 
 
 def _read_switches(plugins: _Plugins) -> dict[str, str | int | None]:
     """As trtllm-build takes them: enable and disable, or a plugin's type."""
     values = plugins.model_dump(exclude={"tokens_per_block", "lora_plugin"})
-    return {name: _read_switch(value) for name, value in values.items()}
-
-
-def _read_switch(value: bool | str | None) -> str:
-    if isinstance(value, str):
-        return value
-    return "enable" if value else "disable"
+    return {
+        name: value if isinstance(value, str) else "enable" if value else "disable" for name, value in values.items()
+    }

@@ -1,11 +1,11 @@
-"""What an engine directory says of itself, as one document and as lines to read."""
+"""The content of an engine directory as one document, and as lines to read."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from engines.directory.engine_config import CONFIG, EngineConfig, NotAnEngine, read_engine_config
-from engines.directory.manifest import Manifest, NoManifest, list_files, name_file, read_manifest
+from engines.directory.manifest import Manifest, find_manifest, list_files
 from engines.trtllm.release import name_architecture, name_cache, name_weights
 
 WIDTH = 30  # of the longest setting's name
@@ -16,12 +16,14 @@ Json: TypeAlias = dict[str, Any]  # Any: a document for programs, written and ne
 
 def inspect_directory(directory: Path) -> Json:
     """`engine` is None in the PyTorch flow, `manifest` where there is none. Raises NotAnEngine without both."""
-    manifest = _read_manifest(directory)
+    if not directory.is_dir():
+        raise NotAnEngine(f"{directory}: not a directory")
+    manifest = find_manifest(directory)
     if manifest is None or (directory / CONFIG).is_file():
         engine = _describe_engine(read_engine_config(directory))
     else:
         engine = None
-    files = {name_file(directory, path): path.stat().st_size for path in list_files(directory)}
+    files = {name: path.stat().st_size for name, path in list_files(directory).items()}
     return {"engine": engine, "manifest": None if manifest is None else _describe_manifest(manifest), "files": files}
 
 
@@ -34,15 +36,6 @@ def show_inspection(document: Json) -> Iterator[str]:
         yield from (f"  {name:<{WIDTH}} {_show(value)}" for name, value in section.items())
     yield "files:"
     yield from (f"  {name:<{WIDTH}} {size:,} bytes" for name, size in document["files"].items())
-
-
-def _read_manifest(directory: Path) -> Manifest | None:
-    if not directory.is_dir():
-        raise NotAnEngine(f"{directory}: not a directory")
-    try:
-        return read_manifest(directory)
-    except NoManifest:
-        return None
 
 
 def _describe_engine(config: EngineConfig) -> Json:

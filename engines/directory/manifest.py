@@ -1,23 +1,25 @@
-"""The manifest of an engine directory: what it was built from, by what, on what, and what its files are.
+"""The manifest of an engine directory: its sources, its builder, its commands, and marks of its files.
 
-Written last, so a directory without one was not finished. TensorRT-LLM itself compares none of this when it loads one.
+It is written last, so a directory without one was not finished. TensorRT-LLM compares none of this when it loads one.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import orjson
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from engines.directory.engine_config import CONFIG
-from engines.recipes.recipe import STRICT, Recipe
+from engines.directory.json_file import parse_json_file
+from engines.recipes.recipe import STRICT, Recipe, Section
 from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS
 
+Hash: TypeAlias = Callable[[Path], str]  # of one file: SHA-256 in hexadecimal
 MANIFEST = "crossover-manifest.json"
-# What Engine.save and quantize.py leave beside the plans; a build's log or a timing cache may change as it likes.
+# The files that Engine.save and quantize.py write. A build's log or a timing cache may change.
 PATTERNS = (
     *(CONFIG, "rank*.engine", "rank*_managed_weights.safetensors", "quant_cfg.json"),
     *(LLM_ARGS, f"{CHECKPOINT}/*"),
@@ -25,22 +27,16 @@ PATTERNS = (
 
 
 class NoManifest(Exception):
-    """There is none, or none that can be read; the message says which."""
+    """It is missing or cannot be read; the message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileMark:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
+class FileMark(Section):
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Which checkpoint, by its content; tokenizer and template are those that the gateway has to use too."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Source(Section):
+    """The checkpoint by its content; the gateway has to use the same tokenizer and template."""
 
     path: str
     sha256: str
@@ -49,11 +45,8 @@ class Source:
     eos_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Builder:
-    """`tensorrt` and the GPU's facts are None where nothing told them; `image` where the build ran on the host."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Builder(Section):
+    """`tensorrt` and the GPU's facts are None where they were not found; `image` where the build ran on the host."""
 
     crossover: str
     tensorrt_llm: str
@@ -66,7 +59,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """`recipe` is the whole recipe with its defaults; `built_at` is UTC in ISO 8601; `commands` what ran, in order."""
+    """`recipe` has all its defaults; `built_at` is UTC in ISO 8601; `commands` are those that ran, in order."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -87,14 +80,14 @@ _ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
 def read_manifest(directory: Path) -> Manifest:
     """Raises NoManifest."""
-    path = directory / MANIFEST
+    return parse_json_file(directory / MANIFEST, _ADAPTER, NoManifest)
+
+
+def find_manifest(directory: Path) -> Manifest | None:
     try:
-        return _ADAPTER.validate_json(path.read_bytes())
-    except OSError as exc:
-        raise NoManifest(f"{path}: {exc.strerror}") from exc
-    except ValidationError as exc:
-        error = exc.errors()[0]
-        raise NoManifest(f"{path}: {'.'.join(map(str, error['loc'])) or 'the file'}: {error['msg']}") from exc
+        return read_manifest(directory)
+    except NoManifest:
+        return None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -102,24 +95,18 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     path = directory / MANIFEST
     part = path.with_suffix(".part")
     part.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    part.replace(path)  # whole or not there
+    part.replace(path)  # never half of it
 
 
-def list_files(directory: Path) -> list[Path]:
-    """The files of an engine that a manifest marks."""
-    return sorted({path for pattern in PATTERNS for path in directory.glob(pattern) if path.is_file()})
+def list_files(directory: Path) -> dict[str, Path]:
+    """The files of an engine that a manifest marks, by their names in it."""
+    found = {path for pattern in PATTERNS for path in directory.glob(pattern) if path.is_file()}
+    return {path.relative_to(directory).as_posix(): path for path in sorted(found)}
 
 
-def name_file(directory: Path, path: Path) -> str:
-    """As a manifest names it."""
-    return path.relative_to(directory).as_posix()
-
-
-def mark_files(directory: Path, read: Callable[[Path], str]) -> dict[str, FileMark]:
-    """`read` hashes one file."""
+def mark_files(directory: Path, hash_one: Hash) -> dict[str, FileMark]:
     return {
-        name_file(directory, path): FileMark(bytes=path.stat().st_size, sha256=read(path))
-        for path in list_files(directory)
+        name: FileMark(bytes=path.stat().st_size, sha256=hash_one(path)) for name, path in list_files(directory).items()
     }
 
 

@@ -1,6 +1,6 @@
-"""Facts of the node that an engine is to run on: what nvidia-smi says of its GPUs, what is installed beside Python.
+"""Facts of the node that an engine is to run on: its GPUs, by nvidia-smi, and the packages of its Python.
 
-In: a place where commands run. Out: NodeFacts, None for what nobody told. Knows no engine.
+In: a place where commands run. Out: NodeFacts, None for what is unknown. Knows no engine.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engines.trtllm.steps import Place
 
 GPU_QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
-# Whole names of distributions differ between TensorRT's builds (tensorrt, tensorrt-cu13), so all are listed.
+# TensorRT's builds have different names (tensorrt, tensorrt-cu13), so all distributions are listed.
 PROBE = (
     "import importlib.metadata as m, json; "
     "print(json.dumps({str(d.metadata['Name']).lower().replace('-', '_'): d.version for d in m.distributions()}))"
@@ -22,7 +22,7 @@ TIMEOUT_S = 120.0  # a container's first start, its image at hand
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """`capability` and `gpu_name` are those of all GPUs; where they differ, of none."""
+    """`capability` and `gpu_name` are None where the GPUs differ."""
 
     tensorrt_llm: str | None = None
     tensorrt: str | None = None
@@ -33,7 +33,7 @@ class NodeFacts:
 
 
 def detect(place: Place) -> NodeFacts:
-    """Asks nvidia-smi here and Python at the place; what nobody tells stays None."""
+    """Asks nvidia-smi here and Python at the place."""
     versions = read_versions(_ask(place.wrap(("python3", "-c", PROBE))))
     gpus = read_gpus(_ask(GPU_QUERY))
     return NodeFacts(
@@ -47,7 +47,7 @@ def detect(place: Place) -> NodeFacts:
 
 
 def read_versions(output: str) -> Mapping[str, str]:
-    """The probe's answer; an image prints its banner before it."""
+    """From the probe's output; an image prints its banner before it."""
     lines = [line for line in output.splitlines() if line.startswith("{")]
     try:
         answer = json.loads(lines[-1]) if lines else {}
@@ -64,7 +64,6 @@ def read_gpus(output: str) -> list[tuple[str, str, str]]:
 
 def _ask(argv: tuple[str, ...]) -> str:
     try:
-        # A fixed command of ours; nothing of it is a user's.
         answer = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""

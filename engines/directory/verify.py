@@ -1,44 +1,35 @@
 """Reads an engine directory and collects every finding about it: whole, as its recipe asks, fit for this node.
 
-In: a directory, perhaps a recipe and a checkpoint, the node's facts. Out: findings. The judging is checks.py's.
+In: a directory, optionally a recipe and a checkpoint, the node's facts. Out: findings, which checks.py makes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from engines.directory import checks
 from engines.directory.checkpoint import (
+    TEMPLATE,
+    TOKENIZER,
     NotACheckpoint,
-    hash_template,
-    hash_tokenizer,
+    hash_present,
     hash_weights,
     read_algorithms,
     read_checkpoint,
 )
-from engines.directory.checks import (
-    Finding,
-    Findings,
-    check_export,
-    check_files,
-    check_llm_args,
-    check_node,
-    check_recipe,
-    check_shape,
-)
+from engines.directory.checks import Finding, Findings
 from engines.directory.engine_config import NotAnEngine, read_engine_config
-from engines.directory.manifest import FileMark, Manifest, NoManifest, mark_files, read_manifest
+from engines.directory.manifest import FileMark, Hash, Manifest, NoManifest, mark_files, read_manifest
 from engines.directory.node import NodeFacts
 from engines.recipes.recipe import CompiledRecipe, Recipe, TorchRecipe
 from engines.trtllm.llm_args import LlmArgsError, parse_llm_args
 from engines.trtllm.torch_flow import CHECKPOINT, LLM_ARGS
 from engines.trtllm.triton_config import RenderError, find_differences, parse_config, render_config
 
-Read = Callable[[Path], str]  # hashes one file
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`recipe` is the one to hold against, by default the manifest's; `name` and `source` are for the cures."""
+    """`recipe`: to compare with, by default the manifest's. `name` and `source` are for the cures."""
 
     directory: Path
     facts: NodeFacts
@@ -57,20 +48,20 @@ class Question:
         return f"crossover engine render {self.name} --engine {self.directory.absolute()} --out {self.repository}"
 
 
-def find_mismatches(question: Question, read: Read) -> Iterator[Finding]:
-    """Every finding, those that make others moot first. Raises NotACheckpoint, and OSError for files it cannot read."""
+def find_mismatches(question: Question, hash_one: Hash) -> Iterator[Finding]:
+    """All findings, those that make others moot first. Raises NotACheckpoint, and OSError for unreadable files."""
     try:
         manifest = read_manifest(question.directory)
     except NoManifest as exc:
         yield Finding(
-            "manifest", f"{exc}: nobody can tell what this was built from, or whether it was finished", question.rebuild
+            "manifest", f"{exc}: nothing shows what this was built from, or whether it was finished", question.rebuild
         )
         return
     yield from _check_content(question, manifest)
-    yield from check_files(manifest.files, mark_files(question.directory, read), question.rebuild)
-    yield from check_node(manifest, question.facts, question.rebuild)
+    yield from checks.check_files(manifest.files, mark_files(question.directory, hash_one), question.rebuild)
+    yield from checks.check_node(manifest, question.facts, question.rebuild)
     if question.checkpoint is not None:
-        yield from _check_source(question, question.checkpoint, manifest, read)
+        yield from _check_source(question, question.checkpoint, manifest, hash_one)
     if question.repository is not None:
         yield from _check_repository(question, question.repository, question.recipe or manifest.recipe)
 
@@ -82,7 +73,7 @@ def check_result(directory: Path, recipe: Recipe, rebuild: str) -> Findings:
     return _check_served(directory, recipe, rebuild)
 
 
-def skip_hashes(directory: Path, marked: Mapping[str, FileMark]) -> Read:
+def skip_hashes(directory: Path, marked: Mapping[str, FileMark]) -> Hash:
     """For a quick look: files count as unchanged where their sizes are."""
     known = {directory / name: mark.sha256 for name, mark in marked.items()}
     return lambda path: known.get(path, "")
@@ -106,8 +97,8 @@ def _check_engine(directory: Path, recipe: CompiledRecipe, rebuild: str) -> Find
     if config.version != recipe.release:
         problem = f"the engine is of TensorRT-LLM {config.version}, the recipe for {recipe.release}"
         yield Finding("version", problem, f"in the image of {recipe.release}: {rebuild}")
-    yield from check_shape(config, frozenset(path.name for path in directory.glob("rank*.engine")), rebuild)
-    yield from check_recipe(config, recipe, rebuild)
+    yield from checks.check_shape(config, frozenset(path.name for path in directory.glob("rank*.engine")), rebuild)
+    yield from checks.check_recipe(config, recipe, rebuild)
 
 
 def _check_served(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findings:
@@ -119,7 +110,7 @@ def _check_served(directory: Path, recipe: TorchRecipe, rebuild: str) -> Finding
     except NotACheckpoint as exc:
         yield Finding(CHECKPOINT, str(exc), rebuild)
     else:
-        yield from check_export(algorithms, recipe, rebuild)
+        yield from checks.check_export(algorithms, recipe, rebuild)
 
 
 def _check_llm_args(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findings:
@@ -132,25 +123,25 @@ def _check_llm_args(directory: Path, recipe: TorchRecipe, rebuild: str) -> Findi
         for line in str(exc).splitlines():
             yield Finding(LLM_ARGS, line, rebuild)
     else:
-        yield from check_llm_args(args, recipe, rebuild)
+        yield from checks.check_llm_args(args, recipe, rebuild)
 
 
-def _check_source(question: Question, checkpoint: Path, manifest: Manifest, read: Read) -> Findings:
+def _check_source(question: Question, checkpoint: Path, manifest: Manifest, hash_one: Hash) -> Findings:
     source, rebuild = manifest.source, question.rebuild
-    read_checkpoint(checkpoint)  # another folder is no other checkpoint
-    if hash_weights(checkpoint, read) != source.sha256:
+    read_checkpoint(checkpoint)  # raises for a folder that is no checkpoint at all
+    if hash_weights(checkpoint, hash_one) != source.sha256:
         problem = f"{checkpoint} holds other weights than those that the engine was built from"
         yield Finding("checkpoint", problem, f"from this checkpoint: {rebuild}")
-    if hash_tokenizer(checkpoint, read) != source.tokenizer_sha256:
+    if hash_present(checkpoint, TOKENIZER, hash_one) != source.tokenizer_sha256:
         problem = f"{checkpoint} has another tokenizer: ids would mean other words"
         yield Finding("tokenizer", problem, f"give the gateway the tokenizer of {source.path}, or {rebuild}")
-    if hash_template(checkpoint, read) != source.chat_template_sha256:
+    if hash_present(checkpoint, TEMPLATE, hash_one) != source.chat_template_sha256:
         problem = f"{checkpoint} has another chat template than the checkpoint that was built"
         yield Finding("chat_template", problem, f"give the gateway the template of {source.path}")
 
 
 def _check_repository(question: Question, repository: Path, recipe: Recipe) -> Findings:
-    """Triton's configuration against what the recipe renders into: the backend takes a slip for a default."""
+    """Triton's configuration against the recipe's; the backend reads a misspelt parameter as its default."""
     if not isinstance(recipe, CompiledRecipe):
         yield Finding("flow", "the C++ backend serves no engine of the pytorch flow", "serve it with model_repo/python")
         return

@@ -1,1 +1,1 @@
-"""How fast the GPUs of a node sum what they share, and what that means for tensor parallelism."""
+"""All-reduces between the GPUs of a node: how fast they are, and which tensor parallelism that favours."""

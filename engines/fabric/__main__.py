@@ -1,4 +1,4 @@
-"""`python -m engines.fabric`: the command `crossover fabric` where the rest of Crossover is not installed."""
+"""`python -m engines.fabric`: the command `crossover fabric` where only this repository and click are installed."""
 
 from engines.fabric.cli import fabric
 

@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from engines.fabric.curve import Curve, Sample
+from engines.fabric.curve import Curve
 from engines.fabric.datasheet import DataSheet, find_data_sheet
-from engines.fabric.findings import WAYS, Findings, Measured
-from engines.fabric.machine import Machine
+from engines.fabric.findings import WAYS, Findings, Machine, Measured
+from engines.fabric.forecast import Node, forecast
+from engines.fabric.measure import FabricError, Group, WrongSum, describe_machine, measure
 from engines.fabric.model import Model, read_model
-from engines.fabric.ranks import FabricError, Group, WrongSum, describe_machine, measure
-from engines.fabric.report import render_markdown, render_text
-from engines.fabric.steps import Node, forecast
-
-if TYPE_CHECKING:
-    from click._termui_impl import ProgressBar  # click publishes its class nowhere else
+from engines.fabric.report import list_sections
+from engines.sections import render_markdown, render_text
 
 USUAL_DEGREES = (2, 4, 8)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -43,16 +40,16 @@ class Options:
     link_gb_s: float | None
     memory_gb_s: float | None
     tflops: float | None
-    least: int
-    most: int
+    min_size: int
+    max_size: int
     repeats: int
     as_json: bool
     out: Path | None
 
     @property
     def sizes(self) -> list[int]:
-        sizes = [self.least]
-        while sizes[-1] * 2 <= self.most:
+        sizes = [self.min_size]
+        while sizes[-1] * 2 <= self.max_size:
             sizes.append(sizes[-1] * 2)
         return sizes
 
@@ -80,7 +77,7 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--gpus", callback=_parse_numbers, help="Indices of the GPUs, like 0,1.  [default: all]")
 @click.option(
     "--tp",
@@ -92,27 +89,31 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     "--backend",
     type=click.Choice(("nccl", "gloo")),
     default="nccl",
-    show_default=True,
     help="nccl: GPUs, as engines use it. gloo: processes on this CPU, to try the command out.",
 )
-@click.option("--python", default=sys.executable, help="A Python that has torch.  [default: the one that runs this]")
+@click.option(
+    "--python",
+    default=sys.executable,
+    show_default=False,
+    help="A Python that has torch.  [default: the one that runs this]",
+)
 @click.option(
     "--model",
     type=click.Path(exists=True, path_type=Path),
     help="A checkpoint's directory or its config.json: what the sums mean for it.",
 )
-@click.option("--weights-gb", type=POSITIVE, help="What one step of the model reads, where its files do not tell.")
-@click.option("--weight-bits", type=click.IntRange(1, 32), help="Of an engine that quantizes the model as it loads it.")
+@click.option("--weights-gb", type=POSITIVE, help="What one step of the model reads, where its files do not show it.")
+@click.option("--weight-bits", type=click.IntRange(1, 32), help="Of an engine that quantizes the model.")
 @click.option("--link-gb-s", type=POSITIVE, help="The link's bandwidth in one direction.  [default: by the GPU's name]")
 @click.option("--memory-gb-s", type=POSITIVE, help="Of one GPU's memory.  [default: by the GPU's name]")
 @click.option("--tflops", type=POSITIVE, help="Of one GPU, dense, for the model's precision.  [default: by its name]")
-@click.option("--least", default="1k", callback=_parse_size, show_default=True, help="Smallest message.")
-@click.option("--most", default="1G", callback=_parse_size, show_default=True, help="Largest message.")
-@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Timed loops of every size.")
+@click.option("--least", "min_size", default="1k", callback=_parse_size, help="Smallest message.")
+@click.option("--most", "max_size", default="1G", callback=_parse_size, help="Largest message.")
+@click.option("--repeats", type=click.IntRange(1), default=7, help="Timed loops of every size.")
 @click.option("--json", "as_json", is_flag=True, help="Print fabric.json on stdout instead of tables.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write fabric.json and fabric.md here.")
 def fabric(**values: Any) -> None:  # Any: click's; Options gives the types
-    """Measure how fast GPUs sum what they share, and say which tensor parallelism suits a model.
+    """Measure all-reduces between GPUs, and find which tensor parallelism suits a model.
 
     Times an all-reduce over message sizes as engines call it, between as many processes as GPUs share a model. With
     --model: what that costs in every step of prefill and decode, beside reading the weights.
@@ -128,7 +129,7 @@ def fabric(**values: Any) -> None:  # Any: click's; Options gives the types
     each other; 130 interrupted.
     """
     options = Options(**values)
-    if options.most < options.least:
+    if options.max_size < options.min_size:
         raise click.UsageError("--most: below --least")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -140,13 +141,11 @@ def fabric(**values: Any) -> None:  # Any: click's; Options gives the types
     except FabricError as exc:
         click.echo(f"Error: {exc}", err=True)
         raise SystemExit(1 if isinstance(exc, WrongSum) else 2) from None
-    click.echo(
-        json.dumps(findings.to_json(), indent=2) if options.as_json else render_text(findings), nl=options.as_json
-    )
+    click.echo(json.dumps(findings.to_json(), indent=2) if options.as_json else render_text(list_sections(findings)))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends what was started as Ctrl-C does."""
+    """SIGTERM ends the command and its ranks as Ctrl-C does."""
     signal.raise_signal(signal.SIGINT)
 
 
@@ -172,7 +171,7 @@ def _find(options: Options) -> Findings:
 
 
 def _choose_devices(options: Options, machine: Machine) -> tuple[int, ...]:
-    """Empty on CPUs. Raises FabricError if they are not there, or not alike."""
+    """Empty on CPUs. Raises FabricError if a GPU is missing, or they are not alike."""
     if options.backend == "gloo":
         if options.gpus is not None:
             raise click.UsageError("--gpus: gloo is measured on this CPU")
@@ -199,11 +198,11 @@ def _choose_degrees(options: Options, devices: Sequence[int]) -> list[int]:
 
 
 def _read_model(options: Options, sheet: DataSheet, name: str) -> Model | None:
-    """Before anything is measured: what it lacks is told at once."""
+    """Called before anything is measured, so that a missing option ends the command at once."""
     if options.model is None:
         return None
     if sheet.memory is None:
-        raise FabricError(f"the memory bandwidth of {name} is not known here: say it with --memory-gb-s")
+        raise FabricError(f"the memory bandwidth of {name} is not known here: give it with --memory-gb-s")
     try:
         return read_model(options.model, options.weights_gb, options.weight_bits)
     except ValueError as exc:
@@ -220,18 +219,14 @@ def _measure(options: Options, tp: int, devices: Sequence[int]) -> Measured:
         ways=WAYS if chosen else ("eager",),
         repeats=options.repeats,
     )
-    with click.progressbar(length=group.samples, label=f"TP {tp}: {group.samples} timed loops", file=sys.stderr) as bar:
-        samples = [_advance(bar, sample) for sample in measure(group)]
+    label = f"TP {tp}: {group.samples} timed loops"
+    with click.progressbar(measure(group), group.samples, label, file=sys.stderr) as bar:
+        samples = list(bar)
     return Measured(tp, chosen, {way: Curve.of(tp, way, samples) for way in group.ways})
 
 
-def _advance(bar: "ProgressBar[int]", sample: Sample) -> Sample:
-    bar.update(1)
-    return sample
-
-
 def _make_node(machine: Machine, sheet: DataSheet, devices: Sequence[int], measured: Sequence[Measured]) -> Node:
-    """As many GPUs as the highest degree takes. Prefill is called eagerly, decoding replayed from graphs."""
+    """With as many GPUs as the highest degree takes. Engines prefill eagerly, and decode from graphs."""
     return Node(
         gpus=max(each.tp for each in measured),
         sheet=sheet,
@@ -245,6 +240,6 @@ def _write(findings: Findings, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "fabric.json").write_text(json.dumps(findings.to_json(), indent=2) + "\n")
-        (out / "fabric.md").write_text(render_markdown(findings))
+        (out / "fabric.md").write_text(render_markdown(list_sections(findings)))
     except OSError as exc:
         raise FabricError(f"cannot write to {out}: {exc.strerror}") from exc

@@ -1,6 +1,6 @@
-"""Times of all-reduces as medians with their spread, as bus bandwidth, and as a curve over the message's size. Pure.
+"""Times of all-reduces: medians with their spread, bus bandwidth, and a curve over the size of the message. Pure.
 
-In: samples of one group of ranks. Out: timings, a fit, the time that any size would take. Knows no GPU and no model.
+In: samples of one group of ranks. Out: timings, a fit, the time of any size. Knows no GPU and no model.
 """
 
 import math
@@ -8,6 +8,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Curve:
 
     @property
     def floor_s(self) -> float:
-        """What the smallest message takes: hardly anything but latency."""
+        """The time of the smallest message: hardly anything but latency."""
         return self.timings[0].median_s
 
     @property
@@ -71,8 +72,8 @@ class Curve:
         return max(self.timings, key=lambda timing: timing.size / timing.median_s)
 
     def find_time_s(self, size: float) -> float:
-        """By a straight line between logarithms of neighbouring sizes; below the smallest its time, beyond the largest
-        that one's bandwidth.
+        """By a straight line between the logarithms of neighbouring sizes. A size below the smallest takes that one's
+        time; one beyond the largest goes at that one's bandwidth.
         """
         at = bisect_left(self.timings, size, key=lambda timing: timing.size)
         if at == 0:
@@ -92,8 +93,8 @@ def _summarise(size: int, seconds: Sequence[float]) -> Timing:
 def find_bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
     """Bytes per second that each rank's link carries in each direction: 2 (n - 1) / n x size / time.
 
-    So it can be held against the link's own, whatever the number of ranks (NVIDIA nccl-tests, doc/PERFORMANCE.md). A
-    switch that sums by itself (NVLink SHARP) moves less than this counts, and may show more than the link has.
+    It compares with the link's own bandwidth at any number of ranks (NVIDIA nccl-tests, doc/PERFORMANCE.md). A switch
+    that sums by itself (NVLink SHARP) moves fewer bytes than this counts, so the result may exceed the link's.
     """
     return 2 * (ranks - 1) / ranks * size / seconds
 
@@ -101,23 +102,18 @@ def find_bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
 def fit_latency(timings: Sequence[Timing]) -> Fit | None:
     """Hockney's model t = a + size / b, by least squares of relative errors, so that every size weighs the same.
 
-    None where fewer than two sizes, or times that do not grow with the size, leave no such line.
+    None for fewer than two sizes, or times that do not grow with the size.
     """
     rows = [(1 / timing.median_s, timing.size / timing.median_s) for timing in timings]
-    aa, ab, bb = (sum(x * y for x, y in pairs) for pairs in _products(rows))
+    ones, sizes = [one for one, _ in rows], [size for _, size in rows]
+    # The sums of the normal equations.
+    aa, ab, bb = (sum(map(mul, x, y)) for x, y in ((ones, ones), (ones, sizes), (sizes, sizes)))
     determinant = aa * bb - ab * ab
     if len(rows) < 2 or determinant <= 0:
         return None
-    a, b = sum(one for one, _ in rows), sum(size for _, size in rows)
+    a, b = sum(ones), sum(sizes)
     latency_s, per_byte = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
     if per_byte <= 0:
         return None
     worst = max(abs(latency_s * one + per_byte * size - 1) for one, size in rows)
     return Fit(latency_s, 1 / per_byte, worst)
-
-
-def _products(rows: Sequence[tuple[float, float]]) -> Iterable[list[tuple[float, float]]]:
-    """Factors of the normal equations' three sums: of latency by itself, by size, and of size by itself."""
-    yield [(one, one) for one, _ in rows]
-    yield list(rows)
-    yield [(size, size) for _, size in rows]

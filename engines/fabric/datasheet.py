@@ -1,4 +1,4 @@
-"""What NVIDIA's data sheets say of the GPUs this runs on, by the name that torch reports. Pure.
+"""Bandwidth and arithmetic of GPUs by NVIDIA's data sheets, by the name that torch reports. Pure.
 
 Links are per direction: data sheets give both together. Arithmetic is dense: data sheets give that of sparse matrices,
 which is twice as much.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class DataSheet:
-    """Bytes and operations per second of one GPU; None is not known. `link_name` says what `link` is of."""
+    """Bytes and operations per second of one GPU; None is not known. `link_name` names the link of `link`."""
 
     link: float | None = None
     link_name: str = "link"
@@ -18,7 +18,7 @@ class DataSheet:
     flops_8: float | None = None
 
     def overridden(self, link_gb_s: float | None, memory_gb_s: float | None, tflops: float | None) -> "DataSheet":
-        """By what an operator knows better; `tflops` are those of the model's own precision."""
+        """With the operator's own numbers; `tflops` are those of the model's own precision."""
         sheet = self
         if link_gb_s is not None:
             sheet = replace(sheet, link=link_gb_s * 1e9, link_name="link as given")
@@ -30,8 +30,8 @@ class DataSheet:
 
 
 SXM, BRIDGE = "NVLink (SXM)", "NVLink bridge, if there is one"
-# The first whose name begins what torch reports counts. Data sheets: nvidia.com/en-us/data-center/{h100,h200,a100}, and
-# for the H100 PCIe its product brief PB-11133-001.
+# The first with which the name that torch reports begins. Data sheets: nvidia.com/en-us/data-center/{h100,h200,a100},
+# and for the H100 PCIe its product brief PB-11133-001.
 SHEETS = (
     ("NVIDIA H100 80GB HBM3", DataSheet(450e9, SXM, 3350e9, 989e12, 1979e12)),
     ("NVIDIA H100 NVL", DataSheet(300e9, BRIDGE, 3900e9, 835e12, 1671e12)),
@@ -45,5 +45,5 @@ SHEETS = (
 
 
 def find_data_sheet(name: str) -> DataSheet:
-    """One that knows nothing for a GPU that is not listed."""
+    """An empty one for a GPU that is not listed."""
     return next((sheet for known, sheet in SHEETS if name.startswith(known)), DataSheet())

@@ -1,6 +1,6 @@
-"""All that one run of `crossover fabric` found, and its JSON. Pure.
+"""Everything that one run of `crossover fabric` found, and its JSON. Pure.
 
-In: what was measured and forecast. Out: the document of fabric.json. Knows no process and no words.
+In: measured curves and a forecast. Out: the document of fabric.json. Knows no process and no report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,28 @@ from dataclasses import asdict, dataclass
 
 from engines.fabric.curve import Curve, Fit, Timing, find_bus_bandwidth, fit_latency
 from engines.fabric.datasheet import DataSheet
-from engines.fabric.machine import Machine
-from engines.fabric.steps import Forecast, Row
+from engines.fabric.forecast import Forecast, Row
 
 SCHEMA = "crossover.fabric/1"
 WAYS = ("graph", "eager")  # the first that was measured is how engines decode
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`peers`: pairs of GPUs that reach each other's memory. `settings`: environment that NCCL or gloo reads."""
+
+    torch: str
+    cuda: str | None
+    nccl: str | None
+    gpus: Sequence[Gpu]
+    peers: Sequence[tuple[int, int]]
+    settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +42,7 @@ class Measured:
 
     @property
     def main(self) -> Curve:
-        """What decoding is like: from a graph where there are graphs."""
+        """The curve of decoding: from a graph where there are graphs."""
         return next(self.curves[way] for way in WAYS if way in self.curves)
 
 
@@ -40,7 +57,7 @@ class Findings:
     forecast: Forecast | None
 
     def find_link_share(self, timing: Timing, tp: int) -> float | None:
-        """Of the link's bandwidth in one direction; None where that is not known."""
+        """The share of the link's bandwidth in one direction; None where that is not known."""
         if self.sheet.link is None:
             return None
         return find_bus_bandwidth(timing.size, timing.median_s, tp) / self.sheet.link

@@ -1,4 +1,4 @@
-"""What of a model decides how its layers' sums weigh: from config.json, and the weights beside it if they are there.
+"""A model's shape and weights, by which its all-reduces weigh: from config.json and the files beside it.
 
 In: a path. Out: a Model, or ValueError that names the field. Knows no GPU.
 """
@@ -10,18 +10,18 @@ from pathlib import Path
 
 CONFIG = "config.json"
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-GATED = ("silu", "swish")  # such MLPs have three matrices; which others have is not told by config.json
+GATED = ("silu", "swish")  # such MLPs have three matrices; config.json does not show how many others have
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-BITS = "say them with --weight-bits"
-GIVE = "say what one step reads with --weights-gb"
+BITS = "give them with --weight-bits"
+GIVE = "give what one step reads with --weights-gb"
 
 Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """`item_bytes` of one. `read_bytes`: by one step, all GPUs together. `held_bytes`: that lie in memory, None where
-    only those of a step were told. `source`: where these come from.
+    """`item_bytes` of one weight. `read_bytes`: by one step, on all GPUs together. `held_bytes`: in memory, None where
+    only those of a step were given. `source`: where these numbers come from.
     """
 
     item_bytes: float
@@ -31,7 +31,7 @@ class Weights:
 
     @property
     def count(self) -> float:
-        """That a token passes."""
+        """Weights that one token is multiplied by."""
         return self.read_bytes / self.item_bytes
 
 
@@ -67,7 +67,7 @@ class _Config:
 
 
 def read_model(path: Path, weights_gb: float | None = None, weight_bits: int | None = None) -> Model:
-    """Of a directory or its config.json. Raises ValueError for what is no configuration, or tells too little."""
+    """From a directory or its config.json. Raises ValueError for what is no configuration, or lacks a field."""
     file = path / CONFIG if path.is_dir() else path
     config = _read(file)
     return Model(
@@ -89,7 +89,7 @@ def _read(file: Path) -> _Config:
         raise ValueError(f"{file} is no JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise ValueError(f"{file} is no object")  # noqa: TRY004 - a file's fault, no caller's
-    # Models that also see or hear keep the language model's numbers one level down.
+    # Models of images or sound keep the language model's fields one level down.
     inner = found.get("text_config")
     return _Config(file, found | inner if isinstance(inner, dict) else found)
 
@@ -111,7 +111,7 @@ def _find_weight_bytes(config: _Config) -> float:
     method = str(quantized.get("quant_method"))
     if "fp8" in method or "FP8" in str(quantized.get("quant_algo")):
         return 1
-    raise ValueError(f"{config.path}: quantization_config ({method}) does not tell a weight's bits: {BITS}")
+    raise ValueError(f"{config.path}: quantization_config ({method}) does not give a weight's bits: {BITS}")
 
 
 def _take(config: _Config, weights_gb: float, bits: int | None) -> Weights:
@@ -119,8 +119,8 @@ def _take(config: _Config, weights_gb: float, bits: int | None) -> Weights:
 
 
 def _weigh(config: _Config, bits: int | None) -> Weights:
-    """By the files' size, else by what config.json says. An input embedding is looked up, not read. `bits`: of an
-    engine that quantizes what it loads: its weights are not those of the files.
+    """By the files' size, else by the fields of config.json. A step looks an input embedding up and does not read it.
+    `bits`: of an engine that quantizes the model as it loads it, whose weights are not those of the files.
     """
     expert = next((name for name in EXPERTS if config.fields.get(name)), None)
     if expert is not None:
@@ -136,7 +136,7 @@ def _weigh(config: _Config, bits: int | None) -> Weights:
 
 
 def _count_layer_weights(config: _Config) -> int:
-    """Of a Llama-like decoder: query, key, value and output projections, and a gated MLP, in every layer."""
+    """Of a Llama-like decoder, whose layers have query, key, value and output projections and a gated MLP."""
     if config.word("hidden_act") not in GATED and "gelu" not in config.word("hidden_activation"):
         raise ValueError(f"{config.path}: hidden_act is {_show(config.fields.get('hidden_act'))}, no gated MLP: {GIVE}")
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")

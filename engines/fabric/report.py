@@ -1,59 +1,21 @@
-"""Findings as sections of sentences and tables: as Markdown, and as lines for a terminal. Pure."""
+"""Findings as sections of sentences and tables, for fabric.md and the terminal. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from engines.fabric.curve import Fit, Timing, find_bus_bandwidth, fit_latency
 from engines.fabric.findings import WAYS, Findings, Measured
-from engines.fabric.steps import PROMPTS, Forecast, Row, Step, find_message_bytes, find_spans
+from engines.fabric.forecast import PROMPTS, Forecast, Row, Step, find_message_bytes, find_spans
+from engines.sections import Section
 
 BINARY = ("B", "KiB", "MiB", "GiB")
 HOST_BOUND = 1.5  # eager over graph, from which on the calls are what takes time
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A title, sentences, and a table whose first row is its headings; either may be empty."""
-
-    title: str
-    sentences: Sequence[str]
-    rows: Sequence[Sequence[str]] = ()
-
-
-def render_markdown(findings: Findings) -> str:
-    return "\n".join(_render_markdown(list_sections(findings)))
-
-
-def render_text(findings: Findings) -> str:
-    return "\n".join(_render_text(list_sections(findings)))
-
-
-def _render_markdown(sections: Sequence[Section]) -> Iterator[str]:
-    for number, section in enumerate(sections):
-        yield from (f"{'##' if number else '#'} {section.title}", "")
-        yield from (line for sentence in section.sentences for line in (sentence, ""))
-        if section.rows:
-            headings, *others = section.rows
-            yield f"| {' | '.join(headings)} |"
-            yield f"|{' ---: |' * len(headings)}"
-            yield from (f"| {' | '.join(row)} |" for row in others)
-            yield ""
-
-
-def _render_text(sections: Sequence[Section]) -> Iterator[str]:
-    for section in sections:
-        yield from (section.title, *section.sentences, "")
-        if section.rows:
-            widths = [max(map(len, column)) for column in zip(*section.rows, strict=True)]
-            yield from ("  ".join(map(str.rjust, row, widths)) for row in section.rows)
-            yield ""
-
-
 def list_sections(findings: Findings) -> list[Section]:
     sections = [Section("Fabric: all-reduce between GPUs", list(_introduce(findings)))]
-    sections += [_tell_measured(findings, measured) for measured in findings.measured]
+    sections += [_report_measured(findings, measured) for measured in findings.measured]
     if findings.forecast:
-        sections += _tell_forecast(findings.forecast)
+        sections += _report_forecast(findings.forecast)
     return sections
 
 
@@ -77,7 +39,7 @@ def _find_detours(findings: Findings) -> Iterator[str]:
         yield f"NO PEER ACCESS between GPUs {pairs}: what they exchange goes through the host."
 
 
-def _tell_measured(findings: Findings, measured: Measured) -> Section:
+def _report_measured(findings: Findings, measured: Measured) -> Section:
     gpus = f", GPUs {', '.join(map(str, measured.devices))}" if measured.devices else ""
     return Section(f"TP {measured.tp}{gpus}", list(_judge(findings, measured)), list(_list_sizes(findings, measured)))
 
@@ -101,12 +63,12 @@ def _describe_fit(fit: Fit) -> str:
 
 
 def _describe_calls(measured: Measured) -> str:
-    """What replaying a graph saves; nothing where both were not measured."""
+    """How much a graph saves; empty unless both ways were measured."""
     if len(measured.curves) < 2:
         return ""
     graph, eager = (measured.curves[way].floor_s for way in WAYS)
-    told = f" from a CUDA graph, {show_time(eager)} called one by one"
-    return f"{told}: without graphs the host is what takes time" if eager > HOST_BOUND * graph else told
+    both = f" from a CUDA graph, {show_time(eager)} called one by one"
+    return f"{both}: without graphs the host is what takes time" if eager > HOST_BOUND * graph else both
 
 
 def _list_sizes(findings: Findings, measured: Measured) -> Iterator[tuple[str, ...]]:
@@ -126,7 +88,7 @@ def _show_bandwidth(timing: Timing, tp: int) -> str:
     return f"{find_bus_bandwidth(timing.size, timing.median_s, tp) / 1e9:.3g}"
 
 
-def _tell_forecast(forecast: Forecast) -> Iterator[Section]:
+def _report_forecast(forecast: Forecast) -> Iterator[Section]:
     model = forecast.model
     weights = f"{model.weights.read_bytes / 1e9:.2f} GB of weights read by a step ({model.weights.source})"
     shape = f"{model.layers} layers of {model.hidden}, {2 * model.layers} all-reduces a step; {weights}."
@@ -136,9 +98,9 @@ def _tell_forecast(forecast: Forecast) -> Iterator[Section]:
     )
     yield Section(f"Model {model.name}", [shape, message, bound, *_advise(forecast)])
     if forecast.decode:
-        yield _tell_decode(forecast)
+        yield _report_decode(forecast)
     if forecast.prefill:
-        yield _tell_prefill(forecast)
+        yield _report_prefill(forecast)
 
 
 def _advise(forecast: Forecast) -> Iterator[str]:
@@ -154,27 +116,27 @@ def _advise(forecast: Forecast) -> Iterator[str]:
         yield _recommend("One prompt alone", "tokens", prefill, [row.best for row in prefill])
         yield _recommend("Prompts at capacity", "tokens", prefill, [row.most or row.best for row in prefill])
     else:
-        yield "Prefill is not told: the GPU's arithmetic is not known (--tflops)."
+        yield "No forecast of prefill: the GPU's arithmetic is not known (--tflops)."
 
 
 def _recommend(regime: str, unit: str, rows: Sequence[Row], choices: Sequence[int]) -> str:
     spans = find_spans(rows, choices)
     if len(spans) == 1:
         return f"{regime}: TP {spans[0][2]} at all loads."
-    told = (
+    parts = (
         f"TP {tp} {f'at {first}' if first == last else f'from {first} to {last}'} {unit}" for first, last, tp in spans
     )
-    return f"{regime}: {', '.join(told)}."
+    return f"{regime}: {', '.join(parts)}."
 
 
-def _tell_decode(forecast: Forecast) -> Section:
-    title = f"Decode: time per token, requests in flight on {_count_gpus(forecast)}"
+def _report_decode(forecast: Forecast) -> Section:
+    title = f"Decode: time per token, requests in flight on {forecast.gpus} GPUs"
     headings = ("in flight", *_head_degrees(forecast), "best")
     rows = [(str(row.load), *map(_show_step, row.steps), f"TP {row.best}") for row in forecast.decode]
     return Section(title, [], [headings, *rows])
 
 
-def _tell_prefill(forecast: Forecast) -> Section:
+def _report_prefill(forecast: Forecast) -> Section:
     title = "Prefill: time of a prompt alone on one replica; most tokens a second with all replicas busy"
     headings = ("tokens", *_head_degrees(forecast), "soonest", "most")
     rows = [
@@ -187,10 +149,6 @@ def _head_degrees(forecast: Forecast) -> Iterator[str]:
     for tp in forecast.degrees:
         replicas = forecast.gpus // tp
         yield f"{replicas} x TP {tp}" + (", of it sums" if tp > 1 else "")
-
-
-def _count_gpus(forecast: Forecast) -> str:
-    return f"{forecast.gpus} GPUs"
 
 
 def _show_step(step: Step) -> str:

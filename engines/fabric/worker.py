@@ -1,12 +1,13 @@
-"""What each rank runs, on any Python with torch: this file alone, it imports nothing of ours.
+"""All-reduces between ranks, timed: this file alone runs in any Python with torch, and imports nothing of ours.
 
-In: `worker.py describe`, or `worker.py measure JOB` with a job as JSON. Out: JSON lines on stdout; exit code 3 says
-that an all-reduce gave a wrong sum. Knows no bandwidth, no model and no report.
+In: `worker.py describe`, or `worker.py measure JOB` with a job as JSON. Out: JSON lines on stdout. Exit code 3: an
+all-reduce gave a wrong sum. Knows no bandwidth, no model and no report.
 """
 
 import json
 import math
 import os
+import re
 import sys
 import time
 from datetime import timedelta
@@ -14,12 +15,14 @@ from typing import Any  # torch's types are not at hand where this file is check
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 WRONG_SUM = 3
 CAPTURED = 10  # all-reduces in one CUDA graph
 WARM_UP = 3
-MOST_LOOPS = 200
-# Whatever begins so changes which algorithm NCCL runs, so it belongs to what was measured.
+MAX_LOOPS = 200
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
+# Variables with these beginnings change which algorithm NCCL runs, so the report lists them.
 SETTINGS = ("NCCL_", "GLOO_")
 
 
@@ -41,12 +44,13 @@ def _can_reach(a: int, b: int) -> bool:
 
 
 class Rank:
-    """One process of the group, and the buffer whose beginnings it sums with the others."""
+    """One process of the group, and the buffer of which it sums a beginning with the others."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
-        self.job = job
-        self.is_cuda = job["device"] is not None
-        self.device = torch.device("cuda", job["device"]) if self.is_cuda else torch.device("cpu")
+    def __init__(self, rank: int, job: dict[str, Any]) -> None:
+        self.rank, self.job = rank, job
+        index = job["devices"][rank]
+        self.is_cuda = index is not None
+        self.device = torch.device("cuda", index) if self.is_cuda else torch.device("cpu")
         # Engines sum activations in 16 bits; gloo is a stand-in, and float32 is what every release of it sums.
         dtype = torch.bfloat16 if self.is_cuda else torch.float32
         self.buffer = torch.zeros(max(job["sizes"]) // dtype.itemsize, dtype=dtype, device=self.device)
@@ -59,20 +63,19 @@ class Rank:
         """Every size is checked and warmed up; then rounds over all sizes, so that drift falls on all alike."""
         for size in self.job["sizes"]:
             self.check(size)
-            self.say({"checked": size})
+            self.write({"checked": size})
         plan = [(way, size, self.count_loops(way, size)) for way in self.job["ways"] for size in self.job["sizes"]]
         for repeat in range(self.job["repeats"]):
             for way, size, loops in plan:
-                seconds = self.agree(self.time(way, size, loops))
-                self.say({"repeat": repeat, "way": way, "bytes": size, "loops": loops, "seconds": seconds})
-        self.say({"done": True})
+                seconds = self.find_slowest(self.time(way, size, loops))
+                self.write({"repeat": repeat, "way": way, "bytes": size, "loops": loops, "seconds": seconds})
 
     def check(self, size: int) -> None:
-        part, ranks = self.part(size), self.job["ranks"]
-        part.fill_(self.job["rank"] + 1)
+        part, ranks = self.part(size), len(self.job["devices"])
+        part.fill_(self.rank + 1)
         dist.all_reduce(part)
         if not bool((part == ranks * (ranks + 1) // 2).all()):
-            sys.stderr.write(f"rank {self.job['rank']}: an all-reduce of {size} bytes gave a wrong sum\n")
+            sys.stderr.write(f"rank {self.rank}: an all-reduce of {size} bytes gave a wrong sum\n")
             sys.stderr.flush()
             os._exit(WRONG_SUM)  # the others still wait in it: an orderly end would wait for them
         part.zero_()
@@ -80,14 +83,14 @@ class Rank:
     def count_loops(self, way: str, size: int) -> int:
         """The same on every rank, so many that a timed window is long against its edges."""
         self.time(way, size, WARM_UP)
-        usual = self.agree(self.time(way, size, WARM_UP))
-        self.say({"warmed_up": size})
+        usual = self.find_slowest(self.time(way, size, WARM_UP))
+        self.write({"warmed_up": size})
         wanted: int = math.ceil(self.job["window_s"] / usual)
-        return max(1, min(MOST_LOOPS, wanted))
+        return max(1, min(MAX_LOOPS, wanted))
 
     def time(self, way: str, size: int, loops: int) -> float:
         """Seconds for one all-reduce, the mean of at least `loops` back to back. In place, as engines do it."""
-        self.meet()
+        self.wait_for_all()
         if way == "graph":
             return self.time_graph(size, loops)
         part = self.part(size)
@@ -105,7 +108,7 @@ class Rank:
             for _ in range(CAPTURED):
                 dist.all_reduce(part)
         graph.replay()
-        self.meet()
+        self.wait_for_all()
         return graph
 
     def time_calls(self, call: Any, times: int) -> float:
@@ -122,48 +125,61 @@ class Rank:
         end.synchronize()
         return float(start.elapsed_time(end)) / 1000 / times
 
-    def meet(self) -> None:
+    def wait_for_all(self) -> None:
         if self.is_cuda:
-            dist.barrier(device_ids=[self.job["device"]])
+            dist.barrier(device_ids=[self.device.index])
             torch.cuda.synchronize()
         else:
             dist.barrier()
 
-    def agree(self, seconds: float) -> float:
-        """The slowest rank's: a layer goes on when all have the sum."""
-        told = torch.tensor([seconds], dtype=torch.float64, device=self.device)
-        dist.all_reduce(told, op=dist.ReduceOp.MAX)
-        return float(told.item())
+    def find_slowest(self, seconds: float) -> float:
+        """The slowest rank's time: a layer goes on when all have the sum."""
+        slowest = torch.tensor([seconds], dtype=torch.float64, device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return float(slowest.item())
 
-    def say(self, line: dict[str, Any]) -> None:
-        if self.job["rank"] == 0:
-            tell(line)
+    def write(self, line: dict[str, Any]) -> None:
+        if self.rank == 0:
+            write(line)
 
 
-def measure(job: dict[str, Any]) -> None:
+def run_rank(rank: int, job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    if job["device"] is not None:
-        torch.cuda.set_device(job["device"])
+    if job["devices"][rank] is not None:
+        torch.cuda.set_device(job["devices"][rank])
     dist.init_process_group(
         job["backend"],
         init_method=f"file://{job['meeting']}",
-        rank=job["rank"],
-        world_size=job["ranks"],
-        timeout=timedelta(seconds=job["timeout_s"]),
+        rank=rank,
+        world_size=len(job["devices"]),
+        timeout=timedelta(seconds=job["silence_s"]),
     )
-    rank = Rank(job)
-    rank.run()
-    rank.graphs.clear()  # a communicator that a graph still holds is never destroyed
+    member = Rank(rank, job)
+    member.run()
+    member.graphs.clear()  # a communicator that a graph still holds is never destroyed
     dist.destroy_process_group()
 
 
-def tell(line: dict[str, Any]) -> None:
+def measure(job: dict[str, Any]) -> None:
+    """One process for each rank. Where one fails, torch ends the others."""
+    ranks = mp.start_processes(run_rank, (job,), nprocs=len(job["devices"]), join=False, start_method="spawn")
+    try:
+        while not ranks.join():
+            pass
+    except (mp.ProcessExitedException, mp.ProcessRaisedException) as exc:
+        if any(rank.exitcode == WRONG_SUM for rank in ranks.processes):
+            sys.exit(WRONG_SUM)  # that rank wrote the message
+        lines = exc.msg.strip().splitlines()  # a traceback, and an error that may have several lines
+        sys.exit(f"rank {exc.error_index}: {([line for line in lines if ERROR.match(line)] or lines)[-1]}")
+
+
+def write(line: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "describe":
-        tell(describe())
+        write(describe())
     else:
         measure(json.loads(sys.argv[2]))

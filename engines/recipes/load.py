@@ -1,4 +1,4 @@
-"""Reads a recipe's YAML into a Recipe, or says everything that is wrong with it, one `field: problem` line each."""
+"""Reads a recipe's YAML into a Recipe, or reports all its problems, one `field: problem` line each."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -14,14 +14,14 @@ from engines.recipes.rules import find_contradictions
 SHIPPED = Path(__file__).parent
 _ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Recipe)
 _WORDS = {
-    "unexpected_keyword_argument": "unknown key",
+    "extra_forbidden": "unknown key",
     "missing": "required",
-    "dataclass_type": "must be a mapping",
-    "dataclass_exact_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
     "int_type": "must be a whole number",
     "bool_type": "must be true or false",
 }
-# pydantic names the member of a union in an error's place; these are no keys.
+# pydantic names the member of a union in an error's place; these are not keys.
 _TAGS = frozenset({"compiled", "pytorch", "eagle", "medusa", "lookahead", "draft_tokens_external", "ngram", "eagle3"})
 
 
@@ -39,7 +39,7 @@ def list_recipes() -> list[str]:
 
 
 def find_recipe(name: str) -> Path:
-    """The file of a recipe named by its path, or of one we ship named without folder and ending."""
+    """A recipe's file by its path, or a shipped one by its name without folder and ending."""
     path = Path(name)
     if path.suffix in {".yaml", ".yml"} or path.is_file():
         return path
@@ -65,7 +65,7 @@ def parse_recipe(document: object) -> Recipe:
     if not isinstance(document, dict):
         raise RecipeError(["a recipe must be a mapping with at least flow, release, model and precision"])
     try:
-        # Through JSON: there pydantic's strict mode takes mappings for dataclasses and lists for tuples, nothing else.
+        # Through JSON: there pydantic's strict mode takes lists for tuples.
         recipe = _ADAPTER.validate_json(orjson.dumps(document))
     except TypeError as exc:
         raise RecipeError([f"a recipe holds texts, numbers, lists and mappings only: {exc}"]) from exc
@@ -74,12 +74,6 @@ def parse_recipe(document: object) -> Recipe:
     if problems := list(find_contradictions(recipe)):
         raise RecipeError(problems)
     return recipe
-
-
-def dump_recipe(recipe: Recipe) -> dict[str, object]:
-    """The document of a recipe with all its defaults written out; parse_recipe() takes it back."""
-    document: dict[str, object] = _ADAPTER.dump_python(recipe, mode="json")
-    return document
 
 
 def _describe(error: ErrorDetails) -> str:
@@ -96,7 +90,7 @@ def _describe_tag(error: ErrorDetails) -> str:
 
 
 def _is_tag(error: ErrorDetails, index: int) -> bool:
-    """The first part of a place is the flow; behind `speculative` stands its kind."""
+    """The first part of a place is the flow; the part after `speculative` is its kind."""
     part = error["loc"][index]
     return part in _TAGS and (index == 0 or error["loc"][index - 1] == "speculative")
 
@@ -106,7 +100,7 @@ def _soften(message: str) -> str:
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys in silence; a limit lost that way would be hard to see."""
+    """PyYAML keeps the last of two equal keys without an error, which would hide a lost limit."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]

@@ -1,14 +1,13 @@
-"""What a recipe says: the model, its precision, its limits, how it is built and how it is served.
+"""The fields of a recipe: the model, its precision, its limits, how it is built and how it is served.
 
-Values only, with their types and ranges; rules between fields are rules.py's. Knows no command and no file.
+Values with their types and ranges; rules.py has the rules between fields. Knows no command and no file.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import ConfigDict, Discriminator, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field
 
-# Unknown keys are errors, and "8" is not 8: TensorRT-LLM itself drops what it does not know without a word.
+# Unknown keys are errors, and "8" is not 8: TensorRT-LLM itself ignores unknown keys without an error.
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 Architecture: TypeAlias = Literal["ampere", "ada", "hopper", "blackwell"]
@@ -26,31 +25,26 @@ Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Choices: TypeAlias = Annotated[tuple[Annotated[tuple[Bytes, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """`family` is the folder under examples/models/core of TensorRT-LLM that converts this model."""
+class Section(BaseModel):
+    model_config = ConfigDict(**STRICT, frozen=True)
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+class Model(Section):
+    """`family` is the folder under examples/models/core of TensorRT-LLM that converts this model."""
 
     name: Text
     family: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] = "llama"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpus:
-    """What the engine is built for and runs on; `count` GPUs are there for it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Gpus(Section):
+    """The GPUs that the engine is built for and runs on."""
 
     architecture: Architecture = "hopper"
     count: Count = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """What is read to find scales. A dataset's name is fetched; the compiled flow also takes a directory."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Calibration(Section):
+    """The data that scales are computed from. A dataset's name is fetched; the compiled flow also takes a directory."""
 
     dataset: Text = "cnn_dailymail"
     samples: Count = 512
@@ -59,11 +53,8 @@ class Calibration:
     awq_block_size: Count = 128
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """`dtype` is that of everything that is not quantized; without `calibration` nothing is quantized on the way."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Precision(Section):
+    """`dtype`: of everything that is not quantized. Without `calibration` nothing is quantized during the build."""
 
     weights: Weights
     dtype: DType = "bfloat16"
@@ -71,10 +62,7 @@ class Precision:
     calibration: Calibration | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
+class Parallel(Section):
     tp: Count = 1
     pp: Count = 1
 
@@ -83,11 +71,8 @@ class Parallel:
         return self.tp * self.pp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Section):
     """Requests in one batch, tokens in one step, and prompt and answer of one request together."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     max_batch_size: Count = 256
     max_num_tokens: Count = 8192
@@ -95,11 +80,8 @@ class Limits:
     max_beam_width: Count = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCache:
-    """`max_tokens` fixes the size; without it the engine takes a share of the memory that is free once it is loaded."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class KvCache(Section):
+    """`max_tokens` fixes the size; without it the engine takes a share of the memory that is free after loading."""
 
     paged: bool = True
     tokens_per_block: Annotated[int, Field(ge=1)] = 32
@@ -109,20 +91,14 @@ class KvCache:
     host_memory_bytes: Bytes = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledScheduling:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
+class CompiledScheduling(Section):
     in_flight_batching: bool = True
     policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
     chunked_context: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchScheduling:
-    """In-flight batching is not a switch here: this flow has no other."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class TorchScheduling(Section):
+    """Without a switch for in-flight batching: this flow always batches in flight."""
 
     policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
     chunked_prefill: bool = True
@@ -130,21 +106,15 @@ class TorchScheduling:
     stream_interval: Count = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledGraphs:
-    """CUDA graphs of the C++ executor: off unless asked for, and with a cache of 0 none is kept."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class CompiledGraphs(Section):
+    """CUDA graphs of the C++ executor: off by default there, and with a cache of 0 none is kept."""
 
     enabled: bool = True
     cache_size: Annotated[int, Field(ge=0)] = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchGraphs:
+class TorchGraphs(Section):
     """CUDA graphs of decode-only batches; with `padding` a batch runs in the next larger graph."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     enabled: bool = True
     max_batch_size: Count | None = None
@@ -152,11 +122,8 @@ class TorchGraphs:
     padding: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugins:
+class Plugins(Section):
     """Arguments of trtllm-build, by its own names."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     gemm_plugin: Literal["auto", "float16", "bfloat16", "disable"] = "auto"
     gemm_swiglu_plugin: Literal["fp8", "disable"] = "disable"
@@ -170,11 +137,8 @@ class Plugins:
     opt_num_tokens: Count | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eagle:
-    """EAGLE-1 with a fixed tree of drafts; `choices` are its paths, without them the executor's tree of 63."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class Eagle(Section):
+    """EAGLE-1 with a fixed tree of drafts; `choices` are its paths, by default the executor's tree of 63."""
 
     kind: Literal["eagle"]
     draft_model: Text
@@ -184,10 +148,7 @@ class Eagle:
     max_non_leaves_per_layer: Count = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Medusa:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
+class Medusa(Section):
     kind: Literal["medusa"]
     draft_model: Text
     choices: Choices | None = None
@@ -195,11 +156,8 @@ class Medusa:
     max_draft_len: Annotated[int, Field(ge=1, le=256)] = 63
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookahead:
+class Lookahead(Section):
     """Lookahead decoding (W, N, G): drafts come from the model's own n-grams."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     kind: Literal["lookahead"]
     window: Count = 7
@@ -212,11 +170,8 @@ class Lookahead:
         return max(0, self.ngram - 2) + (self.window - 1 + self.verification_set) * (self.ngram - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalDrafts:
-    """Drafts arrive with the request (`draft_input_ids`); somebody else makes them."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class ExternalDrafts(Section):
+    """Drafts arrive with the request (`draft_input_ids`)."""
 
     kind: Literal["draft_tokens_external"]
     max_draft_len: Count
@@ -225,21 +180,15 @@ class ExternalDrafts:
 CompiledSpeculation: TypeAlias = Annotated[Eagle | Medusa | Lookahead | ExternalDrafts, Discriminator("kind")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NGram:
-    """Prompt lookup: what follows the last tokens where they stood before is the draft."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class NGram(Section):
+    """Prompt lookup: the tokens after an earlier occurrence of the last ones are the draft."""
 
     kind: Literal["ngram"]
     max_draft_len: Count
     max_matching_ngram_size: Count = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Eagle3:
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
+class Eagle3(Section):
     kind: Literal["eagle3"]
     draft_model: Text
     max_draft_len: Count
@@ -248,21 +197,15 @@ class Eagle3:
 TorchSpeculation: TypeAlias = Annotated[NGram | Eagle3, Discriminator("kind")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lora:
+class Lora(Section):
     """`cache_*` are the C++ executor's; the PyTorch flow keeps `max_loras` adapters on the GPU."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     directories: tuple[Text, ...] = ()
     max_rank: Count = 64
     target_modules: tuple[LoraModule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLora(Lora):
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     cache_optimal_adapter_size: Count = 8
     cache_max_adapter_size: Count = 64
     cache_gpu_memory_fraction: Fraction = 0.05
@@ -270,19 +213,13 @@ class CompiledLora(Lora):
     prefetch_dir: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLora(Lora):
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
     max_loras: Count = 4
     max_cpu_loras: Count = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TritonServing:
+class TritonServing(Section):
     """Of config.pbtxt. `gpu_device_ids` count among the GPUs that the server sees; a queue of 0 has no bound."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     max_queue_size: Annotated[int, Field(ge=0)] = 0
     cancellation_check_period_ms: Count = 50
@@ -292,13 +229,7 @@ class TritonServing:
     xgrammar_tokenizer_info_path: Text | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledRecipe:
-    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-
-    flow: Literal["compiled"]
+class BothFlows(Section):
     release: Literal["1.2.1"]
     model: Model
     precision: Precision
@@ -306,6 +237,12 @@ class CompiledRecipe:
     parallel: Parallel = Parallel()
     limits: Limits = Limits()
     kv_cache: KvCache = KvCache()
+
+
+class CompiledRecipe(BothFlows):
+    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
+
+    flow: Literal["compiled"]
     scheduling: CompiledScheduling = CompiledScheduling()
     cuda_graphs: CompiledGraphs = CompiledGraphs()
     plugins: Plugins = Plugins()
@@ -314,20 +251,10 @@ class CompiledRecipe:
     serving: TritonServing = TritonServing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchRecipe:
-    """For the PyTorch flow: nothing is compiled ahead, trtllm-serve or the LLM API reads a YAML of arguments."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+class TorchRecipe(BothFlows):
+    """For the PyTorch flow: nothing is compiled in advance, trtllm-serve or the LLM API reads a YAML of arguments."""
 
     flow: Literal["pytorch"]
-    release: Literal["1.2.1"]
-    model: Model
-    precision: Precision
-    gpus: Gpus = Gpus()
-    parallel: Parallel = Parallel()
-    limits: Limits = Limits()
-    kv_cache: KvCache = KvCache()
     scheduling: TorchScheduling = TorchScheduling()
     cuda_graphs: TorchGraphs = TorchGraphs()
     speculative: TorchSpeculation | None = None

@@ -1,4 +1,4 @@
-"""Rules between a recipe's fields: a Recipe in, one `field: problem` line out per rule that it breaks.
+"""Rules between a recipe's fields: a Recipe in, a `field: problem` line out for each rule that it breaks.
 
 Every rule has its source: the engine's own documentation or error, or arithmetic. Knows no file and no command.
 """
@@ -56,22 +56,14 @@ def _check_architecture(recipe: Recipe) -> Problems:
         yield f"precision.weights: {weights} needs {_either(able)}, gpus.architecture is {architecture}"
     if recipe.precision.kv_cache == "fp8" and architecture not in FP8_ARCHITECTURES:
         yield f"precision.kv_cache: fp8 needs {_either(FP8_ARCHITECTURES)}, gpus.architecture is {architecture}"
-
-
-def _check_dtype(recipe: Recipe) -> Problems:
-    precision = recipe.precision
-    if precision.weights in PLAIN and precision.dtype != precision.weights:
-        yield f"precision.dtype: must be {precision.weights} too, weights that are not quantized have one type"
-
-
-def _check_gpu_count(recipe: Recipe) -> Problems:
-    tp, pp, count = recipe.parallel.tp, recipe.parallel.pp, recipe.gpus.count
-    if tp * pp > count:
-        yield f"parallel: tp {tp} times pp {pp} needs {tp * pp} GPUs, gpus.count is {count}"
+    if weights in PLAIN and recipe.precision.dtype != weights:
+        yield f"precision.dtype: must be {weights} too, weights that are not quantized have one type"
 
 
 def _check_limits(recipe: Recipe) -> Problems:
-    limits = recipe.limits
+    limits, tp, pp, count = recipe.limits, recipe.parallel.tp, recipe.parallel.pp, recipe.gpus.count
+    if tp * pp > count:
+        yield f"parallel: tp {tp} times pp {pp} needs {tp * pp} GPUs, gpus.count is {count}"
     if limits.max_batch_size > limits.max_num_tokens:
         yield (
             f"limits.max_num_tokens: {limits.max_num_tokens} is below max_batch_size {limits.max_batch_size}, "
@@ -95,16 +87,15 @@ def _takes_chunks(recipe: Recipe) -> bool:
     return recipe.scheduling.chunked_prefill
 
 
+def _check_beams(recipe: Recipe) -> Problems:
+    if recipe.speculative is not None and recipe.limits.max_beam_width > 1:
+        yield f"speculative: {recipe.speculative.kind} has no beams, limits.max_beam_width must be 1"
+
+
 def _check_lora(recipe: Recipe) -> Problems:
     lora = recipe.lora
     if lora is not None and not lora.directories and not lora.target_modules:
-        yield "lora.target_modules: required where lora.directories names no adapter that tells them"
-
-
-def _check_lora_cache(recipe: CompiledRecipe) -> Problems:
-    lora = recipe.lora
-    if lora is not None and lora.cache_max_adapter_size < lora.max_rank:
-        yield f"lora.cache_max_adapter_size: {lora.cache_max_adapter_size} is below lora.max_rank {lora.max_rank}"
+        yield "lora.target_modules: required where lora.directories names no adapter, which would have them"
 
 
 def _check_quantized(recipe: CompiledRecipe) -> Problems:
@@ -213,28 +204,22 @@ def _check_fusions(recipe: CompiledRecipe) -> Problems:
         yield "plugins.user_buffer: is for FP8 models of the Llama family only"
 
 
-def _check_profiles(recipe: CompiledRecipe) -> Problems:
-    plugins = recipe.plugins
-    if plugins.opt_num_tokens is None:
-        return
-    if plugins.multiple_profiles == "enable":
-        yield "plugins.opt_num_tokens: multiple_profiles has optima of its own; give one of them"
-    elif plugins.opt_num_tokens > recipe.limits.max_num_tokens:
-        yield f"plugins.opt_num_tokens: is above limits.max_num_tokens {recipe.limits.max_num_tokens}"
-
-
-def _check_compiled_graphs(recipe: CompiledRecipe) -> Problems:
-    graphs = recipe.cuda_graphs
+def _check_sizes(recipe: CompiledRecipe) -> Problems:
+    plugins, lora, graphs, limit = recipe.plugins, recipe.lora, recipe.cuda_graphs, recipe.limits.max_num_tokens
+    if lora is not None and lora.cache_max_adapter_size < lora.max_rank:
+        yield f"lora.cache_max_adapter_size: {lora.cache_max_adapter_size} is below lora.max_rank {lora.max_rank}"
     if graphs.enabled and graphs.cache_size == 0:
         yield "cuda_graphs.cache_size: with 0 no graph is kept, and every step would capture one again"
+    if plugins.opt_num_tokens is not None and plugins.multiple_profiles == "enable":
+        yield "plugins.opt_num_tokens: multiple_profiles has optima of its own; give one of them"
+    elif plugins.opt_num_tokens is not None and plugins.opt_num_tokens > limit:
+        yield f"plugins.opt_num_tokens: is above limits.max_num_tokens {limit}"
 
 
 def _check_compiled_speculation(recipe: CompiledRecipe) -> Problems:
     speculative = recipe.speculative
     if speculative is None:
         return
-    if recipe.limits.max_beam_width > 1:
-        yield f"speculative: {speculative.kind} has no beams, limits.max_beam_width must be 1"
     if isinstance(speculative, Eagle | ExternalDrafts) and recipe.plugins.use_paged_context_fmha == "disable":
         yield f"speculative: {speculative.kind} needs plugins.use_paged_context_fmha enable"
     if isinstance(speculative, Eagle | Medusa):
@@ -262,13 +247,8 @@ def _check_tree(speculative: Eagle | Medusa, choices: tuple[tuple[int, ...], ...
         yield f"speculative.choices: the deepest path has {depth} steps, speculative.{field} is {levels}"
     if len(choices) > limit:
         yield f"speculative.choices: has {len(choices)} paths, speculative.max_draft_len is {limit}"
-    yield from _find_gaps(choices)
-
-
-def _find_gaps(choices: tuple[tuple[int, ...], ...]) -> Problems:
-    known = set(choices)
     for path in choices:
-        if len(path) > 1 and path[:-1] not in known:
+        if len(path) > 1 and path[:-1] not in choices:
             yield f"speculative.choices: {list(path)} hangs in the air, {list(path[:-1])} is missing"
 
 
@@ -283,16 +263,11 @@ def _check_torch_precision(recipe: TorchRecipe) -> Problems:
         yield "kv_cache.paged: the pytorch flow has no other cache"
     if recipe.kv_cache.host_memory_bytes and not recipe.kv_cache.reuse:
         yield "kv_cache.host_memory_bytes: holds blocks for reuse, and kv_cache.reuse is false"
-
-
-def _check_torch_calibration(recipe: TorchRecipe) -> Problems:
-    """hf_ptq.py of Model Optimizer 0.37 has no option for the length, and stops at a dataset that it does not know."""
+    # hf_ptq.py of Model Optimizer 0.37 has no option for the length, and stops at a dataset that it does not know.
     calibration = recipe.precision.calibration
-    if calibration is None:
-        return
-    if calibration.dataset not in TORCH_DATASETS:
+    if calibration is not None and calibration.dataset not in TORCH_DATASETS:
         yield f"precision.calibration.dataset: the pytorch flow takes {_either(TORCH_DATASETS)}"
-    if calibration.max_seq_length != TORCH_SAMPLE_LENGTH:
+    if calibration is not None and calibration.max_seq_length != TORCH_SAMPLE_LENGTH:
         yield f"precision.calibration.max_seq_length: is {TORCH_SAMPLE_LENGTH} in the pytorch flow, nothing sets it"
 
 
@@ -307,25 +282,18 @@ def _check_torch_graphs(recipe: TorchRecipe) -> Problems:
         yield "cuda_graphs.max_batch_size: must be the largest of batch_sizes, or left out"
 
 
-def _check_torch_beams(recipe: TorchRecipe) -> Problems:
-    if recipe.speculative is not None and recipe.limits.max_beam_width > 1:
-        yield f"speculative: {recipe.speculative.kind} has no beams, limits.max_beam_width must be 1"
-
-
 def _either(names: Collection[str]) -> str:
     return " or ".join(sorted(names))
 
 
 COMMON_RULES: tuple[Callable[[Recipe], Problems], ...] = (
     _check_architecture,
-    _check_dtype,
-    _check_gpu_count,
     _check_limits,
     _check_whole_prompts,
+    _check_beams,
     _check_lora,
 )
 COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
-    _check_lora_cache,
     _check_quantized,
     _check_gemm_plugin,
     _check_plugin_architecture,
@@ -335,13 +303,10 @@ COMPILED_RULES: tuple[Callable[[CompiledRecipe], Problems], ...] = (
     _check_blackwell,
     _check_batching,
     _check_fusions,
-    _check_profiles,
-    _check_compiled_graphs,
+    _check_sizes,
     _check_compiled_speculation,
 )
 TORCH_RULES: tuple[Callable[[TorchRecipe], Problems], ...] = (
     _check_torch_precision,
-    _check_torch_calibration,
     _check_torch_graphs,
-    _check_torch_beams,
 )

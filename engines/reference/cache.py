@@ -1,6 +1,6 @@
-"""The key-value cache: one slot per running request, each a straight line of positions.
+"""The key-value cache: one slot per running request, each with room for all positions.
 
-The engine keeps the slots in use dense, [0, running), so that a batch reads its keys as a view and gathers nothing.
+The engine keeps the used slots dense, [0, running), so that a batch reads its keys as a view and gathers nothing.
 """
 
 import mmap
@@ -16,23 +16,23 @@ class KVCache:
 
     def __init__(self, config: LlamaConfig, slots: int) -> None:
         shape = (config.layers, slots, config.kv_heads, config.context_length, config.head_dim)
-        # Zeros matter: positions after a sequence's end are read and weighed with 0, so they must be finite.
+        # Zeros, because positions after a sequence's end are read and weighted with 0, so they must be finite.
         self.keys = reserve_zeros(shape)
         self.values = reserve_zeros(shape)
         self.slots = slots
         self.capacity_tokens = slots * config.context_length
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Carries the first `length` positions of one slot over to another."""
+        """Copies the first `length` positions of one slot to another."""
         for store in (self.keys, self.values):
             store[:, target, :, :length] = store[:, source, :, :length]
 
 
 def reserve_zeros(shape: tuple[int, ...]) -> Floats:
-    """Zeros that cost memory only where they are written.
+    """Zeros that take memory only where they are written.
 
-    Not numpy.zeros: it asks for huge pages, and as slots are long and answers short those make the process 574 MB where
-    119 MB do (measured: 128 slots of 1,024 positions, of which 104 are used).
+    numpy.zeros would ask for huge pages. Slots are long and answers short, so those take 574 MB where 119 MB suffice
+    (measured: 128 slots of 1,024 positions, of which 104 are used).
     """
     memory = mmap.mmap(-1, 4 * prod(shape), flags=mmap.MAP_PRIVATE)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):  # Linux, where the system may be set to use them unasked

@@ -1,6 +1,6 @@
 """A Llama checkpoint as Hugging Face writes it: config.json and *.safetensors in one directory.
 
-In: the directory. Out: its numbers that matter and float32 arrays by their Hugging Face names. Knows no arithmetic.
+In: the directory. Out: the model's shape, and float32 arrays by their Hugging Face names. Knows no arithmetic.
 """
 
 import json
@@ -53,7 +53,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         if name not in tensors:
             raise ValueError(f"{directory}: no tensor {name}")
         if tensors[name].shape != shape:
-            raise ValueError(f"{directory}: {name} is {tensors[name].shape}, config.json says {shape}")
+            raise ValueError(f"{directory}: {name} is {tensors[name].shape}, config.json gives {shape}")
     return Checkpoint(config, tensors)
 
 
@@ -121,7 +121,7 @@ def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_tensors(file: Path) -> dict[str, Floats]:
-    """By hand: the safetensors package refuses bfloat16 for NumPy. The format: length, JSON header, bytes."""
+    """Without the safetensors package, which refuses bfloat16 for NumPy. The format: length, JSON header, bytes."""
     content = memoryview(file.read_bytes())
     body = 8 + int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(bytes(content[8:body]))  # JSON: any values

@@ -1,17 +1,15 @@
-"""A measured latency curve: time to first token and time per token against the requests in the engine.
+"""A measured latency curve: time to first token and time per token by the number of requests in the engine.
 
-In: curves.json beside this file (its source is named there), or a file like one of its curves. Out: seconds, and where
-two curves cross. No clock.
+In: curves.json beside this file, which names its source. Out: seconds, and where two curves cross. No clock.
 """
 
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 CURVES = Path(__file__).with_name("curves.json")
 MEASURED_TOKENS = 256  # tokens per answer in the measurements of curves.json
@@ -42,7 +40,7 @@ class Curve:
         return below.itl_s + share * (above.itl_s - below.itl_s)
 
     def answer_s(self, requests: float, tokens: int) -> float:
-        """How long an answer of `tokens` takes while `requests` are in the engine all the time."""
+        """Seconds for an answer of `tokens` while `requests` are in the engine all the time."""
         return self.ttft_s(requests) + (tokens - 1) * self.itl_s(requests)
 
     def throughput(self, requests: float, tokens: int) -> float:
@@ -50,9 +48,9 @@ class Curve:
         return requests * tokens / self.answer_s(requests, tokens)
 
     def scaled(self, time_scale: float, answer_tokens: int) -> "Curve":
-        """In slow motion, for answers of another length.
+        """This curve in slow motion, for answers of `answer_tokens`.
 
-        TTFT shrinks with the answer, so that it keeps the share of an answer's time that it had when measured.
+        TTFT is scaled with the answer's length, so that it keeps its measured share of an answer's time.
         """
         ttft_scale = time_scale * answer_tokens / MEASURED_TOKENS
         return Curve(
@@ -70,32 +68,8 @@ class Curve:
 
 def load_curve(name: str) -> Curve:
     """One of the project's curves, as measured. KeyError if there is none of that name."""
-    return _decode(name, json.loads(CURVES.read_text())["curves"][name])
-
-
-def read_curve(path: Path) -> Curve:
-    """What `encode` made. Raises OSError or ValueError, which names the file."""
-    try:
-        curve = _decode(path.stem, json.loads(path.read_text()))
-    except (KeyError, TypeError, ValueError) as exc:
-        raise ValueError(f"{path} holds no curve: {type(exc).__name__}: {exc}") from exc
-    if len(curve.levels) < 2 or any(a.requests >= b.requests for a, b in pairwise(curve.levels)):
-        raise ValueError(f"{path} holds no curve: it takes two levels or more, in rising order")
-    return curve
-
-
-def encode(curve: Curve) -> str:
-    """As JSON, like one of curves.json."""
-    levels = [
-        {"concurrency": level.requests, "ttft_p50_s": level.ttft_s, "itl_p50_ms": level.itl_s * 1000}
-        for level in curve.levels
-    ]
-    return json.dumps({"levels": levels}, indent=1)
-
-
-def _decode(name: str, entry: Mapping[str, Any]) -> Curve:  # Any: JSON
-    levels = [Level(lv["concurrency"], lv["ttft_p50_s"], lv["itl_p50_ms"] / 1000) for lv in entry["levels"]]
-    return Curve(name, tuple(levels))
+    levels = json.loads(CURVES.read_text())["curves"][name]["levels"]
+    return Curve(name, tuple(Level(lv["concurrency"], lv["ttft_p50_s"], lv["itl_p50_ms"] / 1000) for lv in levels))
 
 
 def true_crossing(low: Curve, high: Curve, tokens: int) -> float:

@@ -1,6 +1,6 @@
 """Random draws from logits, for all rows of a batch at once.
 
-In: logits, a Rule and a fraction in [0, 1) for each row. Out: token ids. `uniforms` makes the fractions of seeds.
+In: logits, a Rule and a fraction in [0, 1) for each row. Out: token ids. `uniforms` makes the fractions from seeds.
 Keeps no state, and no row depends on another.
 """
 
@@ -48,7 +48,7 @@ def is_unlikely(logits: Floats, rules: Sequence[Rule]) -> NDArray[np.bool_]:
 
 
 def smallest_kept(logits: Floats, rules: Sequence[Rule]) -> Floats:
-    """The least logit that survives top_k, then top_p, [rows, 1]; equals of it survive too, as vLLM's do for top_k."""
+    """The least logit that survives top_k, then top_p, [rows, 1]; equal logits survive too, as in vLLM's top_k."""
     vocab_size = logits.shape[1]
     firsts = np.array([vocab_size - rule.top_k if 0 < rule.top_k < vocab_size else 0 for rule in rules])[:, None]
     ascending = np.sort(logits, axis=1)
@@ -60,7 +60,8 @@ def smallest_kept(logits: Floats, rules: Sequence[Rule]) -> Floats:
 
 
 def quantile(weights: Floats, fractions: NDArray[np.float64]) -> NDArray[np.intp]:
-    """In each row the first index whose running sum exceeds that fraction, in [0, 1], of the whole, never of weight 0.
+    """The first index of each row whose running sum exceeds its fraction, in [0, 1], of the whole; never one of weight
+    0.
 
     In two levels of blocks: one running sum over the vocabulary was the slowest call of a step, 0.9 ms for 64 x 1,024.
     """
@@ -73,7 +74,7 @@ def quantile(weights: Floats, fractions: NDArray[np.float64]) -> NDArray[np.intp
 
 
 def descend(weights: Floats, fractions: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """That index, and how far into its own weight the fraction lies."""
+    """That index, and the fraction's place within the weight of that index."""
     rows = np.arange(len(weights))
     running = weights.cumsum(axis=1, dtype=np.float64)
     targets = np.minimum(fractions, BELOW_ONE) * running[:, -1]
@@ -82,7 +83,9 @@ def descend(weights: Floats, fractions: NDArray[np.float64]) -> tuple[NDArray[np
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
-    """In [0, 1), a hash of seed and position (splitmix64's finalizer, twice): no state, so company changes nothing."""
+    """Hashes of seed and position in [0, 1) (splitmix64's finalizer, twice): without state, other
+    rows change nothing.
+    """
     mixed = _mix(np.array(seeds, np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     mixed = _mix(mixed + np.array(positions, np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

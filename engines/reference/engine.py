@@ -1,4 +1,4 @@
-"""Continuous batching: who computes what in each step, and when an answer ends.
+"""Continuous batching: which requests compute in each step, and when an answer ends.
 
 In: requests and cancellations. Out: every step's tokens. Pure and synchronous: no threads, no clock, no I/O.
 """
@@ -17,9 +17,9 @@ from engines.reference.scores import Score
 
 
 class TokenOutput(NamedTuple):
-    """`position` counts the answer's tokens from 1. The token that ends an answer is here too, with its reason.
+    """`position` counts the answer's tokens from 1. The token that ends an answer is included, with its reason.
 
-    `score` and, with the first token, `prompt_scores` come where they were asked for.
+    `score` and, with the first token, `prompt_scores` are present where the request asks for them.
     """
 
     request_id: str
@@ -34,22 +34,28 @@ class TokenOutput(NamedTuple):
         return None if self.score is None else self.score.logprob
 
 
-@dataclass(frozen=True)
-class EngineStats:
-    """`running` holds a slot, `waiting` does not; token counts are those since the start."""
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """Any engine at one moment. Counts of steps and tokens are those since the start.
+
+    `capacity`: requests that it computes at most. `late_tokens`: of a paced engine, not computed when they were due.
+    `tokens_per_block`: a unit of account where an engine has no blocks; the default is TensorRT-LLM's.
+    """
 
     running: int
     waiting: int
-    max_batch: int
+    capacity: int
     kv_tokens_used: int
     kv_tokens_total: int
-    generated_tokens: int
-    prompt_tokens: int
     steps: int
+    tokens_per_block: int = 32
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    late_tokens: int = 0
 
 
 class Engine:
-    """Requests wait in order of arrival while `max_batch` of them run; up to `prefill_tokens` of prompts enter a step.
+    """Requests wait in order of arrival while `max_batch` run; up to `prefill_tokens` of prompts enter a step.
 
     A running request's slot is its index in `_running`, so the cache stays dense. Guides need the `grammars` of the
     model's tokenizer.
@@ -87,11 +93,11 @@ class Engine:
         return self._config.vocab_size
 
     @property
-    def stats(self) -> EngineStats:
-        return EngineStats(
+    def stats(self) -> EngineLoad:
+        return EngineLoad(
             running=len(self._running),
             waiting=len(self._waiting),
-            max_batch=self._cache.slots,
+            capacity=self._cache.slots,
             kv_tokens_used=sum(generation.computed for generation in self._running),
             kv_tokens_total=self._cache.capacity_tokens,
             generated_tokens=self._generated_tokens,
@@ -100,7 +106,7 @@ class Engine:
         )
 
     def add(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
-        """Queues a request for the next step. Raises ValueError for an id in use, or for what cannot run."""
+        """Queue a request for the next step. Raises ValueError for an id in use, and for a request that cannot run."""
         if request_id in self._requests:
             raise ValueError(f"request id {request_id!r} is in use")
         if not prompt:
@@ -117,13 +123,15 @@ class Engine:
         self._requests[request_id] = self._waiting[request_id] = generation
 
     def cancel(self, request_id: str) -> None:
-        """Frees what the request holds, in any phase; idempotent, and harmless after its end."""
+        """Free what the request holds, in any phase; idempotent, and harmless after its end."""
         generation = self._requests.get(request_id)
         if generation is not None:
             self._remove(generation)
 
     def step(self, only: Collection[str] | None = None) -> list[TokenOutput]:
-        """One token for every request that decodes, and a budget's worth of prompts; `only` leaves the others out."""
+        """Compute one token for every request that decodes, and prompts up to the budget; `only` limits it to these
+        ids.
+        """
         self._admit()
         scheduled = self._schedule(only)
         if not scheduled:
@@ -153,7 +161,9 @@ class Engine:
                 self._prefilling[generation.request_id] = generation
 
     def _schedule(self, only: Collection[str] | None) -> list[tuple[Generation, int]]:
-        """Who computes how many tokens: those that decode one each, in slot order, then prompts within the budget."""
+        """The requests and their tokens: first those that decode one each, in slot order, then prompts within the
+        budget.
+        """
         chosen = self._running if only is None else [g for g in self._running if g.request_id in only]
         scheduled = [(generation, 1) for generation in chosen if generation.pending == 1]
         budget = self._prefill_tokens
@@ -165,7 +175,7 @@ class Engine:
         return scheduled
 
     def _score_prompts(self, scheduled: Sequence[tuple[Generation, int]], logits: Floats) -> None:
-        """The rows after the scheduled ones are the inner tokens of the chunks that are scored, in their order."""
+        """After the scheduled rows come those of the inner tokens of chunks that are scored, in the same order."""
         inner = len(scheduled)
         for row, (generation, tokens) in enumerate(scheduled):
             if generation.is_scoring:
@@ -183,15 +193,15 @@ class Engine:
                 self._prefilling.pop(generation.request_id, None)
 
     def _advance(self, generations: Sequence[Generation], logits: Floats) -> list[TokenOutput]:
-        """Samples one token for each row and frees the requests that it ends."""
+        """Sample one token for each row, and free the requests that it ends."""
         states = [generation.state for generation in generations]
         logits = guided(logits, states)
         tokens = sample(logits, states)
         self._generated_tokens += len(generations)
-        told = scores(logits, tokens, states)
+        scored = scores(logits, tokens, states)
         return [
             self._deliver(generation, token_id, score)
-            for generation, token_id, score in zip(generations, tokens.tolist(), told, strict=True)
+            for generation, token_id, score in zip(generations, tokens.tolist(), scored, strict=True)
         ]
 
     def _deliver(self, generation: Generation, token_id: int, score: Score | None) -> TokenOutput:

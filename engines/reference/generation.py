@@ -1,4 +1,4 @@
-"""One request inside the engine: its tokens, how far they are computed, and when its answer ends.
+"""One request inside the engine: its tokens, how many of them are computed, and when its answer ends.
 
 In: sampled tokens. Out: chunks to compute, and the finish reason. Knows no other request.
 """
@@ -16,9 +16,9 @@ FinishReason = Literal["stop", "length"]
 
 
 class Generation:
-    """Its `token_ids` are prompt and answer; the first `computed` of them lie in the cache, in `slot`.
+    """`token_ids` are prompt and answer; the first `computed` of them are in the cache, in `slot`.
 
-    `prompt_scores`: of the prompt's tokens so far, if they are wanted; the first token of all has none.
+    `prompt_scores`: of the prompt's tokens so far, if wanted; the first token has none.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Generation:
 
     @property
     def is_scoring(self) -> bool:
-        """Whether the next chunk's tokens tell the scores of those that follow them in the prompt."""
+        """Whether the next chunk's logits score the tokens that follow in the prompt."""
         return self.prompt_scores is not None and self.pending > 1
 
     def chunk(self, tokens: int) -> Chunk:
@@ -52,19 +52,19 @@ class Generation:
         return Chunk(self.slot, self.computed, token_ids, self.is_scoring)
 
     def score_prompt(self, logits: Floats) -> None:
-        """With a row for each token of the chunk just computed."""
+        """`logits` has a row for each token of the chunk just computed."""
         assert self.prompt_scores is not None
         following = self.token_ids[self.computed + 1 : self.computed + 1 + len(logits)]
         counts = [self.state.params.prompt_logprobs or 0] * len(following)
         self.prompt_scores += score(logits[: len(following)], following, counts)
 
     def take_prompt_scores(self) -> Sequence[Score | None] | None:
-        """Once: they go with the answer's first token."""
+        """Once: they leave with the answer's first token."""
         taken, self.prompt_scores = self.prompt_scores, None
         return taken
 
     def append(self, token_id: int, context_length: int) -> FinishReason | None:
-        """Why the answer ends here, if it does."""
+        """Returns why the answer ends with this token, or None."""
         self.token_ids.append(token_id)
         self.state.record(token_id)
         if token_id in self.state.ending:

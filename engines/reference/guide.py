@@ -1,7 +1,7 @@
-"""Guided decoding: what an answer's text must match, as a mask over its next token.
+"""Guided decoding: a mask over the next token, by the grammar that an answer's text must match.
 
 In: a Guide, and the model directory's tokenizer. Out: a Walk through its grammar. Knows no request and no sampling. The
-library is llguidance, asked as vLLM's `guidance` asks it (v1/structured_output/backend_guidance.py), so answers agree.
+library is llguidance, called as vLLM's `guidance` backend calls it (v1/structured_output/backend_guidance.py).
 """
 
 import json
@@ -19,7 +19,7 @@ from engines.reference.checkpoint import Floats
 
 GuideKind: TypeAlias = Literal["json", "json_schema", "regex", "ebnf_grammar", "choice"]
 KINDS: tuple[GuideKind, ...] = get_args(GuideKind)
-REMEMBERED = 64  # grammars; clients send few schemas many times, and each is asked for by the wire and by the engine
+MAX_GRAMMARS = 64  # compiled; clients send few schemas many times, and wire and engine both need each
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Walk:
         self._is_over = False
 
     def mask(self, logits: Floats) -> None:
-        """In place: nothing but what the grammar allows next; the end token where it may end, all once it has."""
+        """In place: allow what the grammar allows next, with the end token where it may end; all tokens once it has."""
         if self._is_over:
             return
         fill_next_token_bitmask(self._matcher, self._bits)
@@ -55,15 +55,15 @@ class Walk:
 
 
 class Grammars:
-    """The grammars of one model's tokenizer, made when they are first asked for, as is the tokenizer's form of them."""
+    """The compiled grammars of one model's tokenizer. They and the tokenizer are made on first use."""
 
     def __init__(self, directory: Path, vocab_size: int) -> None:
         self._directory = directory
         self._vocab_size = vocab_size
-        self._compile = lru_cache(REMEMBERED)(self._compile_afresh)
+        self._compile = lru_cache(MAX_GRAMMARS)(self._compile_new)
 
     def walk(self, guide: Guide) -> Walk:
-        """From the grammar's start. Raises ValueError, in vLLM's words, for a guide that is none."""
+        """From the grammar's start. Raises ValueError, in vLLM's words, for an invalid guide."""
         matcher = self._compile(guide).deep_copy()
         return Walk(matcher, self._tokenizer.eos_token, self._vocab_size)
 
@@ -78,17 +78,17 @@ class Grammars:
         return LLTokenizer(tokenizer.to_str(), n_vocab=self._vocab_size, eos_token=self._end_id(tokenizer))
 
     def _end_id(self, tokenizer: Tokenizer) -> int | None:
-        """The tokenizer's own end token, as in transformers: what a model's configuration adds ends no grammar."""
+        """The tokenizer's own end token, as in transformers: end tokens of the model's configuration end no grammar."""
         path = self._directory / "tokenizer_config.json"
         named = json.loads(path.read_text()).get("eos_token") if path.exists() else None
         return None if named is None else tokenizer.token_to_id(named["content"] if isinstance(named, dict) else named)
 
-    def _compile_afresh(self, guide: Guide) -> LLMatcher:
+    def _compile_new(self, guide: Guide) -> LLMatcher:
         try:
             grammar = grammar_of(guide)
         except (ValueError, KeyError, TypeError) as exc:
             raise ValueError(f"Invalid grammar specification: {exc}") from exc
-        # Without the tokenizer, as vLLM checks: its special tokens cannot be named.
+        # Without the tokenizer, as in vLLM: special tokens cannot be named.
         if error := LLMatcher.validate_grammar(grammar):
             raise ValueError(f"Grammar error: {error}")
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
@@ -98,7 +98,7 @@ class Grammars:
 
 
 def grammar_of(guide: Guide) -> str:
-    """As the library writes grammars."""
+    """In the library's own format."""
     if guide.kind in {"json", "json_schema"}:
         schema = '{"type": "object"}' if guide.kind == "json" else guide.text
         return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": True})

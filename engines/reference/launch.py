@@ -1,24 +1,21 @@
-"""The engine behind both wires: its options on the command line, and its life on threads of its own.
+"""Command-line options of both servers of the reference engine, and the engine on its threads.
 
-In: parsed options. Out: an engine and its runner, started and ended.
+In: parsed options. Out: an engine and its runner, which end with the block.
 """
 
 import argparse
 import asyncio
 import contextlib
-import gc
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from engines.process import CannotStart
+from engines.process import CannotStart, prefer_latency
 from engines.reference.checkpoint import load_checkpoint
-from engines.reference.curve import MEASURED_TOKENS, Curve, load_curve, read_curve
+from engines.reference.curve import MEASURED_TOKENS, load_curve
 from engines.reference.engine import Engine
 from engines.reference.guide import Grammars
-from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
+from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.pacing import Pacer
-from engines.reference.recital import Recital
 from engines.reference.runner import Runner
 
 WEIGHTS = Path(__file__).with_name("weights")
@@ -32,16 +29,7 @@ def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> N
     parser.add_argument(
         "--max-batch", type=int, default=128, help="requests in the engine at once (default: %(default)s)"
     )
-    parser.add_argument(
-        "--curve",
-        type=_curve,
-        metavar="{trtllm,vllm,FILE}",
-        help="pace answers by this measured curve, or by the one in a JSON file like engines/reference/curves.json's "
-        "(default: off)",
-    )
-    parser.add_argument(
-        "--no-model", action="store_true", help="recite one token instead of computing any: nothing blurs the pace"
-    )
+    parser.add_argument("--curve", choices=MEASURED, help="pace answers by this measured curve (default: off)")
     parser.add_argument(
         "--time-scale", type=float, default=10.0, help="slow motion of the curve (default: %(default)s)"
     )
@@ -59,16 +47,11 @@ async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine,
     try:
         checkpoint = load_checkpoint(options.model_dir)
         grammars = Grammars(options.model_dir, checkpoint.config.vocab_size)
-        kind = Recital if options.no_model else Engine
-        engine = kind(checkpoint, max_batch=options.max_batch, grammars=grammars)
+        engine = Engine(checkpoint, max_batch=options.max_batch, grammars=grammars)
     except (OSError, ValueError) as exc:
         raise CannotStart(f"cannot load the model: {exc}") from exc
     runner = Runner(engine, asyncio.get_running_loop().call_soon_threadsafe, make_outlet(options))
-    # What is alive now lives to the end: no collection needs to look at it again.
-    gc.collect()
-    gc.freeze()
-    # The event loop asks a computing thread for the interpreter at every system call; by default it gets it 5 ms later.
-    sys.setswitchinterval(0.001)
+    prefer_latency()
     runner.start()
     try:
         yield engine, runner
@@ -78,15 +61,6 @@ async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine,
 
 def make_outlet(options: argparse.Namespace) -> Outlet:
     if options.curve is None:
-        return FreeOutlet()
-    curve = options.curve.scaled(options.time_scale, options.answer_tokens)
+        return Outlet()
+    curve = load_curve(options.curve).scaled(options.time_scale, options.answer_tokens)
     return PacedOutlet(Pacer(curve, capacity=options.max_batch))
-
-
-def _curve(name: str) -> Curve:
-    if name in MEASURED:
-        return load_curve(name)
-    try:
-        return read_curve(Path(name))
-    except (OSError, ValueError) as exc:
-        raise argparse.ArgumentTypeError(f"neither {' nor '.join(MEASURED)}, and no file with a curve: {exc}") from exc

@@ -1,7 +1,7 @@
 """The Llama decoder in float32: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-In: chunks of sequences whose earlier positions lie in the cache. Out: logits after each chunk's last token, or all.
-Knows nothing of requests, sampling or scheduling.
+In: chunks of sequences whose earlier positions are in the cache. Out: logits after each chunk's last token, or after
+all. Knows nothing of requests, sampling or scheduling.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from engines.reference.plan import FEW_ROWS, Chunk, Plan, Span
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's matrices, [in, out]. Each norm's gain and the attention's scale are multiplied in beforehand."""
+    """One layer's matrices, [in, out], already multiplied by each norm's gain and the attention's scale."""
 
     qkv: Floats
     output: Floats
@@ -36,9 +36,9 @@ class Model:
         self._rotations = rotations(self.config)
 
     def forward(self, chunks: Sequence[Chunk], cache: KVCache) -> Floats:
-        """Writes the chunks' keys and values to the cache; returns [chunks + inner tokens of scored ones, vocab_size].
+        """Writes the chunks' keys and values to the cache. Returns [chunks + inner tokens of scored ones, vocab_size].
 
-        Attention of one-token chunks is one batch where their slots follow each other, so pass them in slot order.
+        Attention of one-token chunks is one batch where their slots are consecutive, so pass them in slot order.
         """
         plan = Plan(chunks, self.config.group)
         hidden = self._embedding[plan.token_ids]
@@ -80,7 +80,9 @@ class Model:
 
 
 def linear(rows: Floats, matrix: Floats) -> Floats:
-    """A few rows go one by one: OpenBLAS takes 78 us for two vectors by a layer's matrices, 217 us for two rows."""
+    """A few rows are multiplied one by one: OpenBLAS takes 78 us for two vectors by a layer's matrices, 217 us for two
+    rows.
+    """
     if len(rows) > FEW_ROWS:
         product: Floats = rows @ matrix
         return product
@@ -102,7 +104,7 @@ def attend(queries: Floats, keys: Floats, values: Floats, span: Span) -> Floats:
 
 
 def swiglu(negated: Floats) -> Floats:
-    """silu(gate) * up from [-gate, -up]: the sign lies in the weights, which saves a pass over the widest array."""
+    """silu(gate) * up from [-gate, -up]: the sign is in the weights, which saves a pass over the widest array."""
     gate, up = np.split(negated, 2, axis=1)
     divisor = np.exp(gate)
     divisor += 1
@@ -128,7 +130,7 @@ def fuse_layer(checkpoint: Checkpoint, index: int) -> Layer:
 def interleave(projection: Floats, config: LlamaConfig) -> Floats:
     """Reorders each head so that pairs rotated together, i and i + head_dim / 2 in Hugging Face's layout, are adjacent.
 
-    A rotation is then one complex product; dot products of queries with keys do not see the order.
+    A rotation is then one complex product. Dot products of queries with keys do not depend on the order.
     """
     halves = projection.reshape(-1, 2, config.head_dim // 2, config.hidden_size)
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(projection.shape)

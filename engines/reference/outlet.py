@@ -1,4 +1,4 @@
-"""How computed tokens leave: at once, or at the pace of a measured curve.
+"""When computed tokens leave: at once, or at the pace of a measured curve.
 
 In: arrivals, departures and computed tokens, from any thread. Out: tokens through `hand_out`, and which requests the
 engine should step next. Knows no engine and no wire.
@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from engines.reference.engine import TokenOutput
 from engines.reference.pacing import Pacer
@@ -17,26 +16,8 @@ from engines.reference.pacing import Pacer
 HandOut = Callable[[Sequence[TokenOutput]], None]
 
 
-class Outlet(Protocol):
-    """What stands between the engine's steps and the receivers."""
-
-    def start(self, hand_out: HandOut, wake_engine: Callable[[], None]) -> None: ...
-
-    def close(self) -> None: ...
-
-    def arrive(self, request_id: str) -> None: ...
-
-    def leave(self, request_id: str) -> None: ...
-
-    def wanted(self) -> Collection[str] | None:
-        """The requests to step now: none of them if empty, whatever the engine holds if None."""
-        ...
-
-    def computed(self, outputs: Sequence[TokenOutput]) -> None: ...
-
-
-class FreeOutlet:
-    """Every step's tokens leave as soon as it ends."""
+class Outlet:
+    """Stands between the engine's steps and the receivers. Here every step's tokens leave as soon as it ends."""
 
     def start(self, hand_out: HandOut, wake_engine: Callable[[], None]) -> None:
         self._hand_out = hand_out
@@ -47,19 +28,21 @@ class FreeOutlet:
 
     def leave(self, request_id: str) -> None: ...
 
-    def wanted(self) -> None:
+    def wanted(self) -> Collection[str] | None:
+        """The requests to step now: none if empty, all that the engine holds if None."""
         return None
 
     def computed(self, outputs: Sequence[TokenOutput]) -> None:
         self._hand_out(outputs)
 
 
-class PacedOutlet:
-    """Tokens are computed a few ahead and leave when the pacer says, from a thread of their own, so that a step longer
-    than the gap between two tokens delays none of them. Those that fall due within one tick leave together.
+class PacedOutlet(Outlet):
+    """Tokens are computed a few ahead and leave when the pacer releases them, from a thread of their own, so that a
+    step longer than the gap between two tokens delays none of them. Tokens that fall due within one tick leave
+    together.
 
-    A step is wanted when some request has fewer than `low` tokens ahead, and then for all that have fewer than `high`:
-    that keeps batches full although every request has its own rhythm.
+    A step is wanted when some request has fewer than `low` tokens ahead, and then for all with fewer than `high`. This
+    keeps batches full although every request has its own rhythm.
     """
 
     def __init__(self, pacer: Pacer, *, tick_s: float = 0.004, low: int = 2, high: int = 6) -> None:

@@ -1,7 +1,7 @@
-"""When each token of each request may leave, so that the reference engine is as fast as a measured curve says.
+"""When each token of each request may leave, so that the reference engine is as fast as a measured curve.
 
 In: arrivals, computed tokens, departures and the time. Out: releases in order of their due times. Sans-I/O: it reads
-no clock, sleeps nowhere and knows no engine.
+no clock and never sleeps.
 """
 
 import heapq
@@ -27,9 +27,9 @@ class Pacer:
     """The first token is due TTFT(n) after arrival, each next ITL(n) after the one before was due; n counts the
     requests in the engine at that moment, from admission to the release of the last token.
 
-    Due times follow from due times, never from when somebody looked, so lateness and polling add up to nothing. A token
-    that is computed too late leaves as soon as it can and delays no later one. Beyond `capacity`, arrivals wait in
-    order and their time to first token starts when they are admitted.
+    Due times follow from due times, never from the time of a call, so lateness and polling do not add up. A token that
+    is computed too late leaves as soon as it can and delays no later one. Beyond `capacity`, arrivals wait in order,
+    and their time to first token starts when they are admitted.
     """
 
     def __init__(self, curve: Curve, capacity: int) -> None:
@@ -53,7 +53,7 @@ class Pacer:
         return len(self._waiting)
 
     def arrive(self, request_id: str, now: float) -> None:
-        """A request is here. Call `advance(now)` first, so that it is counted after what was due before it."""
+        """A request has arrived. Call `advance(now)` first, so that it is counted after what was due before it."""
         if len(self._running) < self._capacity:
             self._admit(request_id, now)
         else:
@@ -69,14 +69,14 @@ class Pacer:
             paced.overdue_since = None
 
     def leave(self, request_id: str, now: float) -> None:
-        """A request was cancelled; harmless if it has left already."""
+        """A request was cancelled; harmless if it has ended."""
         if self._running.pop(request_id, None) is not None:
             self._admit_waiting(now)
         elif request_id in self._waiting:
             self._waiting.remove(request_id)
 
     def advance(self, now: float) -> Iterator[str]:
-        """Release what is due by `now`: a request's id once per token, in order of due times. Exhaust it."""
+        """Release what is due by `now`: a request's id once per token, in order of due times. Exhaust the iterator."""
         while self._due and self._due[0][0] <= now:
             due, _, paced = heapq.heappop(self._due)
             if self._running.get(paced.request_id) is not paced:
@@ -89,11 +89,11 @@ class Pacer:
                 self.late += 1
 
     def next_due(self) -> float:
-        """When `advance` has something to do next, at the earliest; infinity if only a call can change that."""
+        """The earliest time at which `advance` has something to do; infinity if only another call can change that."""
         return self._due[0][0] if self._due else math.inf
 
     def short_of(self, tokens: int) -> list[str]:
-        """The admitted, unfinished requests that have fewer than `tokens` computed ahead of release."""
+        """The admitted, unfinished requests with fewer than `tokens` computed ahead of release."""
         return [paced.request_id for paced in self._running.values() if paced.ahead < tokens and not paced.is_complete]
 
     def _release(self, paced: _Paced, due: float) -> None:

@@ -1,6 +1,6 @@
-"""What one forward pass covers: chunks of sequences, as rows for the linear layers and as spans for attention.
+"""The index arrays of one forward pass: chunks of sequences as rows for linear layers and as spans for attention.
 
-In: chunks. Out: index arrays, built once a step and shared by all layers. Knows no weights.
+In: chunks. Out: arrays, built once a step and shared by all layers. Knows no weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ FEW_ROWS = 6  # up to here the linear layers go row by row, see model.linear
 class Chunk(NamedTuple):
     """Tokens of one sequence that enter at position `start` of its slot: a piece of a prompt, or one new token.
 
-    `is_scored`: logits are wanted after each of its tokens, not the last one alone.
+    `is_scored`: logits are wanted after each of its tokens, not after the last one alone.
     """
 
     slot: int
@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """Rows that attend together: chunks of equal size in neighbouring slots.
+    """Rows that attend together: chunks of equal size in consecutive slots.
 
     `length`: positions to read. `bias`: [slots, 1, tokens * group, length], 0 or -inf; None hides nothing.
     """
@@ -44,8 +44,8 @@ class Span:
 class Plan:
     """Index arrays by row (`token_ids`, `slots`, `positions`), the rows whose logits are wanted, and the spans.
 
-    `ends`: each chunk's last row, then the `inner` ones of scored chunks. It and `token_ids` are padded with rows whose
-    results nobody reads, see padded.
+    `ends`: each chunk's last row, then the `inner` rows of scored chunks. It and `token_ids` are padded with rows whose
+    results are not read, see padded.
     """
 
     def __init__(self, chunks: Sequence[Chunk], group: int) -> None:
@@ -77,13 +77,13 @@ class Plan:
 
 
 def padded(rows: Sequence[int]) -> NDArray[np.intp]:
-    """Zeros added up to a multiple of 4, as OpenBLAS takes a third less time for 8 rows than for 7."""
+    """Zeros are appended up to a multiple of 4: OpenBLAS takes a third less time for 8 rows than for 7."""
     added = -len(rows) % 4 if len(rows) > FEW_ROWS else 0
     return np.array([*rows, *(0,) * added])
 
 
 def neighbours(chunks: Sequence[Chunk]) -> Iterator[tuple[int, int]]:
-    """First and last index of each stretch of one-token chunks in consecutive slots; a longer chunk stands alone."""
+    """First and last index of each run of one-token chunks in consecutive slots; a longer chunk is a run by itself."""
     first = 0
     for index, chunk in enumerate(chunks):
         following = chunks[index + 1] if index + 1 < len(chunks) else None
@@ -98,7 +98,7 @@ def neighbours(chunks: Sequence[Chunk]) -> Iterator[tuple[int, int]]:
 
 
 def causal_bias(positions: NDArray[np.intp], length: int, group: int) -> Floats | None:
-    """Hides what comes after each query: `positions` is [slots, tokens], a token's `group` heads have a row each."""
+    """Hides the positions after each query: `positions` is [slots, tokens], a token's `group` heads have a row each."""
     if positions.size == 1:
         return None
     is_hidden = np.arange(length) > np.repeat(positions, group if positions.shape[1] > 1 else 1, axis=1)[..., None]

@@ -1,7 +1,7 @@
-"""A copy of a checkpoint whose weights went through integers: `python -m engines.reference.quantize --bits 8 OUT`.
+"""A copy of a checkpoint whose weights were rounded to integers: `python -m engines.reference.quantize --bits 8 OUT`.
 
-In: a checkpoint's directory. Out: another that every engine loads, in float32, with what rounding left of the weights.
-The loss is that of weight-only quantization; memory and speed stay those of float32.
+In: a checkpoint's directory. Out: another directory that every engine loads, in float32, with the rounded weights. The
+loss is that of weight-only quantization; memory and speed stay those of float32.
 """
 
 import argparse
@@ -19,10 +19,10 @@ SCALES = ("channel", "tensor")
 
 
 def round_trip(weight: Floats, bits: int, per: str) -> Floats:
-    """[out, in] to the nearest of 2**bits - 1 evenly spaced values about zero and back: symmetric, by the largest.
+    """[out, in], rounded to the nearest of 2**bits - 1 evenly spaced values about zero, scaled by the largest weight.
 
-    `per` "channel": a scale for each of `out` rows, as LLM.int8 and TensorRT-LLM's weight-only kernels have it
-    (arXiv 2208.07339, section 2.1); "tensor": one for all.
+    `per` "channel": a scale for each of `out` rows, as in LLM.int8 and TensorRT-LLM's weight-only kernels (arXiv
+    2208.07339, section 2.1); "tensor": one scale for all.
     """
     largest = 2 ** (bits - 1) - 1
     peak = np.abs(weight).max(axis=1 if per == "channel" else None, keepdims=True)
@@ -31,7 +31,7 @@ def round_trip(weight: Floats, bits: int, per: str) -> Floats:
 
 
 def quantize(checkpoint: Checkpoint, bits: int, per: str) -> dict[str, Floats]:
-    """All matrices, the embedding among them; vectors (norms) keep their values, as every recipe leaves them."""
+    """All matrices, the embedding included. Vectors (norms) keep their values, as in every recipe."""
     return {
         name: round_trip(tensor, bits, per) if tensor.ndim == 2 else tensor.astype(np.float32)
         for name, tensor in checkpoint.tensors.items()
@@ -39,7 +39,7 @@ def quantize(checkpoint: Checkpoint, bits: int, per: str) -> dict[str, Floats]:
 
 
 def write_copy(source: Path, out: Path, bits: int, per: str) -> None:
-    """OSError if `out` exists or cannot be written; ValueError as load_checkpoint."""
+    """Raises OSError if `out` exists or cannot be written, ValueError as load_checkpoint."""
     tensors = quantize(load_checkpoint(source), bits, per)
     out.mkdir(parents=True)
     for file in source.iterdir():

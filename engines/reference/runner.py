@@ -1,17 +1,17 @@
-"""The thread that steps the engine, and the door to it from an event loop or any other thread.
+"""The thread that steps the engine, and the way to it from an event loop or any other thread.
 
-In: submit and cancel. Out: each request's tokens to its receiver, everything that is ready at one moment in one call
+In: submit and cancel. Out: tokens to each request's receiver; all tokens that are ready at one moment come in one call
 through `post`. Knows no wire; the outlet decides when tokens leave.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Protocol
 
-from engines.reference.engine import Engine, TokenOutput
-from engines.reference.outlet import FreeOutlet, Outlet, PacedOutlet
+from engines.reference.engine import Engine, EngineLoad, TokenOutput
+from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.sampling import SamplingParams
 
 
@@ -31,29 +31,13 @@ def post_inline(function: Callable[..., None], *arguments: Any) -> None:  # any 
     function(*arguments)
 
 
-@dataclass(frozen=True)
-class RunnerStats:
-    """Counts at one moment; `prompt_tokens` were computed and `generated_tokens` handed out since the start."""
-
-    running: int
-    waiting: int
-    capacity: int
-    kv_tokens_used: int
-    kv_tokens_total: int
-    steps: int
-    late_tokens: int
-    prompt_tokens: int
-    generated_tokens: int
-    tokens_per_block: int = 32  # TensorRT-LLM's default; this engine keeps slots, so blocks are only a unit of account
-
-
 class Runner:
     """Start it, submit with ids that are unique among the requests in flight, close it."""
 
     def __init__(self, engine: Engine, post: Post, outlet: Outlet | None = None) -> None:
         self._engine = engine
         self._post = post
-        self._outlet = outlet or FreeOutlet()
+        self._outlet = outlet or Outlet()
         self._receivers: dict[str, Receiver] = {}
         self._commands: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -71,7 +55,7 @@ class Runner:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the threads after the step they are in; receivers hear nothing more."""
+        """End the threads after the step that they are in; receivers are not called any more."""
         self._receivers.clear()
         self._is_closing = True
         self.wake()
@@ -91,7 +75,7 @@ class Runner:
         self._command(lambda: self._add(request_id, prompt, params))
 
     def cancel(self, request_id: str) -> None:
-        """Idempotent, and harmless after the end; the receiver hears nothing more."""
+        """Idempotent, and harmless after the end; the receiver is not called any more."""
         if self._receivers.pop(request_id, None) is not None:
             self._outlet.leave(request_id)
             self._command(lambda: self._engine.cancel(request_id))
@@ -101,21 +85,13 @@ class Runner:
             self._wake.notify()
 
     @property
-    def stats(self) -> RunnerStats:
-        engine = self._engine.stats
-        pacer = self._outlet.pacer if isinstance(self._outlet, PacedOutlet) else None
-        return RunnerStats(
-            # A paced request is in the engine until its last token has left, not until it was computed.
-            running=pacer.running if pacer else engine.running,
-            waiting=pacer.waiting if pacer else engine.waiting,
-            capacity=engine.max_batch,
-            kv_tokens_used=engine.kv_tokens_used,
-            kv_tokens_total=engine.kv_tokens_total,
-            steps=engine.steps,
-            late_tokens=pacer.late if pacer else 0,
-            prompt_tokens=engine.prompt_tokens,
-            generated_tokens=self._generated_tokens,
-        )
+    def stats(self) -> EngineLoad:
+        """As clients see it: a paced request is in the engine until its last token has left."""
+        stats = replace(self._engine.stats, generated_tokens=self._generated_tokens)
+        if not isinstance(self._outlet, PacedOutlet):
+            return stats
+        pacer = self._outlet.pacer
+        return replace(stats, running=pacer.running, waiting=pacer.waiting, late_tokens=pacer.late)
 
     def _command(self, command: Callable[[], None]) -> None:
         with self._wake:
@@ -126,7 +102,7 @@ class Runner:
         try:
             while not self._is_closing:
                 self._turn()
-        except Exception as exc:  # noqa: BLE001 - the thread's outermost edge: an engine that broke fails what it held
+        except Exception as exc:  # noqa: BLE001 - the thread's outermost edge: all its requests fail
             self._error = f"The engine failed: {type(exc).__name__}: {exc}"
             self._post(self._fail_all, self._error)
 
@@ -137,7 +113,7 @@ class Runner:
             self._outlet.computed(self._engine.step(self._outlet.wanted()))
 
     def _take_commands(self) -> list[Callable[[], None]]:
-        """Sleeps until there is something to do: a command, or tokens to compute."""
+        """Sleep until there is a command, or tokens to compute."""
         with self._wake:
             while not (self._commands or self._is_closing or self._has_work()):
                 self._wake.wait()

@@ -7,6 +7,7 @@ alone. Masks, bias, penalties and their order are vLLM's (v1/sample/sampler.py).
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,12 @@ GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; `seed` None draws one. Raises ValueError out of range.
+    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; without a `seed` one is drawn. ValueError for a value out of
+    range, in vLLM's words, which begin with the field.
 
-    `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Until `min_tokens` are out neither can be sampled.
-    `logit_bias`: token ids and what is added to their logits. `logprobs`, `prompt_logprobs`: how many of the likeliest
-    tokens to tell beside each one of the answer's or the prompt's; -1 tells all, None nothing.
+    `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Before `min_tokens` neither can be sampled.
+    `logit_bias`: token ids and the number added to their logits. `logprobs`, `prompt_logprobs`: how many of the
+    likeliest tokens to return beside each token of the answer or the prompt; -1 means all, None no log-probabilities.
     """
 
     max_tokens: int
@@ -49,19 +51,27 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for is_valid, message in (
             (self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}"),
-            (0 <= self.min_tokens <= self.max_tokens, f"min_tokens must be in [0, max_tokens], got {self.min_tokens}"),
+            (self.min_tokens >= 0, f"min_tokens must be greater than or equal to 0, got {self.min_tokens}"),
             (
-                0 <= self.temperature < float("inf"),
-                f"temperature must be finite and at least 0, got {self.temperature}",
+                self.min_tokens <= self.max_tokens,
+                f"min_tokens must be less than or equal to max_tokens={self.max_tokens}, got {self.min_tokens}",
             ),
+            (isfinite(self.temperature), f"temperature must be a finite number, got {self.temperature}"),
+            (self.temperature >= 0, f"temperature must be non-negative, got {self.temperature}"),
             (0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}"),
-            (self.top_k >= -1, f"top_k must be -1 (off), 0 (off) or positive, got {self.top_k}"),
+            (self.top_k >= -1, f"top_k must be 0 (disable), or at least 1, got {self.top_k}"),
             (0 <= self.min_p <= 1, f"min_p must be in [0, 1], got {self.min_p}"),
-            (self.repetition_penalty > 0, f"repetition_penalty must be above 0, got {self.repetition_penalty}"),
+            (
+                0 < self.repetition_penalty < inf,
+                f"repetition_penalty must be greater than zero, got {self.repetition_penalty}",
+            ),
             (abs(self.presence_penalty) <= 2, f"presence_penalty must be in [-2, 2], got {self.presence_penalty}"),
             (abs(self.frequency_penalty) <= 2, f"frequency_penalty must be in [-2, 2], got {self.frequency_penalty}"),
-            ((self.logprobs or 0) >= -1, f"logprobs must be at least -1, got {self.logprobs}"),
-            ((self.prompt_logprobs or 0) >= -1, f"prompt_logprobs must be at least -1, got {self.prompt_logprobs}"),
+            ((self.logprobs or 0) >= -1, f"logprobs must be non-negative or -1, got {self.logprobs}"),
+            (
+                (self.prompt_logprobs or 0) >= -1,
+                f"prompt_logprobs must be non-negative or -1, got {self.prompt_logprobs}",
+            ),
         ):
             if not is_valid:
                 raise ValueError(message)
@@ -76,9 +86,9 @@ class SamplingParams:
 
 
 class SampleState:
-    """What sampling remembers of one request: its seed, how many tokens are out, and which, if it is penalised.
+    """One request between its tokens: its seed, its count of tokens, and the tokens themselves if it has penalties.
 
-    `walk`: where a guided answer stands in its grammar.
+    `walk`: the state of a guided answer in its grammar.
     """
 
     def __init__(
@@ -126,7 +136,7 @@ class SampleState:
             self.walk.accept(token_id)
 
     def _hold_back(self, logits: Floats) -> None:
-        """Unless nothing else is left: a grammar that has ended allows the end token alone."""
+        """Except where no other token is left: a grammar that has ended allows the end token alone."""
         held = logits[self._held_back]
         logits[self._held_back] = -np.inf
         if self.walk is not None and logits.max() == -np.inf:
@@ -134,7 +144,7 @@ class SampleState:
 
 
 def guided(logits: Floats, states: Sequence[SampleState]) -> Floats:
-    """The logits with each grammar's mask on its row; the same array where there is none."""
+    """The logits with each grammar's mask on its row; the same array where no row is guided."""
     rows = [(row, state.walk) for row, state in enumerate(states) if state.walk is not None]
     if rows:
         logits = logits.copy()

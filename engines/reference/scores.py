@@ -1,6 +1,6 @@
-"""Log-probabilities of tokens in the model's own distribution, and which tokens were the likeliest.
+"""Log-probabilities of tokens in the model's own distribution, and the likeliest tokens.
 
-In: rows of logits, a token of each. Out: Scores. They are vLLM's (v1/sample/sampler.py, gather_logprobs): of the raw
+In: rows of logits, a token of each. Out: Scores. As in vLLM (v1/sample/sampler.py, gather_logprobs) they are of the raw
 logits, before bias, penalties and temperature, but after a guide's mask.
 """
 
@@ -14,7 +14,7 @@ from engines.reference.checkpoint import Floats
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`rank`: how many tokens are at least as likely. `top`: the likeliest ones with theirs, the first one first."""
+    """`rank`: how many tokens are at least as likely. `top`: the likeliest tokens with theirs, the likeliest first."""
 
     token_id: int
     logprob: float
@@ -23,7 +23,7 @@ class Score:
 
 
 def score(logits: Floats, token_ids: Sequence[int], counts: Sequence[int]) -> list[Score]:
-    """One token for each row of [rows, vocab_size], with so many of the likeliest beside it; -1 is all."""
+    """One token for each row of [rows, vocab_size], with `counts` of the likeliest tokens beside it; -1 means all."""
     counts = [logits.shape[1] if count == -1 else count for count in counts]
     logprobs = logits - logits.max(axis=1, keepdims=True)
     logprobs -= np.log(np.exp(logprobs).sum(axis=1, keepdims=True))

@@ -1,6 +1,6 @@
 """An answer in the tensor contract of TensorRT-LLM's `tensorrt_llm` model: tokens in, the arrays of its responses out.
 
-Knows neither gRPC nor Triton nor how tokens are made.
+Knows neither gRPC nor Triton nor an engine.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from engines.reference.trtllm_contract import Array, TokenRequest
 
 
 def encode_output(token_ids: Sequence[int], logprobs: Sequence[float], cumulative: float) -> dict[str, Array]:
-    """All outputs for one response of one beam; the log probability tensors are sent where they were asked for."""
+    """All outputs for one response of one beam."""
     return {
         "output_ids": np.array([[token_ids]], np.int32),
         "sequence_length": np.array([[len(token_ids)]], np.int32),
@@ -22,7 +22,7 @@ def encode_output(token_ids: Sequence[int], logprobs: Sequence[float], cumulativ
 
 
 @dataclass
-class Answer:
+class TensorAnswer:
     """Folds an engine's tokens into responses: drops the end token, matches stop words, gathers if not streaming."""
 
     request: TokenRequest
@@ -33,7 +33,7 @@ class Answer:
     _cumulative: float = 0.0
 
     def feed(self, token_id: int, logprob: float | None, finish_reason: str | None) -> None:
-        """One more token, in order. Once `is_final`, the answer takes no more."""
+        """One more token, in order. Ignored once `is_final`."""
         if self.is_final:
             return
         self.is_final = finish_reason is not None
@@ -45,7 +45,7 @@ class Answer:
         self.is_final = self._ends_a_stop_word(token_id) or self.is_final
 
     def take(self) -> dict[str, Array] | None:
-        """The tensors of a response, if one is due: what is new when streaming, else everything at the end."""
+        """The tensors of a response if one is due: the new tokens when streaming, else all tokens at the end."""
         if not self.is_final and not (self.request.is_streaming and self._ids):
             return None
         prompt = self.request.prompt if self.request.includes_prompt else ()
@@ -54,7 +54,7 @@ class Answer:
         return output
 
     def end(self) -> dict[str, Array]:
-        """Cut short: the final response, with what there is."""
+        """The final response of an answer that is ended early, with the tokens so far."""
         self.is_final = True
         output = self.take()
         assert output is not None

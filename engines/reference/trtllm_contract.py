@@ -1,4 +1,4 @@
-"""The tensor contract of TensorRT-LLM's `tensorrt_llm` model, used by both servers that speak it.
+"""The tensor contract of TensorRT-LLM's `tensorrt_llm` model, used by both servers that implement it.
 
 In: named arrays with a leading batch dimension. Out: a TokenRequest, or a ContractError with the backend's own text.
 Knows neither gRPC nor Triton. Semantics are those of the C++ backend of TensorRT-LLM 1.2.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.reference.guide import Guide, GuideKind
+from engines.reference.guide import KINDS, Guide, GuideKind
 from engines.reference.sampling import SamplingParams
 
 Array = NDArray[Any]  # the element type is the tensor's own: INT32, FP32, BOOL, UINT64, or bytes objects
@@ -64,27 +64,22 @@ PLAIN_OUTPUTS = ("output_ids", "sequence_length")
 LOGPROB_OUTPUTS = ("cum_log_probs", "output_log_probs")
 STOP_WITHOUT_ID = "Trying to stop a request but request ID is not provided"
 NO_BIAS = np.zeros(0, np.float32)
-GUIDE_KINDS: Mapping[str, GuideKind] = {
-    "json": "json",
-    "json_schema": "json_schema",
-    "regex": "regex",
-    "ebnf_grammar": "ebnf_grammar",
-}
+GUIDE_KINDS: Mapping[str, GuideKind] = {kind: kind for kind in KINDS if kind != "choice"}
 GUIDED_DECODING_BACKEND = "llguidance"  # the parameter's value; with an empty one a model follows no guide
 MAX_BATCH_SIZE = 256  # of the model configuration; it bounds Triton's batch, not the engine's
 
 
 class ContractError(Exception):
-    """The request is wrong; the message is what the client sees."""
+    """The request is wrong; the message is for the client."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the served model can take.
+    """The bounds of the served model.
 
-    `check_guide` raises ValueError for a guide that is none; without it the model follows no guide. `lora_task_ids` are
-    those of the LoRA adapters that it has. `unfollowed`: tensors that its engine passes over or refuses, and why; a
-    request that one of them would change is refused here.
+    `check_guide` raises ValueError for an invalid guide; without it the model follows no guide. `lora_task_ids`: of its
+    LoRA adapters. `unfollowed`: tensors that its engine ignores or refuses, with the reason; a request that one of them
+    would change is refused here.
     """
 
     vocab_size: int
@@ -135,7 +130,7 @@ def decode_request(inputs: Mapping[str, Array], limits: Limits) -> TokenRequest:
 
 
 def output_names(listed: Collection[str], request: TokenRequest) -> tuple[str, ...]:
-    """The outputs to send: those that the request produces, if the client lists any of them only the listed ones."""
+    """The outputs to send: all that the request produces, or those of them that the client lists."""
     produced = (*PLAIN_OUTPUTS, *LOGPROB_OUTPUTS) if request.returns_logprobs else PLAIN_OUTPUTS
     if not listed:
         return produced
@@ -177,7 +172,7 @@ def _decode_prompt(inputs: Mapping[str, Array], limits: Limits) -> tuple[int, ..
     if not 1 <= length <= len(ids):
         raise ContractError(f"input_lengths is {length}, but input_ids holds {len(ids)} tokens")
     if length >= limits.context_length:
-        # The executor keeps room for one new token; its text goes on to name the settings that raise the limit.
+        # The executor keeps room for one new token.
         raise ContractError(
             f"Prompt length ({length}) exceeds maximum input length ({limits.context_length - 1}). "
             "Set log level to info and check TRTGptModel logs for how maximum input length is set"
@@ -212,7 +207,7 @@ def _decode_params(inputs: Mapping[str, Array], limits: Limits, prompt_tokens: i
 
 
 def _asked(params: SamplingParams) -> Iterator[str]:
-    """The tensors that not every engine follows, if they ask for something here."""
+    """The tensors that not every engine follows, where this request uses them."""
     asked = {
         "repetition_penalty": params.repetition_penalty != 1.0,
         "presence_penalty": params.presence_penalty != 0.0,
@@ -231,7 +226,7 @@ def _decode_max_tokens(inputs: Mapping[str, Array], room: int) -> int:
     wanted = int(_scalar(inputs, "request_output_len", default=0))
     if wanted < 1:
         raise ContractError(f"request_output_len must be at least 1, got {wanted}")
-    return min(wanted, room)  # the executor clamps in silence, too
+    return min(wanted, room)  # as the executor does, without an error
 
 
 def _decode_sampling(inputs: Mapping[str, Array]) -> tuple[float, int, float]:
@@ -246,14 +241,14 @@ def _decode_sampling(inputs: Mapping[str, Array]) -> tuple[float, int, float]:
 
 def _decode_bias(inputs: Mapping[str, Array], vocab_size: int) -> tuple[tuple[int, float], ...]:
     bias = inputs.get("embedding_bias", NO_BIAS).reshape(-1)
-    if len(bias) not in {0, vocab_size}:  # TensorRT-LLM's, too, takes an empty one for none
+    if len(bias) not in {0, vocab_size}:  # empty means none, as in TensorRT-LLM
         raise ContractError(f"embedding_bias must hold {vocab_size} values, got {len(bias)}")
     (biased,) = bias.nonzero()
     return tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True))
 
 
 def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] | None) -> Guide | None:
-    """A type that TensorRT-LLM does not know leaves its answers free, without a word; here it is refused."""
+    """TensorRT-LLM ignores an unknown type without an error; here it is refused."""
     name = _text(inputs, "guided_decoding_guide_type")
     if name is None:
         return None
@@ -270,7 +265,7 @@ def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] 
 
 
 def _decode_lora(inputs: Mapping[str, Array], served: Collection[int]) -> int | None:
-    """TensorRT-LLM takes an adapter's weights with its first request; here the operator says which there are."""
+    """TensorRT-LLM takes an adapter's weights with its first request; here the operator provides them."""
     if "lora_task_id" not in inputs:
         return None
     task_id = int(_scalar(inputs, "lora_task_id", default=0))

@@ -1,47 +1,21 @@
-"""What TensorRT-LLM reports about itself on Triton's metrics page, computed from any engine's numbers.
+"""TensorRT-LLM's own gauges on Triton's metrics page, computed from any engine's load.
 
-In: an engine's load. Out: gauges with the names and labels TensorRT-LLM gives them (custom_metrics_reporter.cc).
+In: an EngineLoad. Out: gauges with the names and labels of TensorRT-LLM's custom_metrics_reporter.cc.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+
+from engines.reference.engine import EngineLoad
 
 
 @dataclass(frozen=True)
 class Gauges:
-    """Values by that of `label`; every sample also has the labels model and version."""
+    """Values by the value of `label`; every sample also has the labels model and version."""
 
     name: str
     label: str
     values: Mapping[str, float]
-
-
-class EngineLoad(Protocol):
-    """An engine at one moment: requests that it computes, that wait for it, and how many it computes at most; tokens in
-    its cache, of so many, in blocks of `tokens_per_block`; and its steps since the start.
-    """
-
-    @property
-    def running(self) -> int: ...
-
-    @property
-    def waiting(self) -> int: ...
-
-    @property
-    def capacity(self) -> int: ...
-
-    @property
-    def kv_tokens_used(self) -> int: ...
-
-    @property
-    def kv_tokens_total(self) -> int: ...
-
-    @property
-    def tokens_per_block(self) -> int: ...
-
-    @property
-    def steps(self) -> int: ...
 
 
 def report(load: EngineLoad) -> tuple[Gauges, ...]:
@@ -53,7 +27,7 @@ def report(load: EngineLoad) -> tuple[Gauges, ...]:
 
 
 def _requests(load: EngineLoad) -> dict[str, float]:
-    """Without `context`: the engine does not tell who is in prefill."""
+    """Without `context`: an EngineLoad does not show which requests are in prefill."""
     return {
         "active": load.running + load.waiting,
         "max": load.capacity,

@@ -1,37 +1,19 @@
-"""The commands of the compiled-engine flow: a checkpoint to TensorRT-LLM's form, quantized on the way, and its build.
+"""The commands of the compiled-engine flow: convert or quantize a checkpoint to TensorRT-LLM's form, and build.
 
-In: a CompiledRecipe and paths. Out: steps. Options word by word as TensorRT-LLM's programs declare them: contract.yaml.
+In: a CompiledRecipe and paths. Out: steps. Options as TensorRT-LLM's programs declare them (contract.yaml).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from engines.recipes.recipe import (
-    Calibration,
-    CompiledRecipe,
-    Eagle,
-    Lookahead,
-    Lora,
-    Medusa,
-    Plugins,
-    Weights,
-)
+from engines.recipes.recipe import Calibration, CompiledRecipe, Eagle, Lookahead, Lora, Medusa, Plugins
+from engines.recipes.rules import PLAIN
 from engines.trtllm.steps import Step
-
-QFORMATS: Mapping[Weights, str] = {
-    "bfloat16": "full_prec",
-    "float16": "full_prec",
-    "fp8": "fp8",
-    "int8_sq": "int8_sq",
-    "int4_awq": "int4_awq",
-    "nvfp4": "nvfp4",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """`source` is the Hugging Face checkpoint, `converted` what is made of it, `examples` hold the programs that do."""
+    """`source` is the Hugging Face checkpoint, `converted` is made from it, `examples` hold the programs for that."""
 
     source: Path
     converted: Path
@@ -47,7 +29,7 @@ def _quantize(recipe: CompiledRecipe, paths: Paths, calibration: Calibration) ->
     precision = recipe.precision
     argv = ["python3", str(paths.examples / "quantization/quantize.py")]
     argv += ["--model_dir", str(paths.source), "--output_dir", str(paths.converted)]
-    argv += ["--dtype", precision.dtype, "--qformat", QFORMATS[precision.weights]]
+    argv += ["--dtype", precision.dtype, "--qformat", "full_prec" if precision.weights in PLAIN else precision.weights]
     if precision.kv_cache != "auto":
         argv += ["--kv_cache_dtype", precision.kv_cache]
     if precision.weights == "int4_awq":
@@ -116,8 +98,7 @@ def _build(recipe: CompiledRecipe, paths: Paths) -> Step:
 
 
 def _plugins(plugins: Plugins) -> list[str]:
-    named = {field.name: getattr(plugins, field.name) for field in fields(plugins)}
-    return [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+    return [word for name, value in plugins if value is not None for word in (f"--{name}", str(value))]
 
 
 def _speculation(recipe: CompiledRecipe) -> list[str]:

@@ -1,26 +1,21 @@
 """The YAML that trtllm-serve reads with --config and the LLM API takes: its schema, and a TorchRecipe rendered into it.
 
-The schema holds the keys that a recipe can set, with the types and defaults of contract.yaml's section llm_args; the
-release forbids unknown keys too (PR #4600), older ones ignored them and left CUDA graphs off.
+The schema has the keys that a recipe sets, with the types and defaults of contract.yaml's section llm_args. The
+release refuses keys that it does not know (PR #4600); older ones ignored them and left CUDA graphs off.
 """
 
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from engines.recipes.recipe import Eagle3, NGram, TorchLora, TorchRecipe
+from engines.recipes.recipe import Count, Eagle3, NGram, Section, TorchLora, TorchRecipe
 
-Count: TypeAlias = Annotated[int, Field(ge=1)]
 Natural: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class LlmArgsError(Exception):
-    """The YAML is none that the release takes; one `key: problem` line each."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    """No recipe makes this YAML, or the release would refuse it; one `key: problem` line each."""
 
 
 class CudaGraphConfig(Section):
@@ -46,23 +41,19 @@ class KvCacheConfig(Section):
 
 class SchedulerConfig(Section):
     capacity_scheduler_policy: Literal["MAX_UTILIZATION", "GUARANTEED_NO_EVICT", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
-    context_chunking_policy: Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"] | None = None
 
 
 class NGramDecodingConfig(Section):
     decoding_type: Literal["NGram"]
     max_draft_len: Count
     max_matching_ngram_size: Count = 2
-    is_keep_all: bool = True
-    is_use_oldest: bool = True
-    is_public_pool: bool = True
 
 
 class EagleDecodingConfig(Section):
     """EAGLE-3 by the names that sources before and after 1.2 take; later ones prefer Eagle3 and speculative_model.
 
-    Without `allow_advanced_sampling` 1.2 answers every request greedily, whatever its temperature, where the drafts are
-    made within the model (TensorRT-LLM PR #9885); later releases ignore the key.
+    Where the drafts are made within the model, 1.2 without `allow_advanced_sampling` answers every request greedily,
+    whatever its temperature (TensorRT-LLM PR #9885); later releases ignore the key.
     """
 
     decoding_type: Literal["Eagle"]
@@ -74,7 +65,6 @@ class EagleDecodingConfig(Section):
 
 class LoraConfig(Section):
     lora_dir: list[str] = Field(default_factory=list)
-    lora_ckpt_source: Literal["hf", "nemo"] = "hf"
     max_lora_rank: Count = 64
     lora_target_modules: list[str] = Field(default_factory=list)
     max_loras: Count | None = None
@@ -82,7 +72,7 @@ class LoraConfig(Section):
 
 
 class LlmArgs(Section):
-    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that are ours to set."""
+    """The arguments of `tensorrt_llm.LLM` for its PyTorch backend that a recipe sets."""
 
     dtype: Literal["auto", "float16", "bfloat16"] = "auto"
     tensor_parallel_size: Count = 1
@@ -97,12 +87,8 @@ class LlmArgs(Section):
     cuda_graph_config: CudaGraphConfig | None = CudaGraphConfig()
     disable_overlap_scheduler: bool = False
     stream_interval: Count = 1
-    attn_backend: Literal["TRTLLM", "FLASHINFER", "VANILLA"] = "TRTLLM"
-    sampler_type: Literal["auto", "TRTLLMSampler", "TorchSampler"] = "auto"
     enable_iter_perf_stats: bool = False
-    print_iter_log: bool = False
     return_perf_metrics: bool = False
-    perf_metrics_max_requests: Natural = 0
     guided_decoding_backend: Literal["xgrammar", "llguidance"] | None = None
     speculative_config: (
         Annotated[NGramDecodingConfig | EagleDecodingConfig, Field(discriminator="decoding_type")] | None
@@ -111,7 +97,7 @@ class LlmArgs(Section):
 
 
 def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
-    """Only what a recipe sets is set: a key that a release does not know yet is an error there."""
+    """Sets only what the recipe sets: a release refuses keys that it does not know."""
     limits, scheduling = recipe.limits, recipe.scheduling
     args = LlmArgs(
         dtype=recipe.precision.dtype,
@@ -127,7 +113,7 @@ def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
         cuda_graph_config=_make_graphs(recipe),
         disable_overlap_scheduler=not scheduling.overlap,
         stream_interval=scheduling.stream_interval,
-        # /metrics and /prometheus/metrics have something to say only with these.
+        # /metrics and /prometheus/metrics are empty without these.
         enable_iter_perf_stats=True,
         return_perf_metrics=True,
     )
@@ -140,7 +126,7 @@ def make_llm_args(recipe: TorchRecipe) -> LlmArgs:
 
 
 def dump_llm_args(args: LlmArgs) -> str:
-    """The YAML of what is set, also where it is the default: one that changes upstream then changes nothing here."""
+    """The YAML of all that is set, defaults included, so that a default that changes upstream changes nothing here."""
     return yaml.safe_dump(args.model_dump(mode="json", exclude_unset=True), sort_keys=False)
 
 
@@ -152,7 +138,9 @@ def parse_llm_args(text: str) -> LlmArgs:
         raise LlmArgsError(f"not YAML: {' '.join(str(exc).split())}") from exc
     except ValidationError as exc:
         places = ((".".join(map(str, error["loc"])), error) for error in exc.errors())
-        words = (f"{place}: {'unknown key' if e['type'] == 'extra_forbidden' else e['msg']}" for place, e in places)
+        words = (
+            f"{place}: {'no recipe sets it' if e['type'] == 'extra_forbidden' else e['msg']}" for place, e in places
+        )
         raise LlmArgsError("\n".join(words)) from exc
 
 
@@ -169,7 +157,7 @@ def _make_kv_cache(recipe: TorchRecipe) -> KvCacheConfig:
 
 
 def _make_graphs(recipe: TorchRecipe) -> CudaGraphConfig | None:
-    """Sizes or the largest of them: some releases take no file that names both."""
+    """Either the sizes or the largest one: some releases refuse a file with both."""
     graphs = recipe.cuda_graphs
     if not graphs.enabled:
         return None

@@ -42,9 +42,9 @@ def served_checkpoint(recipe: TorchRecipe, paths: Paths) -> Path:
 
 
 def serve_command(recipe: TorchRecipe, paths: Paths) -> tuple[str, ...]:
-    """Flags and file say the same, so it does not matter which of them a release lets win.
+    """Flags and file agree, so it does not matter which of them a release prefers.
 
-    trtllm-serve listens on localhost unless told otherwise.
+    trtllm-serve listens on localhost by default.
     """
     limits = recipe.limits
     return (

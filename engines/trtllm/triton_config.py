@@ -4,7 +4,7 @@ In: the template in model_repo/cpp and a CompiledRecipe. Out: the text, parsed o
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Final, TypeAlias
@@ -18,8 +18,8 @@ TEMPLATE: Final = Path(__file__).resolve().parents[2] / "model_repo/cpp/tensorrt
 Values: TypeAlias = Mapping[str, str | None]  # None leaves a parameter out, with its line
 TENSOR_TYPES: Final[Mapping[DType, str]] = {"bfloat16": "TYPE_BF16", "float16": "TYPE_FP16"}
 SHOWN = 60  # characters of a setting that is a message of its own
-# What the executor drops without a word in its modes for drafts: the model declares no input for it, so the gateway
-# sends no such request. Their flags in tensorrt_llm/executor/types.h, DecodingMode (TensorRT-LLM@a98a906, @0396172).
+# Inputs that the executor ignores without an error in its modes for drafts: the model does not declare them, so the
+# gateway sends no such request. Flags: DecodingMode in tensorrt_llm/executor/types.h (TensorRT-LLM@a98a906, @0396172).
 PENALTIES: Final = frozenset({"repetition_penalty", "presence_penalty", "frequency_penalty"})
 UNFOLLOWED: Final[Mapping[type, frozenset[str]]] = {
     Eagle: PENALTIES | {"min_tokens"},
@@ -39,8 +39,9 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
 
     Raises RenderError for a placeholder without a value, a value without a placeholder, a text that is no ModelConfig.
     """
-    text = _strip_comments(TEMPLATE.read_text() if template is None else template)
-    text = _without_inputs(text, UNFOLLOWED.get(type(recipe.speculative), frozenset()))
+    unfollowed = UNFOLLOWED.get(type(recipe.speculative), frozenset())
+    lines = (TEMPLATE.read_text() if template is None else template).splitlines(keepends=True)
+    text = "".join(line for line in lines if not _is_comment(line) and _find_input(line) not in unfollowed)
     rendered = fill(
         text, {**_executor(recipe, engine), **_speculation(recipe), **_lora(recipe.lora), **_guide(recipe, tokenizer)}
     )
@@ -91,17 +92,15 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
         raise RenderError(f"not a model configuration: {exc}") from exc
 
 
-def _strip_comments(template: str) -> str:
-    """They explain the template."""
-    return "".join(line for line in template.splitlines(keepends=True) if not line.startswith("#"))
+def _is_comment(line: str) -> bool:
+    """Comments explain the template."""
+    return line.startswith("#")
 
 
-def _without_inputs(template: str, names: Collection[str]) -> str:
-    def is_kept(line: str) -> bool:
-        tensor = _INPUT.match(line)
-        return tensor is None or tensor.group(1) not in names
-
-    return "".join(line for line in template.splitlines(keepends=True) if is_kept(line))
+def _find_input(line: str) -> str | None:
+    """The optional input that a line declares."""
+    tensor = _INPUT.match(line)
+    return None if tensor is None else tensor.group(1)
 
 
 def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:
@@ -158,7 +157,7 @@ def _executor(recipe: CompiledRecipe, engine: Path) -> dict[str, str | None]:
 def _speculation(recipe: CompiledRecipe) -> dict[str, str | None]:
     speculative = recipe.speculative
     lookahead = speculative if isinstance(speculative, Lookahead) else None
-    modes = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
+    modes: dict[type, str] = {Eagle: "eagle", Medusa: "medusa", Lookahead: "lookahead"}
     beams = "beam_search" if recipe.limits.max_beam_width > 1 else "top_k_top_p"
     return {
         "decoding_mode": modes.get(type(speculative), beams),

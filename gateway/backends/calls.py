@@ -1,6 +1,6 @@
-"""What every adapter owes its sink: ids in order, one end, then silence; and an end even when the engine goes dumb.
+"""LiveCall keeps what every adapter promises its sink: ids in order, then one end, even if the engine falls silent.
 
-Adapters feed in decoded ids and ends; the sink hears them by plain calls. Knows no wire and no connection.
+Adapters pass in what they read; the sink receives ids and the end by plain calls. Knows no wire and no connection.
 """
 
 import asyncio
@@ -20,32 +20,39 @@ from gateway.errors import (
 )
 
 End: TypeAlias = FinishReason | GatewayError
-Read_contra = TypeVar("Read_contra", contravariant=True)  # what one read of a connection brings
+Read_contra = TypeVar("Read_contra", contravariant=True)  # the data of one read of a connection
 
 LARGEST_VOCABULARY = 2**31  # ids have 32 bits on every wire
+MAX_LAYOUTS = 4  # how often the reader of one answer learns the layout of its messages, should it change
+READY_TIMEOUT_S = 5.0  # for one probe of a server's readiness
 SWEEPS_PER_TIMEOUT = 8  # a silent call ends at most an eighth of the limit late
 
 
+def limit_probe() -> asyncio.Timeout:
+    """Bounds one probe of a server's readiness in time."""
+    return asyncio.timeout(READY_TIMEOUT_S)
+
+
 class Reader(Protocol[Read_contra]):
-    """Understands one answer. `is_cut`: the reader has ended it, where the engine goes on and must be left."""
+    """Parses one answer. `must_abort`: the reader has ended the answer, but the engine goes on until it is aborted."""
 
     @property
-    def is_cut(self) -> bool: ...
+    def must_abort(self) -> bool: ...
 
     def read(self, data: Read_contra, /) -> tuple[Sequence[int], End | None]:
-        """New ids, possibly none, and how generation ended if it did."""
+        """Returns the new ids, possibly none, and how generation ended, None if it has not."""
         ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LiveCall:
-    """One generation under way. An adapter calls `take` and `fail`, and `release` when its connection is free again.
+    """One running generation. An adapter calls `receive` and `fail`, and `release` when its connection is free again.
 
-    Neither generic nor abstract, for it is compiled: a base that is not would make it slow and unsafe to refer to
-    weakly (docs/decisions/0016). What `take` is given is what `answer` reads.
+    Neither generic nor abstract, because it is compiled: a base class that is not compiled would make it slow, and weak
+    references to it unsafe (docs/decisions/0016). `receive` passes its data to `answer`.
     """
 
-    # Any: as in take
+    # Any: as in receive
     def __init__(self, calls: "LiveCalls", sink: Sink, params: SamplingParams, answer: Reader[Any]) -> None:
         self._answer = answer
         self._calls = calls
@@ -60,26 +67,26 @@ class LiveCall:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} tokens={self._delivered} {'over' if self.is_over else 'live'}>"
 
-    def hang_up(self) -> None:
-        """Leave the engine now, so that it stops working for us; idempotent."""
+    def abort(self) -> None:
+        """Close the connection or stream now, so that the engine stops generating; idempotent."""
         raise NotImplementedError
 
-    def take(self, data: Any) -> None:  # Any: what its own reader reads
-        """Read and hand on: new ids, and the end if it came with them."""
+    def receive(self, data: Any) -> None:  # Any: what its own reader reads
+        """Parse `data`, and pass its new ids and its end, if it has them, to the sink."""
         token_ids, end = self._answer.read(data)
         if token_ids and not self.is_over:
             self._silent_sweeps = 0
             self._delivered += len(token_ids)
             if self._delivered <= self._max_tokens:
                 self._sink.tokens(token_ids)
-            else:  # max_tokens is all that bounds the buffers downstream
+            else:  # only max_tokens bounds the buffers downstream
                 self._end(BackendProtocolError(f"{self._calls.backend} sent more tokens than the request allows"))
-        # A sink may cancel from inside tokens(), for instance when a stop string is complete: so ask again.
+        # Checked again: a sink may cancel from inside tokens(), for instance when a stop string is complete.
         if end is not None and not self.is_over:
             self._end(end)
 
     def fail(self, error: GatewayError) -> None:
-        """End with an error and leave the engine; nothing happens when the call is over."""
+        """End with an error and abort the engine's work; no effect after the end."""
         if not self.is_over:
             self._end(error)
 
@@ -89,67 +96,67 @@ class LiveCall:
             self.fail(error)
 
     def cancel(self) -> None:
-        """core.Call's. After a normal end it lets the exchange run out, so that its connection can be used again."""
+        """As core.Call. After a normal end the exchange runs to its end, so that its connection can be used again."""
         if not self.is_over:
-            self._close()
-            self._leave()
+            self._detach_sink()
+            self._abort_and_release()
 
     def release(self) -> None:
-        """Nothing of the engine's is held any more."""
+        """The connection or stream is free: LiveCalls need not watch this call any more."""
         self._calls.discard(self)
 
     def sweep(self) -> None:
-        """Give up when sweep after sweep nothing has come: neither an id nor, after the end, the exchange's own end."""
+        """Abort after SWEEPS_PER_TIMEOUT sweeps without an id or, after the answer, without the exchange's end."""
         self._silent_sweeps += 1
         if self._silent_sweeps <= SWEEPS_PER_TIMEOUT:
             return
         if self.is_over:
-            self._leave()
+            self._abort_and_release()
         else:
             self._end(self._calls.timeout_error())
 
     def _end(self, end: End) -> None:
-        if isinstance(end, FinishReason) and self._delivered < self._count_least(end):
-            told = f"after {self._delivered} of {self._max_tokens} tokens, which the request does not allow"
-            end = BackendProtocolError(f"{self._calls.backend} ended the answer {told}")
-        sink = self._close()
+        if isinstance(end, FinishReason) and self._delivered < self._min_length(end):
+            early = f"after {self._delivered} of {self._max_tokens} tokens, which the request does not allow"
+            end = BackendProtocolError(f"{self._calls.backend} ended the answer {early}")
+        sink = self._detach_sink()
         if isinstance(end, GatewayError):
-            self._leave()
-            sink.fail(self._as_of_now(end))
+            self._abort_and_release()
+            sink.fail(self._adjust(end))
         else:
             sink.finish(end)
-            if self._answer.is_cut:
-                self._leave()
+            if self._answer.must_abort:
+                self._abort_and_release()
 
-    def _count_least(self, reason: FinishReason) -> int:
-        """How many tokens an answer that ends for this reason has at least.
+    def _min_length(self, reason: FinishReason) -> int:
+        """Returns how many tokens an answer that ends for this reason has at least.
 
-        One whose end tokens are ignored goes on to max_tokens, unless one of its stop tokens ends it. (A stop string
-        cancels the call.) The engine's own limit on the context may be narrower than what we know: it says so by this.
+        If end tokens are ignored, an answer has max_tokens unless a stop token ends it. (A stop string cancels the
+        call.) Otherwise LENGTH may come early: the engine's limit on the context may be narrower than the one we know.
         """
         params = self._params
         may_stop = reason is FinishReason.STOP and params.stop_token_ids
         return params.max_tokens if params.ignore_eos and not may_stop else 1
 
-    def _close(self) -> Sink:
-        """From here on silence. The sink is let go: it and its call must not keep each other in memory."""
+    def _detach_sink(self) -> Sink:
+        """Mark the call as over and return its sink. The call drops it: the two must not keep each other in memory."""
         self.is_over = True
-        sink, self._sink = self._sink, NOBODY
+        sink, self._sink = self._sink, NO_SINK
         return sink
 
-    def _as_of_now(self, error: GatewayError) -> GatewayError:
-        """Unavailable promises that nothing was answered; once tokens have gone out that no longer holds."""
+    def _adjust(self, error: GatewayError) -> GatewayError:
+        """Replace BackendUnavailable, which promises that nothing was answered, once tokens were delivered."""
         if self._delivered and isinstance(error, BackendUnavailable):
             return (BackendLost if error.is_down else BackendError)(error.message)
         return error
 
-    def _leave(self) -> None:
-        self.hang_up()
+    def _abort_and_release(self) -> None:
+        self.abort()
         self.release()
 
 
-class _Nobody:
-    """The sink of a call that is over."""
+class _NoSink:
+    """The sink of a call that is over: ignores everything."""
 
     def tokens(self, token_ids: Sequence[int]) -> None:
         pass
@@ -164,11 +171,11 @@ class _Nobody:
         pass
 
 
-NOBODY = _Nobody()
+NO_SINK = _NoSink()
 
 
-class Watched(Protocol):
-    """What LiveCalls needs of a call."""
+class WatchedCall(Protocol):
+    """A call as LiveCalls sees it."""
 
     def sweep(self) -> None: ...
 
@@ -178,16 +185,16 @@ class Watched(Protocol):
 
 
 class LiveCalls:
-    """The calls of one backend, and the one timer that ends those whose engine has gone silent.
+    """The calls of one backend, and one timer that ends the calls whose engine has fallen silent.
 
-    One sweep for all: a timer set and reset for every token would cost more than passing the token on. Silence is
-    counted in sweeps, not read off a clock: should our own process have been held up, ids wait in its sockets unread.
+    One sweep for all calls: a timer reset at every token would cost more than passing the token on. Silence is counted
+    in sweeps and not measured by a clock: if our own process was held up, ids wait unread in its sockets.
     """
 
     def __init__(self, backend: str, idle_timeout_s: float) -> None:
         self.backend = backend
         self._idle_timeout_s = idle_timeout_s
-        self._calls: set[Watched] = set()
+        self._calls: set[WatchedCall] = set()
         self._next_sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -196,18 +203,18 @@ class LiveCalls:
     def __repr__(self) -> str:
         return f"<LiveCalls {self.backend} {len(self)}>"
 
-    def add(self, call: Watched) -> None:
+    def add(self, call: WatchedCall) -> None:
         self._calls.add(call)
         if self._next_sweep is None:
             self._arm()
 
-    def discard(self, call: Watched) -> None:
+    def discard(self, call: WatchedCall) -> None:
         self._calls.discard(call)
 
     def fail_waiting(self) -> None:
-        """The engine does not answer probes: what has not begun may be tried elsewhere instead of waiting for silence.
+        """Fail calls without a token, because the engine answers no probes: another backend can take them at once.
 
-        A vLLM that is told to end, for one, keeps its connections open and says nothing more on them.
+        A vLLM that is shutting down, for example, keeps its connections open and sends nothing more on them.
         """
         for call in tuple(self._calls):
             call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))

@@ -1,6 +1,6 @@
-"""How a server is reached: where it is in, a connected socket out, and how much of a request has gone ahead on it.
+"""Connects to a server. In: its address and a request. Out: a connected socket, and how many bytes are already sent.
 
-Within one machine a connection stands when connect() returns, whatever it returns: what is sent then is with the server
+Within one machine a connection is made when connect() returns, whatever it returns: bytes sent then are with the server
 before any task of ours could have run. Knows sockets and names; no HTTP, no transport.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-REMEMBER_S: Final = 10.0  # for how long a name means what it meant
+NAME_TTL_S: Final = 10.0  # how long the address of a name is kept
 FOREVER: Final = float("inf")
 
 
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 class Server:
-    """Where a server is: at a host's TCP port, or, if there is a `path`, at a socket in the file system."""
+    """A server's address: a host's TCP port or, if there is a `path`, a socket in the file system."""
 
     def __init__(self, path: str | None, host: str, port: int) -> None:
         self._host = host
@@ -36,17 +36,17 @@ class Server:
         try:
             numeric = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except (socket.gaierror, UnicodeError):
-            self._until = 0.0  # a name: somebody has to be asked what it means
+            self._until = 0.0  # a name, which has to be looked up
         else:
             (self._address,) = _addresses(numeric)
 
     @property
     def address(self) -> Address | None:
-        """Where it is, as far as nobody has to be asked."""
+        """The server's address; None if it has to be looked up."""
         return self._address if time.monotonic() < self._until else None
 
     async def find(self) -> Sequence[Address]:
-        """Where it may be, the likeliest first. Raises OSError."""
+        """Returns the addresses to try, the likeliest first. Raises OSError."""
         if (address := self.address) is not None:
             return (address,)
         loop = asyncio.get_running_loop()
@@ -55,47 +55,48 @@ class Server:
         except UnicodeError as exc:
             raise OSError(f"{self._host} cannot be a name") from exc
 
-    def found(self, address: Address) -> None:
+    def remember(self, address: Address) -> None:
+        """Keep the address for a while: a connection to it was made."""
         if self._until != FOREVER:
-            self._address, self._until = address, time.monotonic() + REMEMBER_S
+            self._address, self._until = address, time.monotonic() + NAME_TTL_S
 
-    def lost(self) -> None:
-        """It is not, or no longer, where it was found."""
+    def forget(self) -> None:
+        """Look the name up again: the server is not, or no longer, at its address."""
         if self._until != FOREVER:
             self._until = 0.0
 
 
 class Dial:
-    """One request's way to a socket of its own. `sent`: how many of its bytes have gone ahead.
+    """Connects a socket for one request. `sent`: how many bytes of the request are already sent.
 
-    Who does not `take` the socket has to `close` this.
+    Close it, unless `detach` has returned the socket.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._socket: socket.socket | None = None
-        self._pending: Any = None  # where the socket is to be connected to, while it is not
+        self._pending: Any = None  # the address that the socket is being connected to
         self.sent = 0
 
     def begin(self, request: bytes) -> None:
-        """Send at once what can be. What goes wrong here goes wrong again in `finish`, which says so."""
+        """Send at once as much as possible. An error that occurs here occurs again in `finish`, which raises it."""
         if (address := self._server.address) is None:
             return
         try:
             connection = self._connect(address)
-            with suppress(BlockingIOError):  # it takes longer to connect
+            with suppress(BlockingIOError):  # not connected yet
                 self.sent = connection.send(request)
                 self._pending = None
         except OSError:
             self.close()
-            self._server.lost()
+            self._server.forget()
 
     async def finish(self) -> None:
         """Returns when the socket is connected. Raises OSError."""
         if self._socket is not None:
             await self._wait(self._socket)
             return
-        failure = OSError(errno.EHOSTUNREACH, "it has no address")
+        failure = OSError(errno.EHOSTUNREACH, "the server has no address")
         for address in await self._server.find():
             try:
                 await self._wait(self._connect(address))
@@ -103,16 +104,16 @@ class Dial:
                 failure = exc
                 self.close()
             else:
-                self._server.found(address)
+                self._server.remember(address)
                 return
-        self._server.lost()
+        self._server.forget()
         raise failure
 
-    def take(self) -> socket.socket:
-        """The socket, for whoever closes it from here on; once `finish` has returned."""
+    def detach(self) -> socket.socket:
+        """Returns the socket, which the caller has to close. Only after `finish`."""
         assert self._socket is not None
-        taken, self._socket = self._socket, None
-        return taken
+        detached, self._socket = self._socket, None
+        return detached
 
     def close(self) -> None:
         if self._socket is not None:
@@ -138,5 +139,5 @@ class Dial:
 
 
 def _addresses(found: Sequence[tuple[Any, ...]]) -> tuple[Address, ...]:
-    """Of getaddrinfo's answers."""
+    """Converts the rows that getaddrinfo returns."""
     return tuple(Address(family, sockaddr) for family, _, _, _, sockaddr in found)

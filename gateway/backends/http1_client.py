@@ -1,6 +1,6 @@
-"""An HTTP/1.1 client for token streams: no task per answer, connections kept alive and reused, the freshest first.
+"""An HTTP/1.1 client for token streams: no task per answer; idle connections are reused, the latest first.
 
-Rendered requests in, answers to their receivers. Knows no JSON but its content type, no redirects, no TLS.
+Rendered requests in, answers to their receivers. Knows no JSON except its content type, no redirects, no TLS.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from functools import partial
 from typing import cast
 from urllib.parse import urlsplit
 
-from gateway.address import find_door
+from gateway.address import parse_target
 from gateway.backends.dial import Dial, Server
-from gateway.backends.http1 import Connection, Exchange, Receiver, Take
+from gateway.backends.http1_connection import Connection, Deliver, Exchange, Receiver
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError, Overloaded
 
@@ -23,14 +23,14 @@ class Client:
     """Every connection to one server, named `peer` in errors. For one running event loop."""
 
     def __init__(self, url: str, *, peer: str, connect_timeout_s: float) -> None:
-        door = find_door(url)
-        parts = urlsplit(door.url)
+        target = parse_target(url)
+        parts = urlsplit(target.url)
         if parts.scheme != "http" or parts.hostname is None:
             raise ValueError(f"not an http:// address: {url}")
         self.peer = peer
         self.is_closed = False
-        self._server = Server(door.socket, parts.hostname, parts.port or 80)
-        self._where = door.socket or parts.netloc
+        self._server = Server(target.socket_path, parts.hostname, parts.port or 80)
+        self._shown_address = target.socket_path or parts.netloc
         self._host = parts.netloc
         self.host = parts.netloc.encode("ascii")
         self._connect_timeout_s = connect_timeout_s
@@ -42,23 +42,23 @@ class Client:
     def __repr__(self) -> str:
         busy = len(self._open) - len(self._idle)
         counts = f"connecting={len(self._connecting)} busy={busy} idle={len(self._idle)}"
-        return f"<Client {self._where} {counts}>"
+        return f"<Client {self._shown_address} {counts}>"
 
     def render(self, method: str, path: str, json: bytes = b"") -> bytes:
-        """A whole request; `json` is its body."""
+        """Returns a whole request with the body `json`."""
         head = f"{method} {path} HTTP/1.1\r\nhost: {self._host}\r\n"
         if json:
             head += f"content-type: application/json\r\ncontent-length: {len(json)}\r\n"
         return f"{head}\r\n".encode("ascii") + json
 
     def send(self, request: bytes, receiver: Receiver) -> Exchange:
-        """Send a rendered request; `receiver` hears the answer, though never from inside this call.
+        """Send a rendered request; `receiver` gets the answer, but is never called from inside this call.
 
-        What it hears as `lost`: BackendUnavailable (refused, timed out, closed), BackendProtocolError (not HTTP), or
-        Overloaded (no descriptor left).
+        Its `exchange_failed` gets BackendUnavailable (refused, timed out, closed), BackendProtocolError (not HTTP) or
+        Overloaded (no file descriptor left).
         """
         exchange = Exchange(request, receiver)
-        connection = self._take_idle()
+        connection = self._pop_idle()
         if connection is None:
             self.connect(exchange)
         else:
@@ -66,7 +66,7 @@ class Client:
         return exchange
 
     async def fetch(self, request: bytes) -> tuple[int, bytes]:
-        """Status and whole body of the answer. Raises what `lost` would have been told."""
+        """Returns the status and the whole body of the answer. Raises the errors of `send`'s `exchange_failed`."""
         whole = _WholeAnswer()
         exchange = self.send(request, whole)
         try:
@@ -75,34 +75,35 @@ class Client:
             exchange.abort()
 
     async def aclose(self) -> None:
-        """Drop every connection; receivers that still wait hear that their answers are lost."""
+        """Close every connection; exchanges that are not finished fail."""
         self.is_closed = True
         tasks = tuple(self._connecting)
         for exchange in [exchange for exchange in self._connecting.values() if exchange.connecting is not None]:
             exchange.abort()
-            exchange.receiver.lost(self._closed_error())
+            exchange.receiver.exchange_failed(self._closed_error())
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in tuple(self._open):
             connection.close()
         if self._open:
             await self._all_closed.wait()
 
-    # What connections tell it.
+    # http1_connection.Pool
 
     def connect(self, exchange: Exchange) -> None:
         """Open a fresh connection for `exchange`."""
-        # The task below runs when all that has come together with this request is read: the request need not wait.
+        # The task below runs only after everything that arrived together with this request is read. So the request is
+        # sent here, as far as possible.
         dial = Dial(self._server)
         if not self.is_closed:
             dial.begin(exchange.request)
-        # A task lives while connecting and no longer. It outlives the call that asked for it, so this client owns it:
+        # The task lives only while connecting. It outlives the call that asked for it, so this client owns it:
         # Exchange.abort() and aclose() cancel it, perhaps before it has run at all.
         task = asyncio.get_running_loop().create_task(self._connect(exchange, dial))
         exchange.connecting = task
         self._connecting[task] = exchange
         task.add_done_callback(partial(self._connected, dial))
 
-    def parked(self, connection: Connection) -> None:
+    def became_idle(self, connection: Connection) -> None:
         self._idle.append(connection)
 
     def closed(self, connection: Connection) -> None:
@@ -112,7 +113,7 @@ class Client:
         if self.is_closed and not self._open:
             self._all_closed.set()
 
-    def _take_idle(self) -> Connection | None:
+    def _pop_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open:
@@ -128,13 +129,13 @@ class Client:
             connection = await self._open_connection(exchange, dial)
         except GatewayError as exc:
             exchange.connecting = None
-            exchange.receiver.lost(exc)
+            exchange.receiver.exchange_failed(exc)
         else:
-            # Not a moment earlier: of a connection that is given up before create_connection() returns, uvloop never
-            # says connection_lost, and aclose() would wait for it for ever.
+            # Not earlier: for a connection that is aborted before create_connection() returns, uvloop never calls
+            # connection_lost, and aclose() would wait for it for ever.
             if connection.is_open:
                 self._open.add(connection)
-                connection.hold_up()
+                connection.apply_pause()
 
     async def _open_connection(self, exchange: Exchange, dial: Dial) -> Connection:
         if self.is_closed:
@@ -144,11 +145,11 @@ class Client:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 await dial.finish()
-            await asyncio.get_running_loop().create_connection(lambda: protocol, sock=dial.take())
+            await asyncio.get_running_loop().create_connection(lambda: protocol, sock=dial.detach())
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
         except OSError as exc:
-            if exc.errno in OUT_OF_DESCRIPTORS:  # which is no fault of the engine's
+            if exc.errno in OUT_OF_DESCRIPTORS:  # not the engine's fault
                 raise Overloaded("The gateway has too many connections open; try again in a moment.") from exc
             raise BackendUnavailable(f"{self.peer} cannot be reached") from exc
         return connection
@@ -158,30 +159,30 @@ class Client:
 
 
 class _WholeAnswer:
-    """A receiver for short answers: everything at once, in a future."""
+    """A receiver for short answers: puts status and body into a future."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         self._status = 0
         self._data = bytearray()
 
-    def whole(self, head: Head, data: bytes) -> None:
-        self.head(head, len(data))(data)
-        self.done()
+    def receive_answer(self, head: Head, data: bytes) -> None:
+        self.receive_head(head, len(data))(data)
+        self.exchange_finished()
 
-    def head(self, head: Head, length: int | None) -> Take:
+    def receive_head(self, head: Head, length: int | None) -> Deliver:
         self._status = head.status
-        return self._body
+        return self._receive_body
 
-    def _body(self, data: bytes) -> None:
+    def _receive_body(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > MAX_FETCHED_BYTES:
-            self.lost(BackendProtocolError("a control answer went on and on"))
+            self.exchange_failed(BackendProtocolError(f"a control answer is longer than {MAX_FETCHED_BYTES} bytes"))
 
-    def done(self) -> None:
+    def exchange_finished(self) -> None:
         if not self.answer.done():
             self.answer.set_result((self._status, bytes(self._data)))
 
-    def lost(self, error: GatewayError) -> None:
+    def exchange_failed(self, error: GatewayError) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)

@@ -1,6 +1,6 @@
-"""Where an HTTP/1.1 answer's head ends and its body ends: RFC 9112 sections 2 to 7 as a client needs them.
+"""Finds the end of an HTTP/1.1 answer's head and of its body: RFC 9112 sections 2 to 7 for a client.
 
-Bytes in, cut anywhere; heads, payload and ends out. Knows no socket. Everything that is not HTTP is a NotHTTP.
+Bytes in, cut anywhere; heads, payload and ends out. Knows no socket. Raises NotHTTP for bytes that are not HTTP.
 """
 
 import re
@@ -8,41 +8,43 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway.header import KEPT_HEADS, LONGEST_KEPT, Fields, find_length
+from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, find_length
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # a chunk's size with its extensions, or a trailer
-MAX_SIZE_DIGITS = 16  # 64 bits: beyond them whoever reads what is passed on may count differently
+MAX_SIZE_DIGITS = 16  # 64 bits: clients may read a longer number otherwise than we do
 CRLF = b"\r\n"
-# From a chunk's size to its length with the two line ends, for usual sizes: quicker than int(), which also takes "0x5".
+# By a chunk's size line, for usual sizes, the length of its payload and two line ends. Faster than int(), which accepts
+# "0x5" too.
 USUAL_CHUNKS = {b"%x" % size: size + 4 for size in range(1, 2048)}
 CR: Final = 0x0D
 LF: Final = 0x0A
-# By a whole chunk's length what it starts with, nothing where no usual one is so long. No two sizes lead to the same.
+# By a whole chunk's length the size line that it starts with, b"" where no usual chunk has that length. Each length
+# belongs to one size.
 SIZE_LINES: Final = [b""] * (1 + max(len(size) + length for size, length in USUAL_CHUNKS.items()))
 for _size, _length in USUAL_CHUNKS.items():
     SIZE_LINES[len(_size) + _length] = _size + CRLF
-# 101 would switch to a protocol that nobody asked for.
+# Without 101, which would switch to a protocol that we did not ask for.
 STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\r|\Z)")
-# A line that is no field leaves fewer of them than lines.
+# A head with a line that is no field has fewer matches than lines.
 FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110 5.6.2: a name is a token
 UNSAFE = re.compile(rb"[\r\n\0]")
 BODILESS = frozenset({204, 304})
-# What its answers say they come from whose transports send every write at once (TCP_NODELAY): vLLM, trtllm-serve.
+# The `server` field of vLLM and trtllm-serve; its transports send every write at once (TCP_NODELAY).
 UVICORN = b"uvicorn"
-NOTED = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length", b"server"})
+FRAMING_FIELDS = frozenset({b"content-type", b"connection", b"transfer-encoding", b"content-length", b"server"})
 
 
 class NotHTTP(ValueError):
-    """The server sent something else."""
+    """The server sent bytes that are not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
     """An answer's status and header fields; names in lower case, values without the space around them.
 
-    Never changed: answers whose heads are alike share it, so that its `fields` may have another answer's length.
-    `keeps_open`: the connection may carry another answer. `sends_at_once`: the server is known not to wait for
+    Answers whose heads differ in their length alone share one Head, so `fields` may have another answer's length.
+    `keeps_open`: the connection may carry another answer. `sends_at_once`: the server does not wait for
     acknowledgements.
     """
 
@@ -54,24 +56,24 @@ class Head:
     sends_at_once: bool
 
     def body(self, length: int | None) -> "Body":
-        """How the body that follows is framed, of `length` bytes if that is known."""
+        """Returns a reader of the body, which has `length` bytes if that is known."""
         if self.is_chunked:
             return Chunked()
-        return Endless() if length is None else Sized(length)
+        return UntilClose() if length is None else Sized(length)
 
 
 class _Framing:
-    """What a head's fields say of its body and its connection; `note` those of NOTED, one by one."""
+    """How a head frames its body, and whether its connection stays open. Pass each of FRAMING_FIELDS to `read`."""
 
-    def __init__(self, *, is_old: bool) -> None:
+    def __init__(self, *, is_http10: bool) -> None:
         self._closes = False
-        self.keeps_open = not is_old
+        self.keeps_open = not is_http10
         self.content_type = b""
         self.length: int | None = None
         self.is_chunked = False
         self.sends_at_once = False
 
-    def note(self, name: bytes, value: bytes) -> None:
+    def read(self, name: bytes, value: bytes) -> None:
         if name == b"content-type":
             self.content_type = value.lower()
         elif name == b"connection":
@@ -79,7 +81,7 @@ class _Framing:
             self._closes = self._closes or b"close" in options
             self.keeps_open = not self._closes and (self.keeps_open or b"keep-alive" in options)
         elif name == b"transfer-encoding":
-            # We offer no other coding, and one that we do not know would be passed on without its name.
+            # We offer no other coding, and the body would be passed on without the name of its coding.
             if value.lower() != b"chunked" or self.is_chunked:
                 raise NotHTTP("transfer-encoding")
             self.is_chunked = True
@@ -95,16 +97,16 @@ class _Framing:
 
 
 def split_head(data: bytes) -> tuple[Head, int | None, bytes] | None:
-    """The head, content-length if that is what frames the body, and what follows; None while the head is incomplete.
+    """Returns the head, its content-length if that frames the body, and the bytes after it.
 
-    A server's heads are much alike: only one that is new is parsed. Raises NotHTTP.
+    None while the head is incomplete. A server's heads repeat: only a new head is parsed. Raises NotHTTP.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
         if len(data) > MAX_HEAD_BYTES or not data.startswith(b"HTTP/1."[: len(data)]):
             raise NotHTTP("head")
         return None
-    if end > LONGEST_KEPT:
+    if end > MAX_KEPT_BYTES:
         return *_parse_head(data[:end]), data[end + 4 :]
     if (place := find_length(data, end)) is not None:
         start, stop = place
@@ -115,7 +117,7 @@ def split_head(data: bytes) -> tuple[Head, int | None, bytes] | None:
 
 @lru_cache(maxsize=KEPT_HEADS)
 def _parse_around(before: bytes, after: bytes) -> Head | None:
-    """What all heads are like that differ in their length alone, whose place is between; None: parse each."""
+    """Parses the heads that differ only in the length between `before` and `after`; None: parse each by itself."""
     if (before + after).lower().count(b"content-length") > 1:
         return None
     head, _ = _parse_head(before + b"0" + after)
@@ -126,20 +128,20 @@ def _parse_head(block: bytes) -> tuple[Head, int | None]:
     if (found := STATUS_LINE.match(block)) is None:
         raise NotHTTP("status line")
     lines = FIELD.findall(block)
-    # A bare CR or LF inside a value would begin a header, or an answer, of its own in what is passed on.
+    # A bare CR or LF inside a value would begin another field, or another answer, in the bytes that are passed on.
     if not len(lines) == block.count(CRLF) == block.count(b"\n") == block.count(b"\r") or b"\0" in block:
         raise NotHTTP("header field")
     fields = tuple([(name.lower(), value.strip()) for name, value in lines])
-    is_old = found[1] == b"0"  # HTTP/1.0
-    framing = _Framing(is_old=is_old)
+    is_http10 = found[1] == b"0"  # HTTP/1.0
+    framing = _Framing(is_http10=is_http10)
     for name, value in fields:
-        if name in NOTED:
-            framing.note(name, value)
+        if name in FRAMING_FIELDS:
+            framing.read(name, value)
     status, length, keeps_open = int(found[2]), framing.length, framing.keeps_open
     if status in BODILESS:
         length, framing.is_chunked = 0, False
-    elif framing.is_chunked:  # it overrules content-length; RFC 9112 6.1: somebody may be trying to split answers
-        keeps_open = keeps_open and length is None and not is_old
+    elif framing.is_chunked:  # overrides content-length; RFC 9112 6.1: both together may be an attempt to split answers
+        keeps_open = keeps_open and length is None and not is_http10
         length = None
     head = Head(status, fields, framing.content_type, framing.is_chunked, keeps_open, framing.sends_at_once)
     return head, length
@@ -149,21 +151,21 @@ _parse_kept = lru_cache(maxsize=KEPT_HEADS)(_parse_head)
 
 
 class Body(Protocol):
-    """The body of one answer, fed as it comes. `ends_with_connection`: nothing else tells its end."""
+    """The body of one answer. `ends_with_connection`: only the connection's end marks its end."""
 
     is_complete: bool
     ends_with_connection: bool
 
     def feed(self, data: bytes, payload: list[bytes]) -> int:
-        """How many bytes of `data` are the body's; fewer than all only once it is complete. Raises NotHTTP.
+        """Appends the payload in `data` to `payload`. Raises NotHTTP.
 
-        Appends to `payload` what they carry.
+        Returns how many bytes of `data` belong to the body; fewer than all only if the body is complete.
         """
         ...
 
 
 class Sized:
-    """As many bytes as content-length says."""
+    """A body of content-length bytes."""
 
     __slots__ = ("_left", "ends_with_connection", "is_complete")
 
@@ -181,8 +183,8 @@ class Sized:
         return used
 
 
-class Endless:
-    """Everything until the connection ends."""
+class UntilClose:
+    """A body that ends with the connection."""
 
     __slots__ = ("ends_with_connection", "is_complete")
 
@@ -197,9 +199,9 @@ class Endless:
 
 
 def measure_size_line(data: bytes) -> int:
-    """The length of what stands before the payload if `data` is one whole chunk of a usual size, else 0.
+    """Returns the length of the size line if `data` is one whole chunk of a usual size, else 0.
 
-    Written for compiled code: an index costs it next to nothing, a method of bytes its look-up and its arguments.
+    Written for compiled code, where an index costs next to nothing, but a method of bytes its look-up and arguments.
     """
     length = len(data)
     if not 2 < length < len(SIZE_LINES):
@@ -211,19 +213,18 @@ def measure_size_line(data: bytes) -> int:
 
 
 class Chunked:
-    """Chunks, each after a line with its size; a chunk of size 0 and trailers end it.
+    """A body in chunks, each after a line with its size; a chunk of size 0 and trailers end it.
 
-    `is_between`: the first byte of a chunk is next, so that a whole chunk may go past this object
-    (`measure_size_line`).
+    `is_between_chunks`: the next byte is the first of a chunk, so a whole chunk need not be fed (`measure_size_line`).
     """
 
-    __slots__ = ("_has_ended", "_left", "_line", "ends_with_connection", "is_between", "is_complete")
+    __slots__ = ("_has_ended", "_left", "_line", "ends_with_connection", "is_between_chunks", "is_complete")
 
     def __init__(self) -> None:
-        self.is_between = True
-        self._left = 0  # bytes of the present chunk yet to come, its final CRLF included
-        self._line = b""  # the beginning of a line that is not complete
-        self._has_ended = False  # the last chunk has come, trailers have not
+        self.is_between_chunks = True
+        self._left = 0  # missing bytes of the current chunk, its final CRLF included
+        self._line = b""  # the beginning of an incomplete line
+        self._has_ended = False  # the last chunk has arrived, the trailers have not
         self.is_complete = False
         self.ends_with_connection = False
 
@@ -243,18 +244,18 @@ class Chunked:
                 continue
             line_end = data.find(b"\r\n", position)
             if line_end < 0:
-                self._keep(data[position:])
+                self._keep_line(data[position:])
                 break
             left = self._read_line(data[position:line_end])
             position = line_end + 2
         self._left = left
-        self.is_between = not (left or self._line or self._has_ended)
+        self.is_between_chunks = not (left or self._line or self._has_ended)
         return (position if self.is_complete else end) - before
 
     def skip(self, data: bytes) -> int:
-        """As `feed` for a caller who passes the chunks on, at a third of its cost: most reads bring whole ones."""
+        """As `feed`, for a caller that passes the chunks on; a third of its cost, since most reads are whole chunks."""
         position, end = 0, len(data)
-        if self.is_between:
+        if self.is_between_chunks:
             while position < end:
                 line_end = data.find(CRLF, position)
                 length = USUAL_CHUNKS.get(data[position:line_end])
@@ -265,18 +266,18 @@ class Chunked:
                 return end
         return position + self.feed(data[position:], [])
 
-    def _keep(self, line: bytes) -> None:
+    def _keep_line(self, line: bytes) -> None:
         if len(line) > MAX_LINE_BYTES:
             raise NotHTTP("chunk size")
         self._line = line
 
     def _read_line(self, line: bytes) -> int:
-        """How many bytes follow before the next line."""
+        """Returns how many bytes follow before the next line."""
         if self._has_ended:  # a trailer, or the empty line after the last
             self.is_complete = not line
             _check_trailer(line)
             return 0
-        size = _before_extension(line) if b";" in line else line
+        size = _cut_extension(line) if b";" in line else line
         if not size.isalnum() or len(size) > MAX_SIZE_DIGITS:
             raise NotHTTP("chunk size")
         try:
@@ -287,7 +288,7 @@ class Chunked:
         return length + 2 if length else 0
 
 
-def _before_extension(line: bytes) -> bytes:
+def _cut_extension(line: bytes) -> bytes:
     if UNSAFE.search(line):
         raise NotHTTP("chunk extension")
     return line.partition(b";")[0].rstrip(b" \t")

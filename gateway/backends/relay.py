@@ -1,11 +1,10 @@
 """The relay lane: a client's own request to an engine that speaks OpenAI's API, and its answer back as it came.
 
-From the upstream connection's read to the client's transport everything is plain calls on the bytes of that read,
-chunk framing included; on the way the first event is looked at, and reads, events and usage are noted. Implements
-core.RelayBackend.
+From the read of the engine's connection to the client's transport there are only plain calls on the bytes of that read,
+chunk framing included. On the way the first event is checked for an error; events are counted, and the last reads kept
+for the usage. Implements core.RelayBackend.
 """
 
-import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -14,42 +13,41 @@ from http import HTTPStatus
 
 import orjson
 
-from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
-from gateway.backends.http1 import END_OF_EVENT, SHORT, Exchange, Splice, Take
+from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls, limit_probe
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_connection import SHORT_READ_BYTES, Deliver, Exchange, Splice
 from gateway.backends.http1_framing import Chunked, Head
-from gateway.backends.sse import EventStream
+from gateway.backends.sse import END_OF_EVENT, EventStream
 from gateway.core import Need, RelayCall, RelayRequest, RelaySink
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
 from gateway.header import KEPT_HEADS, end_to_end
 from gateway.settings import RelaySettings, VLLMSettings
 
-READY_TIMEOUT_S = 5.0
 EVENT_STREAM = b"text/event-stream"
 END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
-MUCH_KEPT = 4096
+MAX_JOINED_BYTES = 4096
 DONE = re.compile(rb"\[DONE\]\s*(?:0\s*)?\Z")  # with the last chunk, if the body is in chunks
-LONGEST_FIRST_EVENT = 64 * 1024  # beyond this it goes on unread
+MAX_FIRST_EVENT_BYTES = 64 * 1024  # a longer first event is passed on unchecked
 
-NOT_SENT_BACK = frozenset({b"date", b"server", b"x-request-id"})  # the gateway says these for itself
+OWN_FIELDS = frozenset({b"date", b"server", b"x-request-id"})  # the gateway sends its own
 
-MOST_DIGITS = 10  # of a count of tokens; what has more, or a sign, is none
-# Its priority, rank and session: entrypoints/generate/base/serving.py of vLLM 0.32.
-VLLMS_OWN = (b"x-vllm-", b"x-data-parallel-rank:", b"x-session-id:")
+MAX_COUNT_DIGITS = 10  # of a count of tokens; a number with more digits or a sign is not accepted
+# vLLM's priority, rank and session: entrypoints/generate/base/serving.py of vLLM 0.32.
+VLLM_FIELDS = (b"x-vllm-", b"x-data-parallel-rank:", b"x-session-id:")
 
-COUNT = re.compile(rb"\s*:\s*(\d{1,10})(?![\d.eE])")
+COUNT = re.compile(rb"\s*:\s*(\d{1,%d})(?![\d.eE])" % MAX_COUNT_DIGITS)
 FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
 FULL = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-AWAY = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # said by a proxy in front of an engine that is not there
-ELSEWHERE = FULL | AWAY  # before anything of the answer exists, another engine may do better
+UNREACHABLE = {HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT}  # from a proxy whose engine is down
+RETRIED = FULL | UNREACHABLE  # nothing of an answer exists yet, so another engine is tried
 
 
-class Relayed(Splice):
+class RelayedAnswer(Splice):
     """One answer on its way from an engine to a client: a connection's Receiver and Splice, the lane's RelayCall.
 
-    `write`: to the client, once the answer has begun. Of the last reads, in `kept`, short ones are joined: an answer's
-    usage and finish_reason stand before its [DONE].
+    `write`: writes to the client, once the answer has begun. `kept`, `kept_before`: the last two reads, with short ones
+    joined, since an answer's usage and finish_reason precede its [DONE].
     """
 
     def __init__(self, pool: "RelayServer", request: RelayRequest, sink: RelaySink) -> None:
@@ -59,13 +57,13 @@ class Relayed(Splice):
         self.last = 0.0
         self._head: Head | None = None
         self._length: int | None = None  # of the body
-        self._held = b""  # of the body, before it has begun
+        self._held = b""  # the body's bytes that are held back until the answer begins
         self._has_begun = False
         self._is_stream = False
         self._is_framed = False
         self._is_over = False
         self._is_paused = False
-        self._seen = b""  # the last read at the last sweep
+        self._last_seen = b""  # the `kept` of the last sweep
         self._silent_sweeps = 0
         self._pool = pool
         self._sink = sink
@@ -76,7 +74,7 @@ class Relayed(Splice):
 
     def cancel(self) -> None:
         if not self._is_over:
-            self._leave()
+            self._abort()
 
     def pause(self) -> None:
         self._is_paused = True
@@ -93,16 +91,18 @@ class Relayed(Splice):
         end, start = self._find_last(b'"usage"')
         if start < 0:
             return 0, 0
-        try:  # as vLLM and OpenAI write it: by hand it takes half as long as by a pattern
+        try:  # the form of vLLM and OpenAI: without a pattern this takes half as long
             prompt = end.index(b'"prompt_tokens":', start) + len(b'"prompt_tokens":')
             completion = end.index(b'"completion_tokens":', prompt) + len(b'"completion_tokens":')
-            return _count(end[prompt : end.index(b",", prompt)]), _count(end[completion : end.index(b",", completion)])
-        except ValueError:  # in another order, spaced out, or with no field after it
+            return _parse_count(end[prompt : end.index(b",", prompt)]), _parse_count(
+                end[completion : end.index(b",", completion)]
+            )
+        except ValueError:  # in another order, with spaces, or without a field after it
             return _read_count(end, b'"prompt_tokens"', start), _read_count(end, b'"completion_tokens"', start)
 
     @property
     def finish_reason(self) -> str | None:
-        # Of the last chunk that has one; the usage chunk after it has none.
+        # The last chunk that has a finish_reason counts; the usage chunk after it has none.
         end, start = self._find_last(b'"finish_reason"')
         if start < 0:
             return None
@@ -117,83 +117,83 @@ class Relayed(Splice):
         end = self.kept_before + self.kept
         return end, end.rfind(key)
 
-    # http1.Receiver
+    # http1_connection.Receiver
 
-    def whole(self, head: Head, data: bytes) -> None:
+    def receive_answer(self, head: Head, data: bytes) -> None:
         status, sink = head.status, self._sink
-        if status in ELSEWHERE or head.content_type.startswith(EVENT_STREAM):
-            take = self.head(head, len(data))
+        if status in RETRIED or head.content_type.startswith(EVENT_STREAM):
+            deliver = self.receive_head(head, len(data))
             if not self._is_over:
-                take(data)
-                self.done()
+                deliver(data)
+                self.exchange_finished()
             return
         self.status, self.kept = status, data
         self.first = self.last = time.monotonic()
-        sink.begin(status, _lines_back(head.fields), len(data), is_framed=False)
-        self._close()
+        sink.begin(status, _response_lines(head.fields), len(data), is_framed=False)
+        self._detach()
         sink.finish(data)
 
-    def head(self, head: Head, length: int | None) -> Take:
+    def receive_head(self, head: Head, length: int | None) -> Deliver:
         self._head, self._length = head, length
         self.status = status = head.status
         if head.is_chunked and self._sink.takes_chunks:
-            assert self._exchange is not None  # it is the one that calls
+            assert self._exchange is not None  # it makes this call
             self._is_framed = self._exchange.takes_framing = True
         if status == 200:
             self._is_stream = head.content_type.startswith(EVENT_STREAM)
-        elif status in ELSEWHERE:
-            self.fail(self._pool.refusal(status))
-        return self._body
+        elif status in RETRIED:
+            self.fail(self._pool.error_of_status(status))
+        return self._receive_body
 
-    def _body(self, data: bytes) -> None:
+    def _receive_body(self, data: bytes) -> None:
         if not self._has_begun:
-            self._look(data)
+            self._hold_first_event(data)
             return
         self.events += data.count(END_OF_EVENT)
         if data[0] == NEWLINE == self.kept[-1]:
-            self.events += 1  # its end was cut in two
-        if len(data) < SHORT and len(self.kept) < MUCH_KEPT:
+            self.events += 1  # the event's end was cut in two
+        if len(data) < SHORT_READ_BYTES and len(self.kept) < MAX_JOINED_BYTES:
             self.kept += data
         else:
             self.kept_before, self.kept = self.kept, data
         try:
             self.write(data)
         except RuntimeError:
-            self.refused()
+            self.write_failed()
 
-    def refused(self) -> None:
-        self._sink.lost()
+    def write_failed(self) -> None:
+        self._sink.write_failed()
 
-    def done(self) -> None:
+    def exchange_finished(self) -> None:
         if self._is_over:
             return
         if not self._has_begun:
             self._begin()
         if not self._is_stream:
             self.events = 0
-            self.last = self.first or 0.0  # however many reads it took, it is one piece
+            self.last = self.first or 0.0  # one piece, however many reads it took
         else:
             self.last = time.monotonic()
-            if DONE.search(self.kept[-SHORT:]):
+            if DONE.search(self.kept[-SHORT_READ_BYTES:]):
                 self.events -= 1
-        self._close()
+        self._detach()
         self._sink.finish()
 
-    def lost(self, error: GatewayError) -> None:
+    def exchange_failed(self, error: GatewayError) -> None:
         if self._is_over:
             return
         if not self._has_begun:
             self.fail(error)
             return
-        self._close()
+        self._detach()
         self._sink.fail(BackendLost(error.message), may_append=self._is_between_events())
 
     # calls.LiveCalls
 
     def sweep(self) -> None:
-        # A read leaves an object that was not there before, so that no read has to reset a count.
-        is_silent = self.kept is self._seen and not self._is_paused
-        self._seen = self.kept
+        # Every read leaves another object in `kept`, so no read has to reset a count.
+        is_silent = self.kept is self._last_seen and not self._is_paused
+        self._last_seen = self.kept
         self._silent_sweeps = self._silent_sweeps + 1 if is_silent else 0
         if self._silent_sweeps > SWEEPS_PER_TIMEOUT:
             self.fail(self._pool.calls.timeout_error())
@@ -203,18 +203,18 @@ class Relayed(Splice):
             return
         may_append = self._has_begun and self._is_between_events()
         if self._has_begun and isinstance(error, BackendUnavailable):
-            error = BackendLost(error.message)  # unavailable promises that nothing was answered
-        self._leave()
+            error = BackendLost(error.message)  # BackendUnavailable would promise that nothing was answered
+        self._abort()
         self._sink.fail(error, may_append=may_append)
 
     def fail_unless_begun(self, error: GatewayError) -> None:
         if not self._has_begun:
             self.fail(error)
 
-    # Between the head and the first byte that goes on.
+    # Between the head and the first byte that is passed on.
 
-    def _look(self, data: bytes) -> None:
-        """Hold a stream back until its first event is complete: an engine may report an error there, after a 200."""
+    def _hold_first_event(self, data: bytes) -> None:
+        """Hold a stream back until its first event is complete: with status 200 too, that event may be an error."""
         if not self._is_stream:
             self.kept = data
             self._begin()
@@ -223,13 +223,13 @@ class Relayed(Splice):
         self._held += data
         payload = self._payload()
         event, is_whole, _ = payload.partition(END_OF_EVENT)
-        if not is_whole and len(payload) < LONGEST_FIRST_EVENT and END_BY_CRLF not in payload:
+        if not is_whole and len(payload) < MAX_FIRST_EVENT_BYTES and END_BY_CRLF not in payload:
             return
         error = _read_error(event)
         if error is None:
             self._begin()
         else:
-            self._refuse(*error)
+            self._report_error(*error)
 
     def _payload(self) -> bytes:
         if not self._is_framed:
@@ -243,7 +243,7 @@ class Relayed(Splice):
         assert head is not None  # a body comes after its head
         self.first = time.monotonic()
         self._has_begun = True
-        sink.begin(self.status, _lines_back(head.fields), self._length, is_framed=self._is_framed)
+        sink.begin(self.status, _response_lines(head.fields), self._length, is_framed=self._is_framed)
         if not self._is_stream:
             self.write = sink.splice() if self._is_framed else sink.write
             return
@@ -254,19 +254,19 @@ class Relayed(Splice):
             self.kept = held
             self._sink.write(held)
         self.write = self._sink.splice() if held and self._is_framed else self._sink.write
-        if END_BY_CRLF in payload:  # some engines' lines; what it costs to count them the others do not pay
-            events = _EventsByCRLF(self, self.write, is_framed=self._is_framed)
+        if END_BY_CRLF in payload:  # as some engines write; counting these costs more, so others do without
+            events = _CRLFEventCounter(self, self.write, is_framed=self._is_framed)
             events.count(held)
             self.write = events.write
         if self._exchange is not None and self._is_framed:
             self._exchange.splice = self
 
-    def _refuse(self, status: int, body: bytes) -> None:
-        """What an event reported, as the status that it names."""
-        if status in ELSEWHERE or status >= 500:
-            self.fail(self._pool.refusal(status))
+    def _report_error(self, status: int, body: bytes) -> None:
+        """Answer with the status of the error that the first event reported."""
+        if status in RETRIED or status >= 500:
+            self.fail(self._pool.error_of_status(status))
             return
-        self._leave()
+        self._abort()
         self.status = status
         self._sink.begin(status, [b"content-type: application/json"], len(body), is_framed=False)
         self._sink.write(body)
@@ -278,28 +278,28 @@ class Relayed(Splice):
         chunk_end = b"\r\n" if self._is_framed else b""
         return self.kept.endswith((END_OF_EVENT + chunk_end, END_BY_CRLF + chunk_end))
 
-    # The end.
+    # Ends.
 
-    def _close(self) -> None:
+    def _detach(self) -> None:
         self._is_over = True
         self._exchange = None
         self._pool.calls.discard(self)
 
-    def _leave(self) -> None:
+    def _abort(self) -> None:
         exchange = self._exchange
-        self._close()
+        self._detach()
         if exchange is not None:
             exchange.abort()  # engines abort a request whose client disconnects
 
 
-class _EventsByCRLF:
-    """Counts events whose lines end in CRLF on their way; as with the others, by the empty lines that end them."""
+class _CRLFEventCounter:
+    """Counts events whose lines end in CRLF while it passes them on."""
 
-    def __init__(self, relayed: Relayed, write: Callable[[bytes], None], *, is_framed: bool) -> None:
+    def __init__(self, relayed: RelayedAnswer, write: Callable[[bytes], None], *, is_framed: bool) -> None:
         self._relayed = relayed
         self._write = write
         self._chunks = Chunked() if is_framed else None
-        self._rest = b""  # what may be the start of an event's end
+        self._rest = b""  # possibly the start of an event's end
 
     def write(self, data: bytes) -> None:
         self.count(data)
@@ -325,8 +325,8 @@ class RelayServer:
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
         self._own_head = b" HTTP/1.1\r\nhost: " + self.client.host
-        # Where not all of a body goes on, neither does what vLLM takes from a head in a field's place.
-        self._kept_back = () if settings.allow is None else VLLMS_OWN
+        # If the settings restrict the body's fields, header fields that vLLM reads in their place are dropped too.
+        self._dropped_fields = () if settings.allow is None else VLLM_FIELDS
         self._health = self.client.render("GET", "/health")
         if isinstance(settings, RelaySettings):
             self._health = self.client.render("GET", settings.health_path)
@@ -337,11 +337,11 @@ class RelayServer:
         return f"<RelayServer {self.name} {self.calls!r} {self.client!r}>"
 
     def relay(self, request: RelayRequest, sink: RelaySink) -> RelayCall:
-        return Relayed(self, request, sink)
+        return RelayedAnswer(self, request, sink)
 
     async def is_ready(self) -> bool:
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with limit_probe():
                 status, _ = await self.client.fetch(self._health)
         except (GatewayError, TimeoutError):
             status = 0
@@ -354,30 +354,30 @@ class RelayServer:
         await self.client.aclose()
 
     def render(self, request: RelayRequest) -> bytes:
-        """The client's request with a head of ours."""
+        """Returns the client's request with the gateway's own head."""
         own = f"x-request-id: {request.request_id}\r\ncontent-length: {len(request.body)}\r\n\r\n"
         start = b"POST " + request.path + self._own_head
         lines = request.lines
-        if self._kept_back:
-            lines = tuple([line for line in lines if not line.startswith(self._kept_back)])
+        if self._dropped_fields:
+            lines = tuple([line for line in lines if not line.startswith(self._dropped_fields)])
         return b"\r\n".join((start, *lines, own.encode())) + request.body
 
-    def refusal(self, status: int) -> GatewayError:
-        """What a status says of the engine rather than of the request."""
+    def error_of_status(self, status: int) -> GatewayError:
+        """Returns the error for a status that is about the engine and not about the request."""
         if status in FULL:
             return BackendFull(f"{self.name} is full or not ready")
-        if status in AWAY:
-            return BackendUnavailable(f"{self.name} is not there")
+        if status in UNREACHABLE:
+            return BackendUnavailable(f"{self.name} cannot be reached")
         return BackendError(f"{self.name} failed")
 
 
-# Heads that are found again have the very same fields, and one look at those takes a third of the time.
-_lines_back = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=NOT_SENT_BACK))
+# Heads from the cache have the same `fields` object, and looking it up takes a third of the time.
+_response_lines = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=OWN_FIELDS))
 
 
-def _count(digits: bytes) -> int:
-    """Raises ValueError for what is no count of tokens."""
-    if len(digits) > MOST_DIGITS or not digits.isdigit():
+def _parse_count(digits: bytes) -> int:
+    """Raises ValueError unless `digits` is a count of tokens."""
+    if len(digits) > MAX_COUNT_DIGITS or not digits.isdigit():
         raise ValueError("no count")
     return int(digits)
 
@@ -389,7 +389,7 @@ def _read_count(data: bytes, key: bytes, start: int) -> int:
 
 
 def _read_error(event: bytes) -> tuple[int, bytes] | None:
-    """Status and body of an error that stands where a first event is expected; None for any other event."""
+    """Returns the status and body of an error in the place of a first event; None for any other event."""
     data = EventStream().feed(event.strip() + END_OF_EVENT)
     if not data or b'"error"' not in data[0]:
         return None
@@ -398,5 +398,5 @@ def _read_error(event: bytes) -> tuple[int, bytes] | None:
         error = chunk if chunk.get("object") == "error" else chunk.get("error")
         code = int(error.get("code") or 500)
     except (ValueError, TypeError, AttributeError):
-        return None  # it only looks like one
+        return None  # it only resembles an error
     return (code if 400 <= code < 600 else 500), orjson.dumps({"error": error})

@@ -1,23 +1,26 @@
-"""Server-sent events out of bytes, by the WHATWG's rules for the `data` field; every other field is skipped.
+"""Reads server-sent events from bytes, by the WHATWG's rules for the `data` field; every other field is skipped.
 
-Chunks of bytes in, cut anywhere; the data of each event that they completed out. Knows no JSON and no sockets.
+In: chunks of bytes, cut anywhere. Out: the data of each event that they completed. Knows no JSON and no sockets.
 """
 
+from typing import Final
+
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+END_OF_EVENT: Final = b"\n\n"
 
 
 class EventTooLong(ValueError):
-    """An event went on beyond what it may hold: whatever is being sent, it is not what was asked for."""
+    """An event is longer than its limit: the server does not send what was asked for."""
 
 
 class EventStream:
-    """Feed it the body of a `text/event-stream` answer. `max_event_bytes`: what one event of it may hold."""
+    """Feed it the body of a `text/event-stream` answer. `max_event_bytes`: the limit of one event's size."""
 
     __slots__ = ("_ended_in_cr", "_max_event_bytes", "_rest")
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
-        self._rest = bytearray()  # the beginning of an event, in which no end has been found
+        self._rest = bytearray()  # the beginning of an incomplete event
         self._ended_in_cr = False
 
     @property
@@ -26,8 +29,8 @@ class EventStream:
         return not self._rest and not self._ended_in_cr
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of the events that `data` completed, in order; events without a data field are left out."""
-        is_one_event = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n")
+        """Returns the data of the events that `data` completed, in order, without events that have no data field."""
+        is_one_event = data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(END_OF_EVENT)
         if is_one_event and not self._rest and not self._ended_in_cr and b"\r" not in data:
             if len(data) > self._max_event_bytes:
                 raise EventTooLong
@@ -36,15 +39,15 @@ class EventStream:
         seen = max(len(rest) - 1, 0)  # its last byte may be the first of an end
         rest += self._with_line_feeds(data)
         blocks: list[bytes] = []
-        if rest.find(b"\n\n", seen) >= 0:
-            blocks = bytes(rest).split(b"\n\n")
+        if rest.find(END_OF_EVENT, seen) >= 0:
+            blocks = bytes(rest).split(END_OF_EVENT)
             self._rest = bytearray(blocks.pop())
         if max(map(len, (self._rest, *blocks))) > self._max_event_bytes:
             raise EventTooLong
         return [event for block in blocks if b"data" in block and (event := _data(block)) is not None]
 
     def _with_line_feeds(self, data: bytes) -> bytes:
-        """CR and CRLF end lines too. A CR that ends one chunk counts at once, so the LF that may follow must not."""
+        """CR and CRLF end lines too. A CR at the end of a chunk counts at once, so an LF after it does not count."""
         if self._ended_in_cr and data:
             data = data.removeprefix(b"\n")
             self._ended_in_cr = False

@@ -1,9 +1,8 @@
 """The token lane to Triton over gRPC: ids in, ids out, by ModelStreamInfer to the `tensorrt_llm` model.
 
-Implements core.Backend. The messages' form is triton_tensors' affair, connections and calls are rpc's.
+Implements core.TokenBackend. triton_tensors encodes and parses; rpc owns the connections and calls.
 """
 
-import asyncio
 import logging
 from secrets import token_hex
 from typing import Any
@@ -13,14 +12,14 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
-from gateway.backends.needs import corrected
-from gateway.backends.rpc.aio import AioClient
-from gateway.backends.rpc.channel import Channel, RpcError, Stream, unary
+from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls, limit_probe
+from gateway.backends.capabilities import apply_overrides
+from gateway.backends.rpc.aio_client import AioClient
+from gateway.backends.rpc.call import Outcome, Status, Stream
+from gateway.backends.rpc.channel import Channel, RpcError, unary
 from gateway.backends.rpc.h2_client import H2Client
-from gateway.backends.rpc.status import Outcome, Status
-from gateway.backends.triton_config import PLAIN, Abilities, read_abilities
-from gateway.backends.triton_tensors import Answer, encode
+from gateway.backends.triton_config import DEFAULT_NEEDS, ModelCapabilities, read_capabilities
+from gateway.backends.triton_tensors import TensorReader, encode
 from gateway.core import Call, GenerateRequest, Need, Sink
 from gateway.errors import (
     BackendError,
@@ -40,34 +39,30 @@ SERVER_READY = f"{SERVICE}/ServerReady"
 MODEL_READY = f"{SERVICE}/ModelReady"
 MODEL_CONFIG = f"{SERVICE}/ModelConfig"
 
-READY_TIMEOUT_S = 5.0
-
-# The connection is gone, or nothing was begun. (Our own cancels are never reported.)
-LOST = {Status.UNAVAILABLE, Status.CANCELLED, Status.ABORTED, Status.RESOURCE_EXHAUSTED}
+# The connection was lost, or nothing was begun. (Our own cancels are never reported.)
+LOST_STATUSES = {Status.UNAVAILABLE, Status.CANCELLED, Status.ABORTED, Status.RESOURCE_EXHAUSTED}
 
 
 class TritonCall(LiveCall):
     """One answer from Triton: a gRPC stream of its own, since cancelling a stream cancels every request on it."""
 
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params, Answer(backend.name, request, backend.id_limit))
+        super().__init__(backend.calls, sink, request.params, TensorReader(backend.name, request, backend.id_limit))
         self._peer = backend.name
         self._backend = backend
         call_id = f"{request.request_id}-{token_hex(4)}"
         message = encode(request, backend.model, call_id, backend.vocab_size)
         self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         if self._stream is not None:
             self._stream.cancel()
 
     def release(self) -> None:
-        self._stream = None  # it holds us as its receiver
+        self._stream = None  # it keeps this call as its receiver
         super().release()
 
-    # What the stream tells it. It goes on to the stream's own end, beyond the final response.
-
-    messages = LiveCall.take
+    # call.Receiver. The stream is read to its own end, after the final response; `receive` is LiveCall's.
 
     def closed(self, outcome: Outcome) -> None:
         if not self.is_over:
@@ -76,16 +71,16 @@ class TritonCall(LiveCall):
 
     def _end(self, end: End) -> None:
         if isinstance(end, NeedRefused):
-            self._backend.lose(Need(end.need))
+            self._backend.drop_need(Need(end.need))
         super()._end(end)
 
 
 class TritonBackend:
-    """One Triton server, and the model on it that speaks token ids.
+    """One Triton server, and the model on it that takes and returns token ids.
 
-    What the model can do is read from its configuration each time it has become ready; until then it is taken for able
-    to do nothing special, and while it is away for what it was. What its engine refuses all the same it cannot do until
-    the configuration is read again. `vocab_size`: the model's logits, 0 if unknown.
+    The needs that the model serves are read from its configuration each time the model becomes ready. Before the first
+    time they are DEFAULT_NEEDS; while the model is not ready they stay. A need that the engine refuses is dropped until
+    the configuration is read again. `vocab_size`: how many logits the model has, 0 if unknown.
     """
 
     def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
@@ -93,9 +88,9 @@ class TritonBackend:
         self.model = settings.model
         self._settings = settings
         self._known_vocab_size = vocab_size
-        self.id_limit = vocab_size or LARGEST_VOCABULARY  # ids of answers are below
-        self._learn(Abilities(PLAIN, vocab_size))
-        self._is_learnt = False
+        self.id_limit = vocab_size or LARGEST_VOCABULARY  # an upper bound of the ids of answers
+        self._set_capabilities(ModelCapabilities(DEFAULT_NEEDS, vocab_size))
+        self._has_read_config = False
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.channel = channel or open_channel(settings)
 
@@ -105,15 +100,15 @@ class TritonBackend:
     def start(self, request: GenerateRequest, sink: Sink) -> Call:
         return TritonCall(self, request, sink)
 
-    def lose(self, need: Need) -> None:
-        """Its engine has refused it, whatever the configuration or the operator says."""
+    def drop_need(self, need: Need) -> None:
+        """The engine has refused the need, in spite of the configuration or the operator's settings."""
         logger.warning("%s does not support %s after all: such requests go elsewhere", self.name, need)
         self.capabilities -= {need}
 
     async def is_ready(self) -> bool:
         is_ready = await self._ask_ready()
         if not is_ready:
-            self._is_learnt = False  # what comes back may be another model
+            self._has_read_config = False  # the server may come back with another model
             self.calls.fail_waiting()
         return is_ready
 
@@ -123,44 +118,46 @@ class TritonBackend:
 
     async def _ask_ready(self) -> bool:
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with limit_probe():
                 return await self._serves_model()
         except RpcError as exc:
             logger.debug("%s is not ready: %s", self.name, exc)
             return False
         except TimeoutError:
-            self.channel.renew()  # the connection may be dead, as after a power cut or behind a firewall that forgot it
+            self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
             return False
 
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()
         model = service_pb2.ModelReadyResponse()
-        if not await self._ask(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
+        if not await self._call(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
             return False
         asked = service_pb2.ModelReadyRequest(name=self.model)
-        if not await self._ask(MODEL_READY, asked, model) or not model.ready:
+        if not await self._call(MODEL_READY, asked, model) or not model.ready:
             return False
-        if not self._is_learnt:
+        if not self._has_read_config:
             await self._read_config()
         return True
 
     async def _read_config(self) -> None:
-        """A server may refuse to tell: its model then does what every one does, and is asked again."""
+        """Sets the capabilities. If the server refuses, they stay, and the next probe asks again."""
         answer = service_pb2.ModelConfigResponse()
         try:
-            self._is_learnt = await self._ask(MODEL_CONFIG, service_pb2.ModelConfigRequest(name=self.model), answer)
+            self._has_read_config = await self._call(
+                MODEL_CONFIG, service_pb2.ModelConfigRequest(name=self.model), answer
+            )
         except RpcError as exc:
-            logger.debug("%s does not tell its model's configuration: %s", self.name, exc)
+            logger.debug("%s does not return its model's configuration: %s", self.name, exc)
             return
-        if self._is_learnt:
-            self._learn(read_abilities(answer.config, self._known_vocab_size))
+        if self._has_read_config:
+            self._set_capabilities(read_capabilities(answer.config, self._known_vocab_size))
 
-    def _learn(self, abilities: Abilities) -> None:
-        self.capabilities = corrected(abilities.needs, self._settings.capabilities)
-        self.vocab_size = abilities.vocab_size
+    def _set_capabilities(self, capabilities: ModelCapabilities) -> None:
+        self.capabilities = apply_overrides(capabilities.needs, self._settings.capabilities)
+        self.vocab_size = capabilities.vocab_size
 
-    async def _ask(self, path: str, request: Any, response: Any) -> bool:  # Any: untyped protobuf messages
-        """Fill in `response`; False if it cannot be read. Raises RpcError."""
+    async def _call(self, path: str, request: Any, response: Any) -> bool:  # Any: untyped protobuf messages
+        """Fills in `response`; returns False if it cannot be parsed. Raises RpcError."""
         data = await unary(self.channel, path, request.SerializeToString())
         try:
             response.ParseFromString(data)
@@ -170,7 +167,7 @@ class TritonBackend:
 
 
 def open_channel(settings: TritonSettings) -> Channel:
-    """Our own HTTP/2 for grpc://, grpc.aio for grpcs://, whose roots are those grpc finds."""
+    """Returns our own HTTP/2 client for grpc://, and grpc.aio for grpcs://, with grpc's own root certificates."""
     url = urlsplit(settings.url)
     if url.scheme == "grpcs":
         credentials = grpc.ssl_channel_credentials()
@@ -181,13 +178,13 @@ def open_channel(settings: TritonSettings) -> Channel:
 
 
 def status_error(peer: str, outcome: Outcome) -> GatewayError:
-    """What it means that a stream ended like this without a last response; its details go to the debug log only."""
+    """Returns the error for a stream that ended without a final response. Details go only to the debug log."""
     logger.debug("%s: %s", peer, outcome)
     status = outcome.status
     if status is Status.OK:
         return BackendUnavailable(f"{peer} ended its answer early")
-    # Nothing can have been begun of a request that has not gone out completely.
-    if status in LOST or (status is Status.INTERNAL and not outcome.is_sent):
+    # A request that was not sent completely cannot have begun.
+    if status in LOST_STATUSES or (status is Status.INTERNAL and not outcome.is_sent):
         return BackendUnavailable(f"{peer} cannot be reached, or was lost")
     if status is Status.DEADLINE_EXCEEDED:
         return BackendTimeout(f"{peer} let a deadline pass")

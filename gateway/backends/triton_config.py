@@ -1,4 +1,4 @@
-"""What a Triton model can do, by the configuration that its server tells.
+"""Reads from a Triton model's configuration which needs the model serves.
 
 In: a ModelConfig message. Out: needs and the length of a bias. Knows no connection.
 """
@@ -12,31 +12,31 @@ BIAS, GUIDE = "embedding_bias", "guided_decoding_guide"
 PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 MIN_TOKENS = "min_tokens"
 GUIDE_BACKEND = "guided_decoding_backend"
-# The C++ Triton backend follows guides where both are filled in. It needs both to be there, so an empty one is "off"
+# The C++ Triton backend follows guides if both parameters have a value; an empty one switches guides off
 # (getGuidedDecodingConfigFromParams of its model_instance_state.cc; tensorrtllm_backend@c1e1963, TensorRT-LLM@0c8de69).
 CPP_BACKEND = "tensorrtllm"
 CPP_GUIDE_PARAMETERS = (GUIDE_BACKEND, "xgrammar_tokenizer_info_path")
-PLACEHOLDER = "${"  # left as it is by a template that was not filled in; TensorRT-LLM takes the parameter for unset
-# What TensorRT-LLM's own template declares, and every model can do unless its configuration leaves it out.
-PLAIN = frozenset({Need.PENALTIES, Need.MIN_TOKENS})
+PLACEHOLDER = "${"  # from a template that was not filled in; TensorRT-LLM treats the parameter as unset
+# TensorRT-LLM's own template declares these, so every model serves them unless its configuration lacks them.
+DEFAULT_NEEDS = frozenset({Need.PENALTIES, Need.MIN_TOKENS})
 
 
-class Abilities(NamedTuple):
-    """`vocab_size`: of a bias, 0 where none can be sent."""
+class ModelCapabilities(NamedTuple):
+    """`vocab_size`: the length of a bias, 0 where none can be sent."""
 
     needs: frozenset[Need]
     vocab_size: int
 
 
-def read_abilities(config: Any, vocab_size: int) -> Abilities:  # Any: an untyped protobuf message
-    """`vocab_size`: what is known of it from elsewhere; the config of a TensorRT-LLM model leaves it open.
+def read_capabilities(config: Any, vocab_size: int) -> ModelCapabilities:  # Any: an untyped protobuf message
+    """`vocab_size`: of the gateway's tokenizer; the config of a TensorRT-LLM model leaves it open.
 
-    Log-probabilities are never among them: TensorRT-LLM tells only those of the tokens taken, and crashes when a
+    The needs never include log-probabilities: TensorRT-LLM returns only those of the chosen tokens, and crashes when a
     request that asks for them is cancelled (NVIDIA/TensorRT-LLM#10810).
     """
     dims = {tensor.name: tuple(tensor.dims) for tensor in config.input}
     length = _bias_length(dims.get(BIAS, ()), vocab_size)
-    return Abilities(frozenset(_needs(dims, length, _follows_guides(config))), length)
+    return ModelCapabilities(frozenset(_needs(dims, length, _follows_guides(config))), length)
 
 
 def _bias_length(dims: tuple[int, ...], vocab_size: int) -> int:

@@ -1,6 +1,6 @@
-"""Triton's wire: a GenerateRequest to the `tensorrt_llm` model's tensors, and its streamed responses back to ids.
+"""Triton's tensors: a GenerateRequest to the tensors of the `tensorrt_llm` model, and its streamed responses to ids.
 
-Protobuf messages out, serialized ones in, by plain calls; knows no channel. Shapes: every tensor has a leading batch
+Protobuf messages out, serialized messages in, by plain calls. Knows no channel. Every tensor has a leading batch
 dimension of 1.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, End
-from gateway.backends.needs import unusable_guide
+from gateway.backends.calls import LARGEST_VOCABULARY, MAX_LAYOUTS, End
+from gateway.backends.capabilities import guide_error
 from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, Need, Needs, SamplingParams
 from gateway.errors import (
     BackendError,
@@ -36,24 +36,23 @@ StreamResponse: TypeAlias = Any
 
 Tensor: TypeAlias = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, little-endian content
 
-OUTPUTS = ("output_ids", "sequence_length")  # the backend insists on both once outputs are named; the rest cost copies
+OUTPUTS = ("output_ids", "sequence_length")  # if outputs are named, both are required; any others would cost copies
 PAD_OFFSET = -1
 UINT64_MASK = (1 << 64) - 1
 ID = struct.Struct("<i")
 ID_BYTES = ID.size
 BIAS = struct.Struct("<f")
-# For JSON the engine's own guide type lets an array through as well; OpenAI and vLLM mean an object.
-OBJECT = Guide(GuideKind.JSON_SCHEMA, '{"type": "object"}')
-MAX_MOULDS = 4  # how often an answer's form is learnt, should it change
+# For JSON the engine's own guide type allows an array too; OpenAI and vLLM require an object.
+ANY_OBJECT = Guide(GuideKind.JSON_SCHEMA, '{"type": "object"}')
 
 
 def encode(request: GenerateRequest, model: str, call_id: str, vocab_size: int = 0) -> InferRequest:
-    """The ModelInferRequest. `call_id` must be unique in flight: the TensorRT-LLM backend keys its requests by it.
+    """Returns the ModelInferRequest. `call_id` has to be unique in flight: it is the TensorRT-LLM backend's key.
 
     `vocab_size`: how many logits the model has, for requests with a bias.
     """
     message = service_pb2.ModelInferRequest(model_name=model, id=call_id)
-    # Without it a stream that ends in an empty final response would end without a word.
+    # Without it Triton drops an empty final response, and the stream has no end.
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     for name, datatype, shape, content in _tensors(request, vocab_size):
         message.inputs.add(name=name, datatype=datatype, shape=shape)
@@ -74,11 +73,11 @@ def _tensors(request: GenerateRequest, vocab_size: int) -> Iterator[Tensor]:
     if params.logit_bias:
         yield "embedding_bias", "FP32", (1, vocab_size), _dense_bias(params.logit_bias, vocab_size)
     if params.guide is not None:
-        yield from _guide(OBJECT if params.guide.kind is GuideKind.JSON else params.guide)
-    if (end_id := _end_id(request)) is not None:  # left out, the model's end token is ignored
+        yield from _guide(ANY_OBJECT if params.guide.kind is GuideKind.JSON else params.guide)
+    if (end_id := _end_id(request)) is not None:  # without end_id the engine ignores the model's end token
         yield _int32("end_id", end_id)
     if min_tokens := params.binding_min_tokens:
-        # It holds back end_id only. A stop word would end the answer before its time, so Answer watches for those.
+        # The engine masks end_id only. A stop word would end the answer too early, so TensorReader looks for those.
         yield _int32("min_tokens", min_tokens)
     elif stop_ids := _stop_ids(request):
         yield "stop_words_list", "INT32", (1, 2, len(stop_ids)), word_list([(token_id,) for token_id in stop_ids])
@@ -86,14 +85,14 @@ def _tensors(request: GenerateRequest, vocab_size: int) -> Iterator[Tensor]:
 
 def _sampling(params: SamplingParams) -> Iterator[Tensor]:
     if params.temperature == 0:
-        # A temperature of 0 gave wrong answers, and wrong neighbours in the batch, in older TensorRT-LLM releases.
+        # In older TensorRT-LLM releases a temperature of 0 gave wrong answers, also to others of the batch.
         yield _int32("runtime_top_k", 1)
         return
     yield _float32("temperature", params.temperature)
-    yield _float32("runtime_top_p", params.top_p)  # without top_k and top_p the engine is greedy, so never leave it out
+    yield _float32("runtime_top_p", params.top_p)  # always sent: without top_k and top_p the engine is greedy
     if params.top_k:
         yield _int32("runtime_top_k", params.top_k)
-    # Left out, every request would sample with seed 0.
+    # Always sent: without it every request samples with seed 0.
     seed = randbits(63) if params.seed is None else params.seed & UINT64_MASK
     yield "seed", "UINT64", (1, 1), struct.pack("<Q", seed)
 
@@ -108,7 +107,7 @@ def _penalties(params: SamplingParams) -> Iterator[Tensor]:
 
 
 def _dense_bias(biases: Sequence[tuple[int, float]], vocab_size: int) -> bytes:
-    """A bias for every logit: TensorRT-LLM refuses one of any other length. Ids beyond have no logit to be added to."""
+    """Returns a bias for every logit: TensorRT-LLM accepts no other length. Drops ids that have no logit."""
     dense = bytearray(BIAS.size * vocab_size)
     for token_id, bias in biases:
         if token_id < vocab_size:
@@ -139,7 +138,7 @@ def _end_id(request: GenerateRequest) -> int | None:
 
 
 def _stop_ids(request: GenerateRequest) -> tuple[int, ...]:
-    """Ids that end an answer beside end_id, of which the engine takes only one."""
+    """Returns the ids that end an answer besides end_id; the engine takes one end_id only."""
     other_ends = () if request.params.ignore_eos else request.eos_token_ids[1:]
     end_id = _end_id(request)
     unique = dict.fromkeys((*other_ends, *request.params.stop_token_ids))
@@ -147,7 +146,7 @@ def _stop_ids(request: GenerateRequest) -> tuple[int, ...]:
 
 
 def word_list(words: Sequence[Sequence[int]]) -> bytes:
-    """TensorRT-LLM's word lists, [2, N]: all ids in a row, then where each word ends, padded with -1."""
+    """Returns a word list of TensorRT-LLM, [2, N]: a row of all ids, then a row of each word's end, padded with -1."""
     token_ids = [token_id for word in words for token_id in word]
     ends, end = [], 0
     for word in words:
@@ -157,34 +156,34 @@ def word_list(words: Sequence[Sequence[int]]) -> bytes:
     return struct.pack(f"<{2 * len(token_ids)}i", *token_ids, *ends, *padding)
 
 
-class Answer:
-    """One streamed answer: give it the responses. Infers why it ended, which the engine does not say.
+class TensorReader:
+    """Reads one streamed answer; pass it the responses. Infers why the answer ended, which the engine does not report.
 
-    `is_cut`: it ended here, at a stop token that the engine was not told of; the engine must be left.
+    `must_abort`: the answer ended at a stop token that the engine does not know, so the engine has to be aborted.
 
-    From one response to the next usually nothing changes but the id: four bytes in some two hundred. Once it is known
-    where they lie, a message that is equal in all others need not be parsed, which saves most of what reading costs.
+    Usually two responses differ only in the id, four bytes of some two hundred. Once their place is known, a message
+    that is equal everywhere else is not parsed, which saves most of the cost of reading.
     """
 
     def __init__(self, peer: str, request: GenerateRequest, id_limit: int = LARGEST_VOCABULARY) -> None:
-        """Ids of its answers are below `id_limit`."""
+        """`id_limit`: an upper bound of the answer's ids."""
         self._peer = peer
         self._id_limit = id_limit
         self._needs = request.needs
-        self._if_refused = None if request.params.guide is None else unusable_guide(request)
+        self._if_refused = None if request.params.guide is None else guide_error(request)
         self._max_tokens = request.params.max_tokens
         self._min_tokens = request.params.binding_min_tokens
-        self.is_cut = False
+        self.must_abort = False
         self._end_id = _end_id(request)
         self._stop_ids = frozenset(_stop_ids(request))
         self._total = 0
         self._last_id: int | None = None
-        self._before, self._after = b"", b""  # what stands before and after the id
+        self._before, self._after = b"", b""  # the bytes before and after the id
         self._id_at, self._size = 0, -1
-        self._moulds_left = MAX_MOULDS
+        self._layouts_left = MAX_LAYOUTS
 
     def read(self, messages: Sequence[bytes]) -> tuple[Sequence[int], End | None]:
-        """The new ids of serialized responses that came together, and how generation ended if it did."""
+        """Returns the new ids of serialized responses that arrived together, and how generation ended, or None."""
         if len(messages) > 1:
             return self._read_all(messages)
         message = messages[0]
@@ -192,9 +191,9 @@ class Answer:
             return self._parse(message)
         token_ids: Sequence[int] = ID.unpack_from(message, self._id_at)
         if not 0 <= token_ids[0] < self._id_limit:
-            return self._parse(message)  # which says so
+            return self._parse(message)  # which returns the error
         if self._min_tokens:
-            return self._take(token_ids, is_final=False)
+            return self._accept(token_ids, is_final=False)
         self._total += 1
         self._last_id = token_ids[0]
         return token_ids, None
@@ -214,20 +213,20 @@ class Answer:
         except DecodeError:
             return (), BackendProtocolError(f"{self._peer} sent a message that cannot be read")
         token_ids, end = self.feed(response)
-        if len(token_ids) == 1 and end is None and self._moulds_left:
-            self._learn(message, response)
+        if len(token_ids) == 1 and end is None and self._layouts_left:
+            self._learn_layout(message, response)
         return token_ids, end
 
-    def _learn(self, message: bytes, response: StreamResponse) -> None:
-        """Remember this message's form. `response` is the same, parsed; it has one id and is not the final one."""
-        self._moulds_left -= 1
+    def _learn_layout(self, message: bytes, response: StreamResponse) -> None:
+        """Remember the layout of a message with one id and no end. `response`: the parsed message."""
+        self._layouts_left -= 1
         at = _find_id(message, response)
         if at is not None:
             self._id_at, self._size = at, len(message)
             self._before, self._after = message[:at], message[at + ID_BYTES :]
 
     def feed(self, response: StreamResponse) -> tuple[Sequence[int], End | None]:
-        """The response's new ids, and how generation ended if it did."""
+        """Returns the response's new ids, and how generation ended, or None."""
         if response.error_message:
             refused = need_refused(self._peer, response.error_message, self._needs)
             return (), refused or inband_error(self._peer, response.error_message, self._if_refused)
@@ -237,48 +236,48 @@ class Answer:
             return (), BackendProtocolError(f"{self._peer} sent output_ids that cannot be read")
         if not all(0 <= token_id < self._id_limit for token_id in token_ids):
             return (), BackendProtocolError(f"{self._peer} sent a token that the model does not have")
-        return self._take(token_ids, is_final=_is_final(response.infer_response))
+        return self._accept(token_ids, is_final=_is_final(response.infer_response))
 
-    def _take(self, token_ids: Sequence[int], *, is_final: bool) -> tuple[Sequence[int], End | None]:
-        if self._min_tokens and (kept := self._until_stop(token_ids)):
-            self.is_cut = not is_final
+    def _accept(self, token_ids: Sequence[int], *, is_final: bool) -> tuple[Sequence[int], End | None]:
+        if self._min_tokens and (kept := self._count_to_stop(token_ids)):
+            self.must_abort = not is_final
             return token_ids[:kept], FinishReason.STOP
         if token_ids:
             self._total += len(token_ids)
             self._last_id = token_ids[-1]
-        return self._with_end(token_ids) if is_final else (token_ids, None)
+        return self._add_end(token_ids) if is_final else (token_ids, None)
 
-    def _until_stop(self, token_ids: Sequence[int]) -> int:
-        """How many of these ids there are up to a stop token that counts; 0 if there is none."""
+    def _count_to_stop(self, token_ids: Sequence[int]) -> int:
+        """Returns how many of these ids belong to the answer if a stop token among them ends it; else 0."""
         for position, token_id in enumerate(token_ids, start=1):
             if token_id in self._stop_ids and self._total + position >= self._min_tokens:
                 return position
         return 0
 
-    def _with_end(self, token_ids: Sequence[int]) -> tuple[Sequence[int], End]:
+    def _add_end(self, token_ids: Sequence[int]) -> tuple[Sequence[int], End]:
         if self._last_id in self._stop_ids:  # stop words are part of the output
             return token_ids, FinishReason.STOP
         if self._total >= self._max_tokens or self._end_id is None:
             return token_ids, FinishReason.LENGTH
-        # Ended early and by none of the stop words: by end_id, which the engine neither returns nor counts.
+        # The answer ended early without a stop word, so by end_id, which the engine neither returns nor counts.
         return (*token_ids, self._end_id), FinishReason.STOP
 
 
 def _new_ids(response: Any) -> Sequence[int]:  # Any: an untyped protobuf message
-    """The ids of one response: with streaming and one beam, those since the response before."""
+    """Returns the ids of one response: with streaming and one beam, the ids since the previous response."""
     raw = dict(zip((output.name for output in response.outputs), response.raw_output_contents, strict=True))
     if not raw:
         return ()
     ids, length = raw["output_ids"], int.from_bytes(raw["sequence_length"], "little", signed=True)
-    if length == 1 and len(ids) == 4:  # nearly all of them
+    if length == 1 and len(ids) == 4:  # nearly all responses
         return (int.from_bytes(ids, "little", signed=True),)
-    return struct.unpack(f"<{length}i", ids[: 4 * length])  # what lies beyond the length is padding
+    return struct.unpack(f"<{length}i", ids[: 4 * length])  # the bytes beyond the length are padding
 
 
 def _find_id(message: bytes, response: StreamResponse) -> int | None:
-    """Where in the message the content of its output_ids, one id, lies; None if it cannot be told for certain.
+    """Returns the index of the one id of output_ids in the message; None if it is not certain.
 
-    It is certain when other bytes put there come out as another id, and nothing else comes out changed.
+    It is certain if the message parses to another id, and else to the same, when these bytes are replaced.
     """
     names = [output.name for output in response.infer_response.outputs]
     index = names.index("output_ids")
@@ -305,7 +304,7 @@ def _is_final(response: Any) -> bool:  # Any: an untyped protobuf message
     return "triton_final_response" in parameters and parameters["triton_final_response"].bool_param
 
 
-# In-band errors carry a text and no code (the gRPC status stays OK), so the text is all there is. First match wins.
+# In-band errors carry a text and no code (the gRPC status stays OK), so only the text counts. The first match wins.
 INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
     (
         ("is not found", "has no available versions", "is not ready"),
@@ -314,11 +313,7 @@ INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
     ),
     (("shutting down", "is exiting"), BackendUnavailable, "{peer} is shutting down"),
     (("the engine failed:",), BackendUnavailable, "{peer} has lost its engine"),
-    (
-        ("exceeds maximum queue size", "maximum queue size of", "request timeout expired"),
-        BackendFull,
-        "{peer} is full",
-    ),
+    (("exceeds maximum queue size", "maximum queue size of", "request timeout expired"), BackendFull, "{peer} is full"),
     (
         ("exceeds maximum input length", "maximum sequence length", "max_seq_len", "maximum context length"),
         ContextLengthExceeded,
@@ -332,8 +327,8 @@ INBAND_ERRORS: tuple[tuple[tuple[str, ...], type[GatewayError], str], ...] = (
 )
 
 
-# How Triton begins to refuse a tensor that its model does not declare, and how TensorRT-LLM and our Python model begin
-# to refuse one that the engine does not follow. Only the beginning counts: what comes after it may quote the request.
+# The beginning of Triton's error for a tensor that the model does not declare, and of TensorRT-LLM's and our Python
+# model's for a tensor that the engine does not support. Only the beginning counts: the rest may quote the request.
 UNDECLARED = r"(?:\[request id: [^\]]*\] )?unexpected inference input '(\w+)'"
 UNFOLLOWED = r"(\w+) (?:is not supported|/ )"
 REFUSED_TENSOR = re.compile(f"{UNDECLARED}|{UNFOLLOWED}")
@@ -348,7 +343,7 @@ NEED_OF_TENSOR = {
 
 
 def need_refused(peer: str, text: str, needs: Needs) -> NeedRefused | None:
-    """What an error_message means that refuses one of the request's needs; None for any other."""
+    """Returns the error if `text`, an error_message, refuses one of the request's needs; None for any other."""
     refused = REFUSED_TENSOR.match(text)
     if refused is None:
         return None
@@ -358,14 +353,14 @@ def need_refused(peer: str, text: str, needs: Needs) -> NeedRefused | None:
     return NeedRefused(f"{needs[need]!r} is not supported by the engine of {peer}.", need=need, param=needs[need])
 
 
-# Of a request with a guide: how TensorRT-LLM, its grammar libraries and the reference engine say that it is to blame.
+# Words in the errors of TensorRT-LLM, its grammar libraries and the reference engine for a guide that they refuse.
 GUIDE_WORDS = ("guided decoding error", "grammar", "ebnf", "schema", "regex", "json")
 
 
 def inband_error(peer: str, text: str, if_refused: GatewayError | None = None) -> GatewayError:
-    """What an error_message means; the text itself goes to the debug log only.
+    """Returns the error for an error_message. The text itself goes only to the debug log.
 
-    `if_refused`: why the request itself may have been refused, where it holds what only an engine can judge.
+    `if_refused`: the error if the engine refuses the request itself, for requests that only an engine can check.
     """
     logger.debug("%s reported: %s", peer, text[:2000])
     lowered = text.lower()

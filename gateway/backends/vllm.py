@@ -1,6 +1,6 @@
 """The token lane to vLLM over HTTP: ids in, ids out, by /inference/v1/generate or, where that is off, /v1/completions.
 
-Implements core.Backend. The bytes' form is vllm_json's affair, connections are http1_client's.
+Implements core.TokenBackend. vllm_json encodes and parses; http1_client owns the connections.
 """
 
 import asyncio
@@ -10,25 +10,24 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import cast
 
-from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls
-from gateway.backends.http1 import Exchange, Take
+from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls, limit_probe
+from gateway.backends.capabilities import apply_overrides, guide_error
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_connection import Deliver, Exchange
 from gateway.backends.http1_framing import Head
-from gateway.backends.needs import corrected, unusable_guide
-from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSED, Answer, encode, refusal
-from gateway.backends.vllm_scores import MOST_AT_ONCE, ScoredAnswer
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSAL_STATUSES, EventReader, encode, error_of_answer
+from gateway.backends.vllm_scores import MAX_AT_ONCE, ScoredEventReader
 from gateway.core import Call, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.settings import VLLMSettings
 
-READY_TIMEOUT_S = 5.0
 MAX_REFUSAL_BYTES = 64 * 1024
 
-# Without --enable-scale-out vLLM answers 403 on /inference/v1/generate; releases that do not have it, 404 or 405.
-ROUTE_IS_OFF = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
-ROUTE_IS_ON = REFUSED  # what an empty request gets from it
+# Without --enable-scale-out vLLM answers 403 on /inference/v1/generate; releases without the route answer 404 or 405.
+ROUTE_OFF_STATUSES = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+ROUTE_ON_STATUSES = REFUSAL_STATUSES  # for an empty request
 
-# What every release can do as it is started by default, on either lane; `priority` needs --scheduling-policy.
+# The needs that every release serves by default, on either lane; Need.PRIORITY requires --scheduling-policy.
 CAPABILITIES = frozenset({
     Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.PENALTIES, Need.MIN_TOKENS,
     Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.RELAY,
@@ -36,66 +35,65 @@ CAPABILITIES = frozenset({
 
 
 class VLLMCall(LiveCall):
-    """One answer from vLLM, on the route its backend prefers; falls back to the other when that one is off."""
+    """One answer from vLLM, on the route that its backend prefers; falls back to the other route if that is off."""
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
-        self._if_refused = None if request.params.guide is None else unusable_guide(request)
-        super().__init__(backend.calls, sink, request.params, self._reader(backend, request))
+        self._if_refused = None if request.params.guide is None else guide_error(request)
+        super().__init__(backend.calls, sink, request.params, self._make_reader(backend, request))
         self._backend = backend
         self._request = request
-        self._id = (
-            f"{request.request_id}-{token_hex(4)}"  # a request that comes back to vLLM must not find itself there
-        )
+        # The random part: when a request is sent again, vLLM may still hold the first one.
+        self._id = f"{request.request_id}-{token_hex(4)}"
         self._status = 0
-        self._is_answered = False  # by the engine, and not refused
+        self._is_answered = False  # the engine accepted the request
         self._refusal = b""
         self._exchange: Exchange | None = None
-        self._begin(self._choose_route())
+        self._send(self._choose_route())
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         if self._exchange is not None:
-            self._exchange.abort()  # vLLM aborts a request whose client disconnects; nothing else needs telling
+            self._exchange.abort()  # vLLM aborts a request whose client disconnects
 
     def release(self) -> None:
-        self._exchange = None  # it holds the request's bytes, and us as its receiver
+        self._exchange = None  # it keeps the request's bytes, and this call as its receiver
         super().release()
 
-    def whole(self, head: Head, data: bytes) -> None:
-        self.head(head, len(data))(data)
-        self.done()
+    def receive_answer(self, head: Head, data: bytes) -> None:
+        self.receive_head(head, len(data))(data)
+        self.exchange_finished()
 
-    def head(self, head: Head, length: int | None) -> Take:
+    def receive_head(self, head: Head, length: int | None) -> Deliver:
         self._status = head.status
         self._is_answered = head.status == HTTPStatus.OK
-        return self.take if self._is_answered else self._refused
+        return self.receive if self._is_answered else self._receive_refusal
 
-    def done(self) -> None:
+    def exchange_finished(self) -> None:
         status = self._status
         if self._is_answered:
             self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
-        elif self._route == GENERATE and status in ROUTE_IS_OFF and not self.is_over:
+        elif self._route == GENERATE and status in ROUTE_OFF_STATUSES and not self.is_over:
             self._backend.route = COMPLETIONS
-            self._begin(COMPLETIONS)
+            self._send(COMPLETIONS)
             return
         else:
-            self.fail(refusal(self._backend.name, status, self._refusal, self._if_refused))
+            self.fail(error_of_answer(self._backend.name, status, self._refusal, self._if_refused))
         self.release()
 
-    def lost(self, error: GatewayError) -> None:
+    def exchange_failed(self, error: GatewayError) -> None:
         self.fail(error)
         self.release()
 
-    def _reader(self, backend: "VLLMBackend", request: GenerateRequest) -> Answer:
-        return Answer(backend.name, request, backend.vocab_size, self._if_refused)
+    def _make_reader(self, backend: "VLLMBackend", request: GenerateRequest) -> EventReader:
+        return EventReader(backend.name, request, backend.vocab_size, self._if_refused)
 
     def _choose_route(self) -> str:
         return self._backend.route or GENERATE
 
-    def _refused(self, data: bytes) -> None:
+    def _receive_refusal(self, data: bytes) -> None:
         if len(self._refusal) < MAX_REFUSAL_BYTES:
             self._refusal += data
 
-    def _begin(self, route: str) -> None:
+    def _send(self, route: str) -> None:
         self._route = route
         self._refusal = b""
         message = self._backend.client.render("POST", route, encode(route, self._request, self._id))
@@ -103,75 +101,75 @@ class VLLMCall(LiveCall):
 
 
 class ScoredCall(VLLMCall):
-    """One whose sink hears log-probabilities too.
+    """One answer with log-probabilities.
 
-    By /v1/completions, whatever the backend prefers: the other route streams none of the prompt's, leaves the last of
-    the most probable out where the token taken is not among them, and has told them in two forms in a year.
+    Always by /v1/completions: the other route streams none for the prompt, drops the last of the most probable tokens
+    where the chosen token is not among them, and has changed their form within a year.
     """
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
-        self._slices: Iterator[list[TokenLogprob]] | None = None  # of what is being told
-        self._later: list[bytes] = []  # what has come meanwhile
-        self._ended: Callable[[], None] | None = None
+        self._score_slices: Iterator[list[TokenLogprob]] | None = None  # the scores being delivered
+        self._unread: list[bytes] = []  # data that arrived meanwhile
+        self._deferred_end: Callable[[], None] | None = None  # the exchange's end, if it came meanwhile
         super().__init__(backend, request, sink)
 
-    def take(self, data: bytes) -> None:
-        if self._slices is None:
-            self._slices = cast("ScoredAnswer", self._answer).scores(data)
-            self._tell()
+    def receive(self, data: bytes) -> None:
+        if self._score_slices is None:
+            self._score_slices = cast("ScoredEventReader", self._answer).scores(data)
+            self._deliver_scores()
         else:
-            self._later.append(data)
+            self._unread.append(data)
 
-    def done(self) -> None:
-        if self._slices is None:
-            super().done()
+    def exchange_finished(self) -> None:
+        if self._score_slices is None:
+            super().exchange_finished()
         else:
-            self._ended = super().done
+            self._deferred_end = super().exchange_finished
 
-    def lost(self, error: GatewayError) -> None:
-        if self._slices is None:
-            super().lost(error)
+    def exchange_failed(self, error: GatewayError) -> None:
+        if self._score_slices is None:
+            super().exchange_failed(error)
         else:
-            self._ended = partial(super().lost, error)
+            self._deferred_end = partial(super().exchange_failed, error)
 
-    def _tell(self) -> None:
-        """One slice in each turn of the loop, for the others' sake; a usual event has no more."""
-        for entries in self._slices or ():
-            self._sink.scores(entries)  # it may cancel at any word, and is not our sink any more then
+    def _deliver_scores(self) -> None:
+        """Deliver one slice in each turn of the loop, so that others can run; a usual event has one slice."""
+        for entries in self._score_slices or ():
+            self._sink.scores(entries)  # the sink may cancel inside this call
             if self.is_over:
                 break
-            if len(entries) == MOST_AT_ONCE:
-                asyncio.get_running_loop().call_soon(self._tell)
+            if len(entries) == MAX_AT_ONCE:
+                asyncio.get_running_loop().call_soon(self._deliver_scores)
                 return
-        self._slices = None
-        super().take(b"")
-        self._go_on()
+        self._score_slices = None
+        super().receive(b"")
+        self._resume()
 
-    def _go_on(self) -> None:
-        later, self._later = self._later, []
-        if later:
-            self.take(b"".join(later))
-        elif self._ended is not None and self._slices is None:
-            ended, self._ended = self._ended, None
-            ended()
+    def _resume(self) -> None:
+        unread, self._unread = self._unread, []
+        if unread:
+            self.receive(b"".join(unread))
+        elif self._deferred_end is not None and self._score_slices is None:
+            end_exchange, self._deferred_end = self._deferred_end, None
+            end_exchange()
 
-    def _reader(self, backend: "VLLMBackend", request: GenerateRequest) -> ScoredAnswer:
-        return ScoredAnswer(backend.name, request, backend.vocab_size, self._if_refused)
+    def _make_reader(self, backend: "VLLMBackend", request: GenerateRequest) -> ScoredEventReader:
+        return ScoredEventReader(backend.name, request, backend.vocab_size, self._if_refused)
 
     def _choose_route(self) -> str:
         return COMPLETIONS
 
 
 class VLLMBackend:
-    """One vLLM server. `vocab_size`: ids that it may send are below; the largest there can be if unknown."""
+    """One vLLM server. `vocab_size`: an upper bound of the ids that it may send."""
 
     def __init__(self, settings: VLLMSettings, vocab_size: int = LARGEST_VOCABULARY) -> None:
         self.name = settings.name
         self.vocab_size = vocab_size
-        self.capabilities = corrected(CAPABILITIES, settings.capabilities)
+        self.capabilities = apply_overrides(CAPABILITIES, settings.capabilities)
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
-        self.route: str | None = None  # not known yet, or no longer
+        self.route: str | None = None  # None while it is not known
 
     def __repr__(self) -> str:
         return f"<VLLMBackend {self.name} route={self.route} {self.calls!r} {self.client!r}>"
@@ -183,14 +181,14 @@ class VLLMBackend:
 
     async def is_ready(self) -> bool:
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with limit_probe():
                 is_healthy = await self._is_healthy()
                 if is_healthy and self.route is None:
                     self.route = await self._find_route()
         except (GatewayError, TimeoutError):
             is_healthy = False
         if not is_healthy:
-            self.route = None  # what comes back may be another release with other flags
+            self.route = None  # the server may come back as another release with other flags
             self.calls.fail_waiting()
         return is_healthy
 
@@ -203,8 +201,8 @@ class VLLMBackend:
         return status == HTTPStatus.OK
 
     async def _find_route(self) -> str | None:
-        """Ask for nothing: a server that has the route complains about the request, and no engine hears of it."""
+        """Send an empty request: a server with the route refuses it, and it never reaches the engine."""
         status, _ = await self.client.fetch(self.client.render("POST", GENERATE, b"{}"))
-        if status in ROUTE_IS_OFF:
+        if status in ROUTE_OFF_STATUSES:
             return COMPLETIONS
-        return GENERATE if status in ROUTE_IS_ON else None
+        return GENERATE if status in ROUTE_ON_STATUSES else None

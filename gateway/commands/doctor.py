@@ -1,4 +1,4 @@
-"""`crossover doctor`: looks at the engines and the node of a configuration, and says what is wrong and how to cure it.
+"""`crossover doctor`: examines the engines and the node of a configuration, and prints what is wrong and its cure.
 
 In: a configuration file, and logs if there are any. Out: findings on stdout and an exit code. Knows no rule.
 """
@@ -12,8 +12,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from gateway.doctor import FEATURES, Question, Report, Topic, examine, render_json, render_text
-from gateway.settings import Settings, SettingsError, default_path, load_settings
+from gateway.commands.options import read_settings
+from gateway.doctor import FEATURES, Options, Report, Topic, examine, render_json, render_text
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.settings import Settings
 
 
 def _split_pairs(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
@@ -43,13 +45,13 @@ def _split_pair(value: str) -> tuple[str, str]:
     metavar="BACKEND=FEATURE,...",
     multiple=True,
     callback=_split_pairs,
-    help=f"Features that have to be shown to be on: {', '.join(FEATURES)}; repeatable.",
+    help=f"Features that have to be proved to be on: {', '.join(FEATURES)}; repeatable.",
 )
 @click.option(
     "--generate/--no-generate", "generates", default=True, help="Send each engine a few short requests, or none."
 )
 @click.option(
-    "-v", "--verbose", "form", flag_value="verbose", help="Also print what is known of each engine, and by what source."
+    "-v", "--verbose", "form", flag_value="verbose", help="Also print what is known of each engine, and the source."
 )
 @click.option("--json", "form", flag_value="json", help="Print everything as one JSON document.")
 def doctor(
@@ -59,13 +61,13 @@ def doctor(
     generates: bool,
     form: str | None,
 ) -> None:
-    """Look whether what the engines are credited with is on, and whether the node fits together.
+    """Check whether the features that the engines are credited with are on, and whether the node fits together.
 
-    Every finding says what was seen, what it means and its cure; where all is well nothing is printed. Features
+    Every finding has what was seen, what it means and its cure; where all is well nothing is printed. Features
     are read from the engines' configuration, metrics pages, command lines and logs, and from the order of a few short
-    answers. What nothing tells of is unknown and no finding, unless --require names it.
+    answers. A feature that no source mentions is unknown and no finding, unless --require names it.
 
-    Run it on the node itself and as a user who may look at the engines' processes, and it sees the most.
+    It sees most on the node itself, run by a user who may look at the engines' processes.
 
     \b
     Examples:
@@ -74,10 +76,9 @@ def doctor(
 
     Exit codes: 0 nothing found; 1 findings; 2 bad arguments or configuration, or no engine answers at all.
     """
-    path = config or default_path()
-    settings = _load(path)
-    question = Question(_check_logs(settings, logs), _check_features(settings, required), generates)
-    report = _examine(settings, question)
+    settings = read_settings("doctor", config)
+    options = Options(_check_logs(settings, logs), _check_features(settings, required), generates)
+    report = _examine(settings, options)
     if form == "json":
         click.echo(render_json(report))
     elif text := render_text(report, is_verbose=form == "verbose"):
@@ -85,19 +86,11 @@ def doctor(
     sys.exit(2 if report.is_blind else 1 if report.findings else 0)
 
 
-def _examine(settings: Settings, question: Question) -> Report:
-    logging.basicConfig(level=logging.ERROR)  # adapters' warnings of what findings say better
+def _examine(settings: Settings, options: Options) -> Report:
+    logging.basicConfig(level=logging.ERROR)  # findings say better what adapters warn of
     console = Console(stderr=True)
     with console.status("looking") as status:  # shown on a terminal only
-        return asyncio.run(examine(settings, question, lambda what: status.update(f"looking at {what}")))
-
-
-def _load(path: Path) -> Settings:
-    try:
-        return load_settings(path)
-    except SettingsError as exc:
-        click.echo("\n".join(f"crossover doctor: {path}: {problem}" for problem in exc.problems), err=True)
-        sys.exit(2)
+        return asyncio.run(examine(settings, options, ENGINE_KINDS, lambda what: status.update(f"looking at {what}")))
 
 
 def _check_logs(settings: Settings, logs: Sequence[tuple[str, str]]) -> Mapping[str, Path]:

@@ -1,6 +1,6 @@
 """`crossover policy show|set`: a client of a running gateway's admin routes.
 
-In: a URL and what to change. Out: a table or JSON, and an exit code. Knows nothing of routing but its JSON.
+In: a URL and the keys to change. Out: a table or JSON, and an exit code. The keys of policies are routing/policies'.
 """
 
 import getpass
@@ -15,24 +15,25 @@ import click
 import httpx
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+
+from gateway.routing.policies import KEYS, POLICIES, SCHEMAS
 
 TIMEOUT_S = 10.0
-CHANGES = "--up, --down, --dwell, --share, --low, --high, --kind"
-OF_EVERY_KIND = ("model", "kind", "low", "high", "version")
+TYPES = {"string": str, "integer": int, "number": float}  # of a JSON schema
 
 Json: TypeAlias = dict[str, Any]  # Any: what another process answers, read key by key
 Decorated: TypeAlias = Callable[..., object]
 
 
 class Refused(click.ClickException):
-    """The gateway said no: one line on stderr."""
+    """The gateway refused: one line on stderr."""
 
     exit_code = 1
 
 
 class NotReached(click.ClickException):
-    """No gateway to ask: one line on stderr."""
+    """No gateway answers: one line on stderr."""
 
     exit_code = 2
 
@@ -136,10 +137,10 @@ def policy() -> None:
 def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
     """Show each model's policy, the side it stands on, and what is in flight.
 
-    Drift is how many more requests an engine holds than it was sent, at the last reading and for some time; ? is
-    unknown.
+    Drift is how many more requests an engine holds than it was sent: at the last reading, and steadily for some time.
+    ? is unknown.
 
-    A policy that was measured on other engines than run now is called STALE.
+    A policy that was measured on other engines than those that run now is marked STALE.
 
     \b
     Example:
@@ -156,20 +157,27 @@ def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
             _print_model(entry)
 
 
+def _name_option(key: str) -> str:
+    return f"--{key.removesuffix('_s')}"
+
+
+def policy_options(command: Decorated) -> Decorated:
+    """An option for each key of any policy."""
+    for key, schema in reversed([*KEYS.items()]):
+        kinds = [kind for kind in POLICIES if key in SCHEMAS[kind]["properties"]]
+        only = "" if len(kinds) == len(POLICIES) else f" (kind {', '.join(kinds)})"
+        option = click.option(_name_option(key), key, type=TYPES[schema["type"]], help=schema["description"] + only)
+        command = option(command)
+    return command
+
+
 @policy.command(name="set")
 @gateway_options
-@click.option("--up", type=int, help="Go to the high-load backend at this many in flight.")
-@click.option("--down", type=int, help="Come back to the low-load backend at this many.")
-@click.option("--dwell", "dwell_s", type=float, help="Stay on a side for at least this many seconds.")
-@click.option("--low", help="Name of the low-load backend.")
-@click.option("--high", help="Name of the high-load backend.")
-@click.option("--share", type=float, help="Of kind share: which part of all requests the low-load backend gets.")
-@click.option(
-    "--kind", type=click.Choice(["threshold", "share"]), help="Which policy; another kind needs its own keys."
-)
-@click.option("--calibration", help="The calibration that the thresholds come from.")
+@policy_options
+@click.option("--kind", type=click.Choice([*POLICIES]), help="Which policy; another kind needs its own keys.")
+@click.option("--calibration", help="The calibration that measured the policy.")
 def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes: object) -> None:
-    """Change the policy from the next request on; what is not named stays as it is.
+    """Change the policy from the next request on; keys that are not named stay as they are.
 
     \b
     Example:
@@ -179,16 +187,15 @@ def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes:
     """
     named = {name: value for name, value in changes.items() if value is not None}
     if not named:
-        raise click.UsageError(f"nothing to change: name at least one of {CHANGES}")
+        raise click.UsageError(f"nothing to change: name at least one of {', '.join(map(_name_option, KEYS))}, --kind")
     admin = Admin(url, key)
     current = admin.get("/admin/policy", model)
-    if current["kind"] == "single":
+    if current["kind"] not in POLICIES:
         raise Refused(f"model {current['model']} has one backend, there is nothing to choose")
-    unmeasured = {"calibration": None, "fingerprint": None}
     # `current` brings its version along: if somebody else changes the policy in between, the gateway refuses ours.
-    if named.get("kind", current["kind"]) != current["kind"]:
-        current = {key: current[key] for key in OF_EVERY_KIND}
-    changed = admin.put("/admin/policy", {**current, **unmeasured, "by": _whoami(), **named})
+    kept = ("model", "version", *SCHEMAS[str(named.get("kind", current["kind"]))]["properties"])
+    body = {"kind": current["kind"], **{key: current[key] for key in kept}, "by": _whoami(), **named}
+    changed = admin.put("/admin/policy", body)
     click.echo(_dump(changed) if as_json else f"{changed['model']}: {_describe(changed)}")
 
 
@@ -204,11 +211,11 @@ def _dump(value: object) -> str:
 
 
 def _describe(policy_in_force: Json) -> str:
-    terms = [policy_in_force["kind"]]
-    terms += [
-        f"{key}={policy_in_force[key]}" for key in ("low", "high", "up", "down", "dwell_s", "share", "calibration")
-    ]
-    shown = " ".join(term for term in terms if not term.endswith("=None"))
+    terms = {key: policy_in_force[key] for key in (*KEYS, "calibration")}
+    shown = " ".join((
+        policy_in_force["kind"],
+        *(f"{key}={value}" for key, value in terms.items() if value is not None),
+    ))
     return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
 
 
@@ -219,17 +226,11 @@ def _print_model(entry: Json) -> None:
         terms = "{backend} {field} was {old}, is {new}".format_map(change)
         click.echo(f"STALE: measured on other engines ({terms}); calibrate again")
     click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("backend")
-    table.add_column("side")
-    table.add_column("ready")
-    table.add_column("in flight", justify="right")
-    table.add_column("steering", justify="right")
-    table.add_column("drift", justify="right")
-    table.add_column("steady drift", justify="right")
+    counts = (Column(name, justify="right") for name in ("in flight", "steering", "drift", "steady drift"))
+    table = Table("backend", "side", "ready", *counts, box=box.SIMPLE_HEAD)
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        counts = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
-        table.add_row(name, side, ready, *("?" if count is None else str(count) for count in counts))
+        shown = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
+        table.add_row(name, side, ready, *("?" if count is None else str(count) for count in shown))
     Console().print(table)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import click
 
-from gateway.commands.serving import Serving
+from gateway.address import make_url
+from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
-from gateway.settings import MAX_WORKERS, Settings, SettingsError, default_path, load_settings
+from gateway.settings import MAX_WORKERS, Settings
 
 
 @click.command()
@@ -27,7 +28,7 @@ from gateway.settings import MAX_WORKERS, Settings, SettingsError, default_path,
     help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1, MAX_WORKERS), help="Worker processes; by default what the configuration says."
+    "--workers", type=click.IntRange(1, MAX_WORKERS), help="Worker processes; by default as in the configuration."
 )
 @click.option(
     "--drain-timeout-s",
@@ -54,34 +55,26 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load); 2 bad
     arguments or configuration.
     """
-    settings = _load(config or default_path())
+    settings = read_settings("serve", config)
     settings = replace(settings, workers=workers or settings.workers)
     if settings.workers > 1 and sys.platform != "linux":
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
-    serving = Serving(settings.log_level, access_log, drain_timeout_s)
-    serving.configure_logging()
+    options = ServeOptions(settings.log_level, access_log, drain_timeout_s)
+    options.configure_logging()
     _raise_descriptor_limit()
     with _bind(settings.listen_host, settings.listen_port) as listener:
-        (_run_alone if settings.workers == 1 else _supervise)(settings, serving, listener)
+        (_run_alone if settings.workers == 1 else _supervise)(settings, options, listener)
 
 
 def _raise_descriptor_limit() -> None:
     """Take all the descriptors that this process may have: most shells and init systems begin with 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # systems whose real limit is below the one they name
+    with suppress(ValueError, OSError):  # on systems whose real limit is below the one they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _load(path: Path) -> Settings:
-    try:
-        return load_settings(path)
-    except SettingsError as exc:
-        click.echo("\n".join(f"crossover serve: {path}: {problem}" for problem in exc.problems), err=True)
-        sys.exit(2)
-
-
 def _bind(host: str, port: int) -> socket.socket:
-    """Before anything slow, so that a taken port is known at once; connections are accepted only when all is ready."""
+    """Before anything slow, so that a taken port is known at once. Connections are accepted when all is ready."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only if the protocol is named; on, it can hold a small write for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -96,20 +89,19 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _name_url(listener: socket.socket) -> str:
-    host, port, *_ = listener.getsockname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return make_url(*listener.getsockname()[:2])
 
 
-def _run_alone(settings: Settings, serving: Serving, listener: socket.socket) -> None:
-    # Imported here: a supervisor needs none of it, and would hold 80 MB and start two seconds later.
+def _run_alone(settings: Settings, options: ServeOptions, listener: socket.socket) -> None:
+    # Imported here: a supervisor needs none of it, and would hold 16 MB more and start most of a second later.
     from gateway.app import build_app  # noqa: PLC0415
     from gateway.commands.server import Server  # noqa: PLC0415
 
-    Server(build_app(settings), serving, partial(_announce, listener)).run([listener])
+    Server(build_app(settings), options, partial(_announce, listener)).run([listener])
 
 
-def _supervise(settings: Settings, serving: Serving, listener: socket.socket) -> None:
-    sys.exit(asyncio.run(Supervisor(settings, serving, listener, partial(_announce, listener)).run()))
+def _supervise(settings: Settings, options: ServeOptions, listener: socket.socket) -> None:
+    sys.exit(asyncio.run(Supervisor(settings, options, listener, partial(_announce, listener)).run()))
 
 
 def _announce(listener: socket.socket) -> None:

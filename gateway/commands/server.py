@@ -14,42 +14,41 @@ from types import FrameType
 
 import uvicorn
 
-from gateway.api import Downstream
 from gateway.app import Gateway
-from gateway.commands.serving import Serving
+from gateway.client_http import ClientConnection
+from gateway.commands.options import ServeOptions
 
-KEEP_ALIVE_S = (
-    75  # longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request
-)
+# Longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request.
+KEEP_ALIVE_S = 75
 TICK_S = 1.0  # for the date of answers
-LATE_S = 0.5  # for whoever was let in as the door closed, to say what it wants
+LATE_S = 0.5  # for a connection accepted just before the listener closed to send its request
 
 
 class Server(uvicorn.Server):
-    """Says when it is ready, and ends what the drain time does not."""
+    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time."""
 
-    def __init__(self, gateway: Gateway, serving: Serving, on_ready: Callable[[], object]) -> None:
-        super().__init__(_configure(gateway, serving))
+    def __init__(self, gateway: Gateway, options: ServeOptions, on_ready: Callable[[], object]) -> None:
+        super().__init__(_configure(gateway, options))
         self._gateway = gateway
-        self._drain_timeout_s = serving.drain_timeout_s
+        self._drain_timeout_s = options.drain_timeout_s
         self._on_ready = on_ready
         self._leash: socket.socket | None = None
         self._exit = asyncio.Event()
 
     def end_with(self, leash: socket.socket) -> None:
-        """End as by a signal once the other end of `leash` is closed: whoever held it is gone."""
+        """End as by a signal once the other end of `leash` is closed: the supervisor is gone then."""
         self._leash = leash
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal. Raises SystemExit(1) when it cannot start."""
         try:
             super().run(sockets)
-        except SystemExit as exc:  # uvicorn's word for a start that failed, with the cause logged
+        except SystemExit as exc:  # how uvicorn reports a start that failed; it has logged the cause
             raise SystemExit(1) from exc
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, which raises the signal once more in the end: the process would die of it, not exit with 0."""
+        """As uvicorn's, which in the end raises the signal once more: the process would die of it, not exit with 0."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
@@ -58,7 +57,7 @@ class Server(uvicorn.Server):
         if self._leash is not None:
             asyncio.get_running_loop().add_reader(self._leash, self._end, self._leash)
         await super().startup(sockets)
-        # What has been loaded stays; the collector would walk it in every full collection: 0.1 s without a token.
+        # What is loaded by now stays; every full collection would walk it, which takes 0.1 s without a token.
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)  # a request leaves nothing for it to find; young objects die by count
@@ -68,7 +67,7 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, which wakes up ten times a second to see whether it is to end; this one is told."""
+        """As uvicorn's, which wakes up ten times a second to see whether it has to end; this one waits for that."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -80,18 +79,18 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway.stop_calibrating()
-        # uvicorn cancels what is left in the end, which cuts streams off in silence.
+        # In the end uvicorn cancels what is left, which cuts streams off without an error event.
         loop = asyncio.get_running_loop()
-        loop.call_later(self._drain_timeout_s, self._gateway.give_up)
-        # uvicorn closes the idle connections it knows of. The loop has accepted some of which it tells only now: one of
-        # those on which nothing is asked would be waited for until the drain time is over.
+        loop.call_later(self._drain_timeout_s, self._gateway.stop_answering)
+        # uvicorn closes the idle connections that it knows of. The loop has accepted others that it reports only now:
+        # without a request on them, each would be waited for until the drain time is over.
         loop.call_later(LATE_S, self._close_idle)
         await super().shutdown(sockets)
 
     def _close_idle(self) -> None:
         for connection in tuple(self.server_state.connections):
             connection.shutdown()
-            if isinstance(connection, Downstream):
+            if isinstance(connection, ClientConnection):
                 connection.stop_waiting()
 
     def _end(self, leash: socket.socket) -> None:
@@ -100,17 +99,17 @@ class Server(uvicorn.Server):
         self._exit.set()
 
 
-def _configure(gateway: Gateway, serving: Serving) -> uvicorn.Config:
+def _configure(gateway: Gateway, options: ServeOptions) -> uvicorn.Config:
     return uvicorn.Config(
         gateway,
         loop="uvloop",
-        http=Downstream,
+        http=ClientConnection,
         ws="none",
         lifespan="on",
         log_config=None,
-        access_log=serving.access_log,
+        access_log=options.access_log,
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=serving.end_timeout_s,
+        timeout_graceful_shutdown=options.end_timeout_s,
     )

@@ -1,6 +1,6 @@
-"""Starts the workers of one gateway and keeps them: replaces one that dies, passes signals on, ends with the last.
+"""Starts the workers of one gateway, replaces one that dies, passes signals on, and ends with the last.
 
-In: settings and a bound socket. Out: an exit code. Answers no request and loads no model, so it has nothing to die of.
+In: settings and a bound socket. Out: an exit code. Answers no request and loads no model, so that little can kill it.
 """
 
 import asyncio
@@ -13,28 +13,28 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.commands.serving import Assignment, Serving
+from gateway.commands.options import Assignment, ServeOptions
 from gateway.node import Node
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # before a worker that died is replaced, doubled while they die young
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0  # before a worker that died is replaced, doubled while they die young
 YOUNG_S = 10.0
-KILL_AFTER_S = 5  # beyond the time in which a worker ends by itself
+KILL_AFTER_S = 5  # beyond the time that a worker needs to end by itself
 
 
 class Supervisor:
     """`announce` is called once, when all workers are ready for the first time."""
 
     def __init__(
-        self, settings: Settings, serving: Serving, listener: socket.socket, announce: Callable[[], object]
+        self, settings: Settings, options: ServeOptions, listener: socket.socket, announce: Callable[[], object]
     ) -> None:
         self._settings = settings
-        self._serving = serving
+        self._options = options
         self._listener = listener
         self._announce = announce
-        self._node = Node.found(settings)
+        self._node = Node.create(settings)
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()
         self._is_up = False
@@ -42,7 +42,7 @@ class Supervisor:
         self._ending = asyncio.Event()
 
     async def run(self) -> int:
-        """0 when told to end; 1 when a worker could not start, before the gateway was ever up."""
+        """0 after a signal; 1 when a worker could not start before the gateway was ever up."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end, number)
@@ -60,7 +60,7 @@ class Supervisor:
             ended = await self._live(index)
             if self._ending.is_set():
                 return
-            if not self._is_up:  # what does not start now will not start later: a tokenizer, say
+            if not self._is_up:  # the cause will not go away, as with a tokenizer that does not load
                 logger.error("worker %d %s before the gateway was up", index, ended)
                 self._has_failed = True
                 self._end(signal.SIGTERM)
@@ -71,13 +71,13 @@ class Supervisor:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._ending.wait()
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _live(self, index: int) -> str:
         """One worker's life. Returns how it ended."""
         try:
             process, leash = await self._start(index)
-        except OSError as exc:  # no process or no descriptor to be had now: as if it had died, and tried again
+        except OSError as exc:  # no process or no descriptor is to be had now: tried again, as if it had died
             return f"could not be started: {exc}"
         with leash:
             return await self._accompany(index, process, leash)
@@ -107,7 +107,7 @@ class Supervisor:
     async def _spawn(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
         assert self._node.fd is not None  # a node that was founded for others has one
         fds = (self._node.fd, self._listener.fileno(), leash.fileno())
-        assignment = Assignment(self._settings, self._serving, index, *fds)
+        assignment = Assignment(self._settings, self._options, index, *fds)
         # -P and our own path: a worker imports what this process would, not what lies in the current directory.
         # Its own process group: Ctrl-C reaches it through us alone, or the second signal would cut its answers off.
         process = await asyncio.create_subprocess_exec(
@@ -129,14 +129,14 @@ class Supervisor:
             self._announce()
 
     def _end(self, number: signal.Signals) -> None:
-        """Pass a signal on; from the first on, no worker is replaced and no connection accepted by those that end."""
+        """Pass a signal on. From the first one on no worker is replaced, and none that ends accepts a connection."""
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(number)
         if not self._ending.is_set():
             self._ending.set()
             self._listener.close()
-            asyncio.get_running_loop().call_later(self._serving.end_timeout_s + KILL_AFTER_S, self._kill)
+            asyncio.get_running_loop().call_later(self._options.end_timeout_s + KILL_AFTER_S, self._kill)
 
     def _kill(self) -> None:
         for index, process in self._processes.items():

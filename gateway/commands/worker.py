@@ -1,6 +1,6 @@
-"""A worker process of `crossover serve`: started by the supervisor, which tells it on stdin who it is.
+"""A worker process of `crossover serve`, started by the supervisor.
 
-In: an Assignment. Out: one word to the supervisor. It outlives the supervisor by no more than the drain time.
+In: an Assignment on stdin. Out: READY for the supervisor. It outlives the supervisor by no more than the drain time.
 """
 
 import pickle
@@ -8,17 +8,17 @@ import socket
 import sys
 
 from gateway.app import build_app
+from gateway.commands.options import READY, Assignment
 from gateway.commands.server import Server
-from gateway.commands.serving import READY, Assignment
 from gateway.node import Node
 
 
 def main() -> None:
     assignment: Assignment = pickle.load(sys.stdin.buffer)
-    assignment.serving.configure_logging(f"worker {assignment.index}")
+    assignment.options.configure_logging(f"worker {assignment.index}")
     node = Node.join(assignment.settings, assignment.index, assignment.map_fd)
     with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
-        server = Server(build_app(assignment.settings, node), assignment.serving, lambda: leash.sendall(READY))
+        server = Server(build_app(assignment.settings, node), assignment.options, lambda: leash.sendall(READY))
         server.end_with(leash)
         server.run([listener])
 

@@ -1,23 +1,28 @@
-"""Whether what an engine is credited with is on, and whether the node fits together: `crossover doctor`.
+"""Whether the features that an engine is credited with are on, and whether the node fits together: `crossover doctor`.
 
-In: settings, and the servers that they name. Out: findings, each with its cure.
+In: settings, and the servers that they name. Out: findings, each with its cure. How to look at one kind of engine
+stands in engine_kinds/.
 """
 
-from gateway.doctor.examination import Report, examine
-from gateway.doctor.faults import Fault, Finding, Severity
+from gateway.doctor.examination import examine
+from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.report import render_json, render_text
-from gateway.doctor.sights import Question
-from gateway.doctor.statements import FEATURES, Topic
+from gateway.doctor.statements import FEATURES, Statement, Topic, make_account
+from gateway.doctor.subjects import EngineReport, Means, Options, Report, Subject
 
 __all__ = [
     "FEATURES",
+    "EngineReport",
     "Fault",
     "Finding",
-    "Question",
+    "Means",
+    "Options",
     "Report",
-    "Severity",
+    "Statement",
+    "Subject",
     "Topic",
     "examine",
+    "make_account",
     "render_json",
     "render_text",
 ]

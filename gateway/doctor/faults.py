@@ -1,6 +1,6 @@
-"""What the doctor can find, and the cure of each. docs/doctor.md shows this table; a test holds the two together.
+"""Every fault that the doctor can find, and its cure. docs/doctor.md shows this table; a test holds the two together.
 
-Values only: who looks, and by which rule something is found, stands elsewhere.
+Values only: the rules that find a fault stand elsewhere.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    ERROR = "error"  # requests fail, answers differ, or what is credited is not there
+    ERROR = "error"  # requests fail, answers differ, or a credited feature is not there
     WARNING = "warning"  # it works, slower or closer to a limit than it has to be
 
 
@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 class Fault(Enum):
-    """Each row of the table."""
+    """The table: a fault in each row."""
 
     UNREACHABLE = Row(
         Severity.ERROR,
@@ -54,7 +54,7 @@ class Fault(Enum):
     )
     CONFIG_HIDDEN = Row(
         Severity.WARNING,
-        "Triton serves the model and does not tell its configuration: what it can do is not known.",
+        "Triton serves the model and hides its configuration: what the model can do is not known.",
         "Take `model-config` out of --grpc-restricted-protocol, or start Triton without it.",
     )
     PLACEHOLDER_LEFT = Row(
@@ -94,12 +94,12 @@ class Fault(Enum):
     )
     PORTS_CLASH = Row(
         Severity.ERROR,
-        "Two servers are to have one port.",
+        "Two servers are configured to have the same port.",
         "Give one of them another port; Triton and vLLM both take 8000 by default.",
     )
     LISTEN_TAKEN = Row(
         Severity.ERROR,
-        "Something that is no Crossover gateway has the port that the gateway is to listen on.",
+        "A server that is no Crossover gateway has the port that the gateway is to listen on.",
         "End it, or change `listen`.",
     )
     MEMORY_OVERCOMMITTED = Row(
@@ -190,7 +190,7 @@ class Fault(Enum):
 
     @property
     def code(self) -> str:
-        """As reports and the documentation name it."""
+        """Its name in reports and in the documentation."""
         return self.name.lower().replace("_", "-")
 
     @property
@@ -208,7 +208,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault that is there. `where`: an engine, as crossover.yaml names it, the gateway or the node."""
+    """A fault that was found. `where`: the name of an engine in crossover.yaml, the gateway or the node."""
 
     fault: Fault
     where: str

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, and the processes on each, as nvidia-smi tells them.
+"""The GPUs of this machine, and the processes on each, as nvidia-smi lists them.
 
-In: nothing. Out: Gpus; none where there is no nvidia-smi or it fails. Numbers of processes are those of this machine:
-in a container, nvidia-smi may tell none.
+In: nothing. Out: Gpus; none where there is no nvidia-smi or it fails. Process ids are this machine's: in a container
+nvidia-smi may list none.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def _query(kind: str, fields: Sequence[str]) -> list[list[str]]:
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:
-    """Whole rows only: beside them there may be a line of prose."""
+    """The rows with all columns: beside them there may be a line of prose."""
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) == width:
             yield [field.strip() for field in row]

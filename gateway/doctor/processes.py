@@ -1,7 +1,7 @@
-"""Which processes of this machine listen somewhere, and what the kernel tells of them. On Linux; elsewhere none do.
+"""The processes of this machine that listen at an address, and what the kernel knows of them. On Linux only.
 
-In: a port, or a socket's path. Out: a Listener, None where no process that we may look at has it: an engine on another
-machine or behind a container's port, another user's process.
+In: a port, or a socket's path. Out: a Listener; None where no process that we may look at has it: an engine on another
+machine or behind a container's port, another user's process, another system than Linux.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 LISTENING = "0A"  # TCP_LISTEN of the kernel's tcp_states.h
-ACCEPTS = 0x10000  # __SO_ACCEPTCON of its net.h: of the sockets with a path, those that wait for others
+ACCEPTS = 0x10000  # __SO_ACCEPTCON of its net.h: marks the sockets with a path that accept connections
 API_SERVER = "::APIServer_"  # how vLLM titles each of several API processes
 
 
@@ -30,12 +30,12 @@ class Listener:
     shared_memory_bytes: int | None
 
     def started(self, pid: int) -> bool:
-        """Whether a process is one of these, or comes from one."""
+        """Whether a process is one of these or descends from one."""
         return not set(self.pids).isdisjoint(_ancestry(pid))
 
 
 def is_local(host: str) -> bool:
-    """Whether a name is this machine's: only its own addresses can be bound to."""
+    """Whether a name is one of this machine: only its own addresses can be bound to."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, number) as probe:
@@ -46,7 +46,7 @@ def is_local(host: str) -> bool:
 
 
 def find_listener(place: int | str) -> Listener | None:
-    """`place`: a TCP port, or where in the file system a socket is."""
+    """`place`: a TCP port, or the path of a socket in the file system."""
     inodes = set(_inodes_on_port(place) if isinstance(place, int) else _inodes_at_path(place))
     pids = tuple(sorted(pid for pid in _all_pids() if inodes and not inodes.isdisjoint(_socket_inodes(pid))))
     if not pids:
@@ -107,7 +107,7 @@ def _open_files_limit(pid: int) -> int | None:
 
 
 def _shared_memory(pid: int) -> int | None:
-    """Of the process's own /dev/shm, which in a container is the container's."""
+    """The size of the process's own /dev/shm, which in a container is the container's."""
     with suppress(OSError):
         filesystem = os.statvfs(PROC / str(pid) / "root" / "dev" / "shm")
         return filesystem.f_blocks * filesystem.f_frsize

@@ -1,27 +1,26 @@
-"""A Report for people and for programs.
+"""Renders a Report for people and for programs.
 
-In: a Report. Out: text, without a word where all is well unless more is wanted, or a JSON document.
+In: a Report. Out: text, empty where all is well unless it is to be verbose, or a JSON document.
 """
 
 import json
 from collections.abc import Iterator
 
-from gateway.doctor.examination import Report
 from gateway.doctor.faults import Finding, Severity
-from gateway.doctor.sights import Sight
 from gateway.doctor.statements import FEATURES, Statement, Topic
+from gateway.doctor.subjects import EngineReport, Report
 
 
 def render_text(report: Report, *, is_verbose: bool) -> str:
-    """Findings, the errors first; with `is_verbose` also what is proved of every engine, and by what."""
+    """Findings, the errors first; with `is_verbose` also what is proved of every engine, with the sources."""
     blocks = [_render_finding(finding) for finding in _by_severity(report)]
     if is_verbose:
-        blocks += [_render_sight(sight) for sight in report.sights if sight.is_reached]
+        blocks += [_render_engine(engine) for engine in report.engines if engine.is_reached]
     return "\n\n".join(blocks)
 
 
 def render_json(report: Report) -> str:
-    """`engines`: of each its identity, as calibrations record it, and its account."""
+    """`engines`: the identity of each, as calibrations record it, and its account."""
     document = {
         "findings": [
             {
@@ -35,14 +34,14 @@ def render_json(report: Report) -> str:
             for finding in _by_severity(report)
         ],
         "engines": {
-            sight.subject.where: {
-                "identity": dict(sight.identity),
+            engine.subject.where: {
+                "identity": dict(engine.identity),
                 "account": {
                     topic: {"value": statement.value, "source": statement.source}
-                    for topic, statement in sight.account.items()
+                    for topic, statement in engine.account.items()
                 },
             }
-            for sight in report.sights
+            for engine in report.engines
         },
     }
     return json.dumps(document, indent=2)
@@ -62,18 +61,18 @@ def _render_finding(finding: Finding) -> str:
     ))
 
 
-def _render_sight(sight: Sight) -> str:
-    return "\n".join((f"{sight.subject.where}:", *_describe(sight)))
+def _render_engine(engine: EngineReport) -> str:
+    return "\n".join((f"{engine.subject.where}:", *_describe(engine)))
 
 
-def _describe(sight: Sight) -> Iterator[str]:
+def _describe(engine: EngineReport) -> Iterator[str]:
     for topic in FEATURES:
-        statement = sight.account.get(topic)
+        statement = engine.account.get(topic)
         yield f"  {topic}: {'unknown' if statement is None else _describe_feature(statement)}"
-    for topic, statement in sight.account.items():
+    for topic, statement in engine.account.items():
         if topic not in FEATURES:
             yield f"  {topic}: {_describe_value(statement)}, by {statement.source}"
-    yield f"  identity: {', '.join(f'{name}={value}' for name, value in sight.identity.items()) or 'unknown'}"
+    yield f"  identity: {', '.join(f'{name}={value}' for name, value in engine.identity.items()) or 'unknown'}"
 
 
 def _describe_feature(statement: Statement) -> str:

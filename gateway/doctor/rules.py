@@ -1,13 +1,13 @@
-"""What an engine's account means: which features should be on and are not, which limits do not fit. Pure.
+"""The rules for an engine's account: features that should be on and are not, limits that do not fit. Pure.
 
-In: an account, and what the configuration wants of the engine. Out: findings.
+In: an account, and what the configuration asks of the engine. Out: findings.
 """
 
 from collections.abc import Collection, Iterator
 
 from gateway.doctor.faults import Fault, Finding
-from gateway.doctor.sights import Subject
 from gateway.doctor.statements import Account, Topic
+from gateway.doctor.subjects import Subject
 
 FEATURE_FAULTS = {
     Topic.IN_FLIGHT_BATCHING: Fault.IN_FLIGHT_BATCHING_OFF,
@@ -16,13 +16,13 @@ FEATURE_FAULTS = {
     Topic.CHUNKED_PREFILL: Fault.CHUNKED_PREFILL_OFF,
     Topic.PREFIX_CACHING: Fault.PREFIX_CACHING_OFF,
 }
-GPU_ONLY = frozenset({Topic.CUDA_GRAPHS})  # nobody can turn it on elsewhere
+GPU_ONLY = frozenset({Topic.CUDA_GRAPHS})  # cannot be turned on elsewhere
 # Requests at once by token ids: at 256 one API process gave 4 % fewer tokens than four, at 512 34 % (docs/doctor.md).
-ONE_PROCESS_CARRIES = 256
+MAX_FOR_ONE_PROCESS = 256
 
 
 def find_features_off(where: str, account: Account) -> Iterator[Finding]:
-    """What a source says is off. What nobody speaks of is unknown, and no fault."""
+    """Finds features that some source shows to be off. A feature that no source mentions is unknown, and no fault."""
     for topic, fault in FEATURE_FAULTS.items():
         statement = account.get(topic)
         if statement is None or statement.value or (topic in GPU_ONLY and not _is_on_gpu(account)):
@@ -31,7 +31,7 @@ def find_features_off(where: str, account: Account) -> Iterator[Finding]:
 
 
 def find_uncredited(where: str, account: Account, required: Collection[Topic]) -> Iterator[Finding]:
-    """What the operator credits the engine with and nothing shows."""
+    """Finds features that the operator credits the engine with and that no source shows."""
     for topic in sorted(required):
         statement = account.get(topic)
         if statement is None:
@@ -49,7 +49,7 @@ def find_tight_limits(subject: Subject, account: Account) -> Iterator[Finding]:
             subject.where,
             f"the gateway takes {language.context_length} tokens, the engine {context.value:.0f} by {context.source}",
         )
-    needed = subject.most_in_flight
+    needed = subject.max_in_flight
     if capacity is not None and capacity.value < needed:
         yield Finding(
             Fault.CAPACITY_BELOW_THRESHOLD,
@@ -60,7 +60,7 @@ def find_tight_limits(subject: Subject, account: Account) -> Iterator[Finding]:
 
 def find_narrow_front_end(where: str, account: Account) -> Iterator[Finding]:
     several, capacity = account.get(Topic.HAS_SEVERAL_API_PROCESSES), account.get(Topic.CAPACITY)
-    if several is None or several.value or (capacity is not None and capacity.value <= ONE_PROCESS_CARRIES):
+    if several is None or several.value or (capacity is not None and capacity.value <= MAX_FOR_ONE_PROCESS):
         return
     seen = f"one API process by {several.source}"
     if capacity is not None:

@@ -1,6 +1,6 @@
-"""The nouns of what sources say of an engine: a topic, a value, and who says so. Pure.
+"""Statements about an engine (a topic, a value, the source), and the account that is made of them. Pure.
 
-In: statements from any source. Out: an account, with one statement for each topic that any source speaks of.
+In: statements from any source. Out: an account, with one statement for each topic that any source mentions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Topic(StrEnum):
-    """Features first, which are on or off; then numbers and what else rules go by."""
+    """First the features, which are on or off; then numbers and other facts that rules need."""
 
     IN_FLIGHT_BATCHING = "in_flight_batching"
     PAGED_KV = "paged_kv"
@@ -40,7 +40,7 @@ FEATURES = (
 
 
 class Statement(NamedTuple):
-    """`source`: where it was read, in words that follow "by"."""
+    """`source`: where it was read, in words that can follow "by"."""
 
     topic: Topic
     value: float
@@ -50,8 +50,8 @@ class Statement(NamedTuple):
 Account: TypeAlias = Mapping[Topic, Statement]
 
 
-def settle(statements: Iterable[Statement]) -> Account:
-    """The first statement on each topic: sources come in the order in which they are to be believed."""
+def make_account(statements: Iterable[Statement]) -> Account:
+    """The first statement on each topic: callers put the most reliable source first."""
     account: dict[Topic, Statement] = {}
     for statement in statements:
         account.setdefault(statement.topic, statement)

@@ -1,35 +1,31 @@
-"""What engines say of themselves, beside what the gateway believes: their own count of requests, and who they are.
+"""The engines' own figures, beside the gateway's: how many requests each holds, and the identity that it reports.
 
-Figures to show and to warn by, never to route by; an engine that tells nothing is unknown, not 0.
+Figures to show and to warn by, never to route by. What an engine does not report is unknown, not 0. How a kind of
+engine is read stands in engine_kinds/.
 """
 
-from gateway.evidence.board import Board, BoardSpans
-from gateway.evidence.fingerprint import Change, Fingerprint, find_changes
-from gateway.evidence.gather import Routing, gathering
+from gateway.evidence.engine import Engine, Reader, open_engines
+from gateway.evidence.fingerprint import Change
+from gateway.evidence.gather import RoutingView, gathering
 from gateway.evidence.gauges import EvidenceCollector
-from gateway.evidence.readers import open_engines
-from gateway.evidence.sockets import Transport, through
-from gateway.evidence.stale import StaleWarning
-from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place
-from gateway.evidence.watch import Watch, watching
+from gateway.evidence.http import Http, NoAnswer, Silence
+from gateway.evidence.latest import EvidenceSpans, LatestEvidence
+from gateway.evidence.values import Evidence, Identity, Place
 
 __all__ = [
-    "UNKNOWN",
-    "Board",
-    "BoardSpans",
     "Change",
+    "Engine",
     "Evidence",
     "EvidenceCollector",
-    "Fingerprint",
+    "EvidenceSpans",
+    "Http",
     "Identity",
+    "LatestEvidence",
+    "NoAnswer",
     "Place",
-    "Routing",
-    "StaleWarning",
-    "Transport",
-    "Watch",
-    "find_changes",
+    "Reader",
+    "RoutingView",
+    "Silence",
     "gathering",
     "open_engines",
-    "through",
-    "watching",
 ]

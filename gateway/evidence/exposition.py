@@ -1,7 +1,7 @@
-"""The few samples wanted of a Prometheus page. In: its bytes. Out: their labels and values. Pure.
+"""Reads a few samples of a Prometheus page. In: its bytes. Out: their labels and values. Pure.
 
-Only lines that begin with a wanted name are parsed: vLLM's page has thousands of others. Parsing 200 kB whole holds up
-the event loop, and every stream on it, for 150 ms; so it takes 1.
+Only lines that begin with a wanted name are parsed: vLLM's page has thousands of others. To parse all of 200 kB
+holds up the event loop, and every stream on it, for 150 ms; this takes 1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 MAX_COUNT = 1_000_000_000  # requests in one engine; more is a mistake
-# Of one name. A page that has more, or longer ones, is no engine's, and would hold up the loop while it is parsed.
+# Lines of one name. A page with more, or longer ones, is no engine's, and would hold up the loop while it is parsed.
 MAX_SAMPLES = 256
 MAX_LINE_BYTES = 8 * 1024
 
@@ -21,7 +21,7 @@ def find_labels(page: bytes, name: str) -> Iterator[Mapping[str, str]]:
 
 
 def sum_count(page: bytes, name: str, **labels: str) -> int | None:
-    """The sum of every sample that has these labels; None if there is none, or one that is no count."""
+    """The sum of every sample that has these labels; None if there is none, or if one is no count."""
     values = [sample.value for sample in _find_samples(page, name) if labels.items() <= sample.labels.items()]
     if not values or not all(0 <= value <= MAX_COUNT for value in values):  # false for NaN too
         return None
@@ -29,7 +29,7 @@ def sum_count(page: bytes, name: str, **labels: str) -> int | None:
 
 
 def _find_samples(page: bytes, name: str) -> list[Sample]:
-    """None of them if one cannot be read: a sum with a part missing would be a wrong count."""
+    """Empty if one cannot be read: a sum with a part missing would be a wrong count."""
     lines = _find_lines(page, name.encode())
     if len(lines) > MAX_SAMPLES or any(len(line) > MAX_LINE_BYTES for line in lines):
         return []
@@ -41,7 +41,7 @@ def _find_samples(page: bytes, name: str) -> list[Sample]:
 
 
 def _find_lines(page: bytes, start: bytes) -> list[bytes]:
-    """Those that begin so; no more of them than one beyond MAX_SAMPLES."""
+    """The lines that begin with `start`, up to one more than MAX_SAMPLES."""
     page, start = b"\n" + page, b"\n" + start
     lines: list[bytes] = []
     at = page.find(start)

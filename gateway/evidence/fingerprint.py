@@ -1,6 +1,6 @@
 """Whether engines are still those that a policy was measured on. Pure.
 
-In: identities as recorded and as they are now. Out: what differs.
+In: identities as recorded and as they are now. Out: the fields that differ.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ Fingerprint: TypeAlias = Mapping[str, Identity]  # by backend
 
 
 class Change(NamedTuple):
-    """One field of one backend's identity that is no longer what it was."""
+    """One field of a backend's identity that has changed."""
 
     backend: str
     field: str
@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 
 def find_changes(recorded: Fingerprint, live: Fingerprint) -> tuple[Change, ...]:
-    """In the recorded order. What only one side knows is no change: unknown is not different."""
+    """The changes, in the recorded order. A field that only one side has is no change: unknown is not different."""
     return tuple(
         change for backend in recorded for change in _compare(backend, recorded[backend], live.get(backend, {}))
     )

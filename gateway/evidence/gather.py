@@ -1,27 +1,27 @@
-"""The room at work: every engine of the configuration asked while inside, all that is learnt put on the board.
+"""Reads every engine of the configuration at an interval, for as long as the gateway runs.
 
-In: settings, a board, and what routing knows. Out: the board filled, and warnings in the log.
+In: settings, kinds of engines, a view of routing. Out: the latest evidence in shared memory, and warnings in the log.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.evidence.board import Board
+from gateway.evidence.engine import ReadableKind, open_engines
 from gateway.evidence.fingerprint import Fingerprint
-from gateway.evidence.readers import open_engines
-from gateway.evidence.stale import StaleWarning
+from gateway.evidence.latest import LatestEvidence
+from gateway.evidence.stale_warning import StaleWarning
 from gateway.evidence.values import Evidence, Place
 from gateway.evidence.watch import Ledger, Watch, watching
 from gateway.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
-    """What the room wants to know of routing.
+class RoutingView:
+    """The part of routing that this room reads.
 
     `count`: leases held now at a place, on the whole node. `fingerprint`: of the engines that the policy of a model was
-    measured on, None if it was set by hand.
+    measured on; None for a policy set by hand.
     """
 
     count: Ledger
@@ -29,16 +29,18 @@ class Routing:
 
 
 @asynccontextmanager
-async def gathering(settings: Settings, board: Board, routing: Routing) -> AsyncIterator[None]:
-    """Entered at once, when nothing is known yet. For one process of the node."""
+async def gathering(
+    settings: Settings, kinds: Mapping[str, ReadableKind], latest: LatestEvidence, routing: RoutingView
+) -> AsyncIterator[None]:
+    """Entered at once, before the first reading. For one process of the node."""
     warning = StaleWarning()
 
     def publish(place: Place, evidence: Evidence) -> None:
-        board.publish(place, evidence)
-        # At every reading, not only when it differs: the policy may have been changed as well.
-        warning.feed(place.model, board.find_changes(place.model, routing.fingerprint(place.model)))
+        latest.publish(place, evidence)
+        # At every reading, not only when it differs from the last: the policy may have changed too.
+        warning.feed(place.model, latest.find_changes(place.model, routing.fingerprint(place.model)))
 
-    async with open_engines(settings.models) as engines:
+    async with open_engines(settings.models, kinds) as engines:
         watches = [Watch(engine, routing.count, settings.evidence, publish) for engine in engines]
         async with watching(watches):
             yield

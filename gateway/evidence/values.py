@@ -1,10 +1,10 @@
-"""The nouns: who an engine is, what it holds, and how that differs from what it was sent. Values only."""
+"""An engine's identity, what it holds, and how that differs from what it was sent. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-# What identifies an engine as deployed, by plain names: engine, version, model, whatever else a redeployment changes.
+# An engine as deployed, by plain names: engine, version, model, and whatever else a redeployment changes.
 Identity: TypeAlias = Mapping[str, str | int]
 
 
@@ -12,12 +12,12 @@ MAX_VALUE_LENGTH = 256
 
 
 def shorten(identity: Identity) -> Identity:
-    """With long texts cut: they go into policies' records and into memory of a fixed size."""
+    """Cuts long texts: they go into policies' records and into memory of a fixed size."""
     return {name: value[:MAX_VALUE_LENGTH] if isinstance(value, str) else value for name, value in identity.items()}
 
 
 class Place(NamedTuple):
-    """Where a backend stands in the configuration."""
+    """A backend of a model in the configuration."""
 
     model: str
     backend: str
@@ -25,12 +25,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one engine said last. None is unknown, and so is an empty `identity`.
+    """The last reading of one engine. None is unknown, and so is an empty `identity`.
 
     `in_flight`: requests the engine holds, running or waiting. `drift`: how many more than the ledger counts, negative
-    for fewer. `steady_drift`: the part of it that every reading of the last `drift_for_s` seconds agrees on. `identity`
-    is kept while the engine does not answer: what it was is not refuted by its silence. `read_at`: when it was asked,
-    in monotonic seconds, which all processes of a node share.
+    for fewer. `steady_drift`: the part of it that every reading of the last `drift_for_s` seconds shares. `identity`
+    is kept while the engine does not answer, which does not make it another one. `read_at`: the time of the reading in
+    monotonic seconds, which all processes of a node share.
     """
 
     identity: Identity = field(default_factory=dict)

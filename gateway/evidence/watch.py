@@ -1,6 +1,6 @@
-"""Asks engines at an interval, compares with the ledger, publishes, and warns of what lasts.
+"""Reads an engine at an interval, compares it with the ledger, publishes that, and warns of a drift that lasts.
 
-In: engines, the ledger's counts, and where evidence goes. Out: Evidence per place, and log lines. One process of the
+In: an engine, the ledger's counts, and where evidence goes. Out: Evidence per place, and log lines. One process of the
 node runs it.
 """
 
@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 from gateway.evidence.drift import SteadyDrift, find_drift
-from gateway.evidence.pages import Silent
-from gateway.evidence.readers import Engine
+from gateway.evidence.engine import Engine
+from gateway.evidence.http import NoAnswer
 from gateway.evidence.values import UNKNOWN, Evidence, Identity, Place, shorten
 from gateway.settings import EvidenceSettings
 
 logger = logging.getLogger(__name__)
 
 # Leases begin a little before and end a little after an engine's own count. At a steady rate of short requests that
-# lasts; it is a few percent, so only a drift beyond this part of the ledger's count is worth a line.
+# difference lasts; it is a few percent, so that only a drift beyond this part of the ledger's count is logged.
 TOLERANCE = 0.05
 
 Ledger: TypeAlias = Callable[[Place], int]  # how many leases of a place are held now, on the whole node
@@ -28,7 +28,7 @@ Publish: TypeAlias = Callable[[Place, Evidence], None]
 
 
 class Watch:
-    """One engine, asked for ever."""
+    """One engine, read for ever."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Watch:
             await asyncio.sleep(self._settings.interval_s)
 
     async def look(self) -> Evidence:
-        """Ask once, publish what is known then."""
+        """Read once, and publish what is known then."""
         page, in_flight, drift = await self._count()
         now = self._clock()
         steady = self._steady.feed(drift, now)
@@ -78,8 +78,8 @@ class Watch:
         before = self._sent()
         try:
             page = await self._engine.reader.read_metrics()
-        except Silent as exc:
-            logger.debug("%s tells no count: %s", self._engine, exc)
+        except NoAnswer as exc:
+            logger.debug("%s reports no count: %s", self._engine, exc)
             return None, None, None
         after = self._sent()
         in_flight = None if page is None else self._engine.reader.count(page)
@@ -88,15 +88,15 @@ class Watch:
     async def _identify(self, page: bytes | None) -> Identity:
         try:
             return shorten(await self._engine.reader.identify(page))
-        except Silent as exc:
-            logger.debug("%s does not say who it is: %s", self._engine, exc)
+        except NoAnswer as exc:
+            logger.debug("%s does not identify itself: %s", self._engine, exc)
             return self._evidence.identity
 
     def _sent(self) -> int:
         return sum(self._ledger(place) for place in self._engine.places)
 
     def _report(self, steady: int | None) -> None:
-        """One line when a drift has lasted, one when it is over; silence is neither."""
+        """One line when a drift has lasted, one when it is over; none while nothing is known."""
         if steady is None:
             return
         is_adrift = abs(steady) > TOLERANCE * self._sent()
@@ -122,7 +122,7 @@ def _explain(steady: int, for_s: float) -> str:
 
 @asynccontextmanager
 async def watching(watches: Iterable[Watch]) -> AsyncIterator[None]:
-    """Ask every engine while inside; entered at once, when nothing is known yet."""
+    """Read every engine while inside; entered at once, before the first reading."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(watch.run()) for watch in watches]
         try:

@@ -1,11 +1,10 @@
-"""Everything textual about a model: template, tokenization, detokenization, stop strings. Pure after `load`."""
+"""The text side of a model: chat template, encoding, decoding, stop strings, tool calls. Pure after `load`."""
 
 from gateway.language.decoder import TextDecoder
-from gateway.language.directory import UnusableTokenizer
-from gateway.language.encoder import Draft
 from gateway.language.model import ModelLanguage
-from gateway.language.parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.language.model_directory import UnusableTokenizer
 from gateway.language.reply_parser import make_parser
+from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.template import Rendering
 from gateway.language.tool_formats import ToolFormat
 from gateway.language.tool_guide import Forced, Tool, tool_guide
@@ -14,7 +13,6 @@ __all__ = [
     "CallArguments",
     "CallStart",
     "Content",
-    "Draft",
     "Forced",
     "ModelLanguage",
     "Part",

@@ -1,4 +1,4 @@
-"""TextDecoder: one answer's token ids in, the text its client may see out, and the count of tokens it used.
+"""TextDecoder. In: an answer's token ids. Out: the text that its client may see, and the count of tokens it used.
 
 Joins a detokenizer and a stop matcher, and knows which ids end an answer. Knows no engine, no wire and no clock.
 """
@@ -14,9 +14,9 @@ class TextDecoder:
     """Feed it every id of an answer, in pieces of any size, then `flush`.
 
     From the min_tokens-th token on, an end token (an eos unless `ignore_eos`, or one of `stop_token_ids`) ends the
-    answer: it counts and shows nothing. A stop string does when it ends in the text of a later token than that, as in
-    vLLM: it and what follows it is not shown, and tokens after the one that completed it do not count.
-    With `include_stop` the token or string that ended the answer is part of its text.
+    answer: the token counts and has no text. A stop string ends the answer if it ends in the text of a later token than
+    the min_tokens-th, as in vLLM: the string and the text after it are dropped, and tokens after the one that completed
+    it do not count. With `include_stop` the token or string that ended the answer is part of its text.
     """
 
     __slots__ = (
@@ -36,16 +36,16 @@ class TextDecoder:
         self._include_stop = include_stop
         self._is_over = False
         self.completion_tokens = 0
-        """Ids consumed, the one that ended the answer included."""
+        """How many ids were consumed, the one that ended the answer included."""
         self.stopped = False
-        """The answer is over before its engine is: a stop string matched, or ids came after an end token."""
+        """The answer ended before its engine did: a stop string matched, or ids arrived after an end token."""
 
     def feed(self, token_ids: Sequence[int]) -> str:
-        """The text that these ids make certain; "" while characters or stop strings are incomplete."""
+        """Returns the text that these ids make certain; "" while characters or stop strings are incomplete."""
         if len(token_ids) == 1:
             token_id = token_ids[0]
-            # What nearly every token of an answer is: whole characters in which no stop string and no end begins. All
-            # in one place, since each call more would cost as much as what is done here.
+            # Nearly every token is whole characters in which no stop string and no end begins. This case is handled
+            # without further calls, since each would cost as much as the work done here.
             if not (self._detokenizer.pending or self._is_over) and token_id not in self._end_ids:
                 text, matcher = self._whole.get(token_id), self._matcher
                 if text is not None and not matcher.held and matcher.starts.isdisjoint(text):
@@ -54,7 +54,7 @@ class TextDecoder:
         return "".join([self._feed_one(token_id) for token_id in token_ids])
 
     def flush(self) -> str:
-        """What is left when no more ids come: U+FFFD for an incomplete character, and text held for a stop string."""
+        """Returns the remaining text: U+FFFD for an incomplete character, and text held back for a stop string."""
         return self._match(self._detokenizer.flush()) + self._matcher.flush()
 
     def _feed_one(self, token_id: int) -> str:

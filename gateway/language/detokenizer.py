@@ -1,6 +1,6 @@
-"""Detokenizers: an answer's token ids in, one by one, and its text out as soon as it is certain.
+"""Detokenizers: an answer's token ids in, one by one; its text out as soon as it is certain.
 
-`flush` ends the answer. Ids outside the vocabulary show nothing, nor do special tokens that nobody asked for. Knows
+`flush` ends the answer. Ids outside the vocabulary have no text, nor do special tokens unless they are asked for. Knows
 nothing of stop strings or of why an answer ends.
 """
 
@@ -13,16 +13,16 @@ from typing import Protocol
 
 from tokenizers import Tokenizer
 
-REPLACEMENT = "\ufffd"  # stands for bytes that are no character, or not one yet
+REPLACEMENT = "\ufffd"  # stands for bytes that are no character, or an incomplete one
 
-# A character has four bytes at most, so ids that still end in U+FFFD after more than that hold bad bytes or the
-# character U+FFFD itself. The bound makes an answer full of them linear; DecodeStream waits for ever.
-_MOST_PENDING = 8
+# A character has four bytes at most. If the text of more ids still ends in U+FFFD, they hold bad bytes or the character
+# U+FFFD itself. The bound makes an answer full of them linear; DecodeStream waits for ever.
+_MAX_PENDING = 8
 _CONTEXT = 4  # prompt tokens that decide whether an answer's first token keeps its leading space
 
 
 class Detokenizer(Protocol):
-    """`whole`: what ids show by themselves while nothing is `pending`; whoever looks there need not feed them."""
+    """`whole`: the text of ids that need no context. While nothing is `pending`, use it instead of `feed`."""
 
     @property
     def whole(self) -> Mapping[int, str]: ...
@@ -37,7 +37,7 @@ class Detokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What byte-level tokens show: `whole` characters, or bytes that are `parts` of some; other ids show nothing."""
+    """The text of byte-level tokens: `whole` characters, or bytes that are `parts` of some. Other ids have no text."""
 
     whole: Mapping[int, str]
     parts: Mapping[int, bytes]
@@ -46,16 +46,16 @@ class Spelling:
         part = self.parts.get(token_id)
         return self.whole.get(token_id, "").encode() if part is None else part
 
-    def showing(self, tokens: Mapping[int, str]) -> "Spelling":
-        """With these as well."""
+    def with_tokens(self, tokens: Mapping[int, str]) -> "Spelling":
+        """Returns a Spelling that shows these tokens as well."""
         return Spelling({**self.whole, **tokens}, self.parts)
 
 
 class ByteDetokenizer:
-    """For byte-level BPE, where every token stands for its bytes wherever it occurs: exact and linear for any ids.
+    """For byte-level BPE, where every token stands for the same bytes wherever it occurs: exact and linear for any ids.
 
-    DecodeStream would do here but for three things: it never gives what ends in U+FFFD, it is quadratic in a run of
-    special tokens (58 us a token in one of 4,000; ignore_eos makes such runs), and its pending ids cannot be read.
+    DecodeStream is not used for three reasons: it never returns text that ends in U+FFFD, it is quadratic in a run of
+    special tokens (58 us a token in a run of 4,000; ignore_eos makes such runs), and its pending ids cannot be read.
     """
 
     __slots__ = ("_spelling", "pending", "whole")
@@ -78,19 +78,19 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For any other tokenizer: decodes ids that are not shown yet after those shown last, and takes what is new.
+    """For any other tokenizer: decodes the pending ids together with the ids shown last, and returns the new text.
 
-    That context, at first the prompt's tail, keeps the leading space that SentencePiece drops at the start of a text.
-    The answer's text is the tokenizer's own, with one exception: a run of byte tokens that turns invalid keeps the
-    characters already shown, where a decode of the whole run would turn them into U+FFFD as well.
+    The ids shown last, at first the prompt's tail, are a context that keeps the leading space: SentencePiece drops it
+    at the start of a text. The answer's text is the tokenizer's own, with one exception: if a run of byte tokens turns
+    invalid, the characters already shown stay, where a decode of the whole run would turn them into U+FFFD as well.
     """
 
     __slots__ = ("_context", "_context_text", "_decode", "_showable", "pending", "whole")
 
     def __init__(self, tokenizer: Tokenizer, showable: Collection[int], prompt: Iterable[int]) -> None:
-        """`showable`: the ids that are to be seen. `prompt`: its ids, the last one first."""
-        self.whole: Mapping[int, str] = {}  # a token's text depends on those before it
-        self._decode = partial(tokenizer.decode, skip_special_tokens=False)  # only showable ones are decoded at all
+        """`showable`: the ids whose text is shown. `prompt`: the prompt's ids, the last one first."""
+        self.whole: Mapping[int, str] = {}  # empty: a token's text depends on the tokens before it
+        self._decode = partial(tokenizer.decode, skip_special_tokens=False)  # only showable ids are ever decoded
         self._showable = showable
         self.pending: list[int] = []
         self._keep_context([*islice((i for i in prompt if i in showable), _CONTEXT)][::-1])
@@ -100,15 +100,15 @@ class WindowDetokenizer:
             return ""
         self.pending.append(token_id)
         text = self._decode(self._context + self.pending)
-        if text.endswith(REPLACEMENT) and len(self.pending) < _MOST_PENDING:
+        if text.endswith(REPLACEMENT) and len(self.pending) < _MAX_PENDING:
             return ""
-        return self._take(text)
+        return self._extract_new(text)
 
     def flush(self) -> str:
-        return self._take(self._decode(self._context + self.pending)) if self.pending else ""
+        return self._extract_new(self._decode(self._context + self.pending)) if self.pending else ""
 
-    def _take(self, text: str) -> str:
-        """The pending ids' part of `text`, which is the context's and theirs; they become the context."""
+    def _extract_new(self, text: str) -> str:
+        """Returns the part of `text` after the context's, and makes the pending ids the new context."""
         is_extension = text.startswith(self._context_text)
         new = text[len(self._context_text) :] if is_extension else self._decode(self.pending)
         self._keep_context(self.pending)

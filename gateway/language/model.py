@@ -1,7 +1,7 @@
 """ModelLanguage: everything textual about one model, from its tokenizer's directory.
 
 Messages, text or ids in, prompts out; for each answer a TextDecoder. No I/O after `load`. Safe to call from any thread:
-a long prompt is best encoded off the event loop (1 MB of text takes about 0.6 s), and its draft says how long it is.
+encode a long prompt off the event loop (1 MB of text takes about 0.6 s); its draft holds its length.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from tokenizers import Tokenizer
 
 from gateway.core import GenerateRequest, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
+from gateway.language.answer_format import AUTO, AnswerFormat, find_answer_format
 from gateway.language.decoder import TextDecoder
-from gateway.language.directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
-from gateway.language.encoder import CACHE_BYTES, MOST_TOKENS, Draft, Encoder
-from gateway.language.habits import AUTO, Habits, find_habits
+from gateway.language.encoder import CACHE_BYTES, MAX_TOKENS, Draft, Encoder
+from gateway.language.model_directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
-from gateway.language.template import QUESTION, ChatTemplate, Message, Rendering
-from gateway.language.vocabulary import NOTHING, Vocabulary
+from gateway.language.template import DEFAULT_RENDERING, ChatTemplate, Message, Rendering
+from gateway.language.vocabulary import NO_IDS, Vocabulary
 
 
 class ModelLanguage:
-    """`context_length`: prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal one first.
+    """`context_length`: of prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal first.
 
-    `vocab_size`: one more than the highest id that the model takes. `takes_tools`: whether its template shows them.
+    `vocab_size`: one more than the highest id that the model takes. `takes_tools`: whether its template renders tools.
     """
 
     def __init__(
@@ -35,22 +35,22 @@ class ModelLanguage:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         limits: Limits,
-        habits: Habits,
+        answer_format: AnswerFormat,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """`cache_bytes` bounds what is kept of chats, so that their next turns are not encoded from the start."""
+        """`cache_bytes`: bounds the cache of encoded chats, whose next turns need not be encoded from the start."""
         self.context_length = limits.context_length
         self.eos_token_ids = limits.eos_token_ids
-        self.tool_format = habits.tool_format
-        self.reasons = habits.reasons
+        self.tool_format = answer_format.tool_format
+        self.reasons = answer_format.reasons
         self.takes_tools = template.takes_tools
         self._tokenizer = tokenizer
         self._template = template
         separator = find_separator(tokenizer, template.sample())
-        self._encoder = Encoder(tokenizer, separator, cache_bytes, max(MOST_TOKENS, limits.context_length))
+        self._encoder = Encoder(tokenizer, separator, cache_bytes, max(MAX_TOKENS, limits.context_length))
         self._vocabulary = Vocabulary(tokenizer)
         self.vocab_size = max(self._vocabulary.size, limits.vocab_size)
-        markers = () if habits.tool_format is None else habits.tool_format.markers
+        markers = () if answer_format.tool_format is None else answer_format.tool_format.markers
         self._markers = self._vocabulary.find_special((*markers, *REASONING_MARKERS))
         self._special = frozenset(self._vocabulary.special)
 
@@ -63,32 +63,32 @@ class ModelLanguage:
         tool_parser: str = AUTO,
         reasoning_parser: str = AUTO,
     ) -> Self:
-        """Raises `UnusableTokenizer`; a missing chat template is no error until a chat is rendered.
+        """Raises `UnusableTokenizer`. A missing chat template is no error until a chat is rendered.
 
-        `tool_parser`, `reasoning_parser`: as in the settings; AUTO goes by the template.
+        `tool_parser`, `reasoning_parser`: as in the settings; AUTO looks into the template.
         """
         tokenizer = load_tokenizer(directory)
         try:
             template = ChatTemplate(tokenizer)
         except TemplateSyntaxError as exc:
             raise UnusableTokenizer(f"{directory}: the chat template does not compile: {exc}") from exc
-        habits = find_habits(template.source, tool_parser, reasoning_parser)
-        return cls(tokenizer.backend_tokenizer, template, read_limits(directory, tokenizer), habits, cache_bytes)
+        answer_format = find_answer_format(template.source, tool_parser, reasoning_parser)
+        return cls(tokenizer.backend_tokenizer, template, read_limits(directory, tokenizer), answer_format, cache_bytes)
 
     def render_chat(
-        self, messages: Sequence[Message], how: Rendering = QUESTION, *, add_special_tokens: bool = False
+        self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING, *, add_special_tokens: bool = False
     ) -> Prompt:
-        """The prompt that asks for the next assistant message. Raises `InvalidRequest(param="messages")`.
+        """Returns the prompt that asks for the next assistant message. Raises `InvalidRequest(param="messages")`.
 
         Text that spells a special token becomes that token, as in vLLM and transformers.
         """
-        return self.draft_chat(messages, how, add_special_tokens=add_special_tokens).encode()
+        return self.draft_chat(messages, rendering, add_special_tokens=add_special_tokens).encode()
 
     def draft_chat(
-        self, messages: Sequence[Message], how: Rendering = QUESTION, *, add_special_tokens: bool = False
+        self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING, *, add_special_tokens: bool = False
     ) -> Draft:
-        """`render_chat` up to its costly part: `draft.encode()` gives the prompt, here or on any thread."""
-        text = self._check_length(self._template.render(messages, how), "messages")
+        """`render_chat` without its costly part: `draft.encode()` returns the prompt, on this or any other thread."""
+        text = self._check_length(self._template.render(messages, rendering), "messages")
         return self._draft(text, "messages", is_framed=add_special_tokens)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
@@ -96,24 +96,24 @@ class ModelLanguage:
         return self.draft_text(text, add_special_tokens=add_special_tokens).encode()
 
     def draft_text(self, text: str, *, add_special_tokens: bool = True) -> Draft:
-        """`encode_text` up to its costly part."""
+        """`encode_text` without its costly part, as `draft_chat`."""
         return self._draft(self._check_length(text, "prompt"), "prompt", is_framed=add_special_tokens)
 
     def tokenize_chat(
-        self, messages: Sequence[Message], how: Rendering, *, add_special_tokens: bool = False
+        self, messages: Sequence[Message], rendering: Rendering, *, add_special_tokens: bool = False
     ) -> Sequence[int]:
         """`render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
-        return self._tokenize(self._template.render(messages, how), "messages", is_framed=add_special_tokens)
+        return self._tokenize(self._template.render(messages, rendering), "messages", is_framed=add_special_tokens)
 
     def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> Sequence[int]:
-        """`encode_text` for a text of any length, also none. Raises `InvalidRequest(param="prompt")`."""
+        """`encode_text` for a text of any length, even an empty one. Raises `InvalidRequest(param="prompt")`."""
         return self._tokenize(text, "prompt", is_framed=add_special_tokens)
 
     def prompt_from_ids(self, token_ids: Sequence[int]) -> Prompt:
-        """A completion's prompt as it is. Raises `InvalidRequest(param="prompt")`."""
+        """Checks the ids of a completion's prompt. Raises `InvalidRequest(param="prompt")`."""
         if not token_ids:
             raise InvalidRequest("prompt: at least one token is needed.", param="prompt")
-        # The least and the greatest tell in half the time that a look at every one takes, which matters at 100,000.
+        # min and max together take half the time of a check of every id, which matters at 100,000 ids.
         unknown = next((end for end in (min(token_ids), max(token_ids)) if not 0 <= end < self.vocab_size), None)
         if unknown is not None:
             reason = f"prompt: token id {unknown} is outside the vocabulary of {self.vocab_size} tokens."
@@ -123,15 +123,15 @@ class ModelLanguage:
     def fit(
         self, prompt: Prompt, max_tokens: int | None, *, prompt_param: str, max_tokens_param: str = "max_tokens"
     ) -> int:
-        """How many tokens to generate: `max_tokens`, or all that the context leaves. Raises `ContextLengthExceeded`.
+        """Returns how many tokens to generate: `max_tokens`, or as many as fit. Raises `ContextLengthExceeded`.
 
-        The params are the client's names for its prompt ("messages" or "prompt") and its limit.
+        `prompt_param`, `max_tokens_param`: the client's names for its prompt ("messages" or "prompt") and its limit.
         """
         used = len(prompt)
         room = self.context_length - used
         limit = f"This model's maximum context length is {self.context_length} tokens. However,"
         if room < 1:
-            # The last sentence is OpenAI's newer wording: LangChain knows the error by it.
+            # The last sentence is OpenAI's newer wording: LangChain recognises the error by it.
             reason = (
                 f"{limit} your {prompt_param} resulted in {used} tokens, which leaves no room for an answer. "
                 f"Input tokens exceed the configured limit of {self.context_length} tokens."
@@ -152,36 +152,36 @@ class ModelLanguage:
         shows_special: bool = False,
         shows_markers: bool = False,
     ) -> TextDecoder:
-        """For one answer to `request`. Raises `InvalidRequest(param="stop")`.
+        """Returns the decoder of one answer to `request`. Raises `InvalidRequest(param="stop")`.
 
-        `include_stop`: what ends the answer is part of it. `shows_special`: all special tokens are. `shows_markers`:
-        those are that a ReplyParser goes by.
+        The answer's text includes, with `include_stop`, the token or string that ends it; with `shows_special`, all
+        special tokens; with `shows_markers`, the special tokens that a ReplyParser needs.
         """
         if not all(stop):
             raise InvalidRequest("stop: a stop string cannot be empty.", param="stop")
-        also_shown = self._special if shows_special else self._markers if shows_markers else NOTHING
+        also_shown = self._special if shows_special else self._markers if shows_markers else NO_IDS
         detokenizer = self._vocabulary.detokenizer(request.prompt.token_ids, also_shown)
         return TextDecoder(request, stop, detokenizer, include_stop=include_stop)
 
     def decode(self, token_ids: Sequence[int], *, shows_special: bool = False) -> str:
-        """The text of ids on their own, without ids outside the vocabulary, and without special tokens unless asked."""
+        """Returns the text of ids on their own. Ids outside the vocabulary are dropped."""
         known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
-        # Only the batch call lets other threads run while it works.
+        # Of tokenizers' calls only the batch call lets other threads run.
         texts: list[str] = self._tokenizer.decode_batch([known], skip_special_tokens=not shows_special)
         return texts[0]
 
     def spell(self, token_id: int) -> bytes:
-        """What one token of an answer stands for, special ones included; b"" for an id outside the vocabulary."""
+        """Returns the bytes of one token of an answer, even a special one; b"" for an id outside the vocabulary."""
         return self._vocabulary.spell(token_id)
 
     def token(self, token_id: int) -> str:
-        """The token as the vocabulary has it, in a byte-level one with a character for each byte."""
+        """Returns the vocabulary's spelling of the token; a byte-level vocabulary has a character for each byte."""
         return self._tokenizer.id_to_token(token_id) or ""
 
     def starts_in_reasoning(self, prompt: Prompt) -> bool:
-        """Whether the prompt ends inside reasoning, so that its answer's first tokens continue that.
+        """Whether the prompt ends inside reasoning, so that its answer's first tokens continue the reasoning.
 
-        By what follows the last special token, such as a message's header: users may write `<think>`, too.
+        Only the text after the last special token counts, such as a message's header: users may write `<think>` too.
         """
         if not self.reasons:
             return False
@@ -191,18 +191,18 @@ class ModelLanguage:
         return text.rfind(REASONING_START) > text.rfind(REASONING_END)
 
     def token_count(self, text: str) -> int:
-        """Tokens of a text on its own, without the special tokens that would frame it."""
+        """Returns how many tokens a text has on its own, without the special tokens around it."""
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _draft(self, text: str, param: str, *, is_framed: bool) -> Draft:
-        """A chat is not framed as a rule: its template writes the BOS itself, and would have two."""
+        """`is_framed`: add special tokens. Usually False for a chat: its template has written the BOS."""
         return self._encoder.draft_framed(text, param) if is_framed else self._encoder.draft(text, param)
 
     def _tokenize(self, text: str, param: str, *, is_framed: bool) -> Sequence[int]:
         return self._draft(text, param, is_framed=is_framed).find_ids()
 
     def _check_length(self, text: str, param: str) -> str:
-        """Refuse unread, as vLLM does, what cannot fit however it is encoded: encoding costs 0.5 us a character."""
+        """Refuses, as vLLM does, text that cannot fit however it is encoded: encoding costs 0.5 us a character."""
         if len(text) > self.context_length * self._vocabulary.longest_token:
             reason = f"{param}: {len(text)} characters cannot fit into a context of {self.context_length} tokens."
             raise ContextLengthExceeded(reason, param=param)

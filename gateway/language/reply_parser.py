@@ -1,12 +1,13 @@
-"""make_parser: the parser of one answer, for what its request asked and its model writes.
+"""make_parser: the parser of one answer, by its model's format and what its request asked for.
 
-An answer's text comes in, in pieces of any size, parts go out. Nothing is shared between two answers.
+An answer's text comes in, in pieces of any size; parts go out. Nothing is shared between two answers.
 """
 
 from functools import partial
 
-from gateway.language.parts import Part, PartWriter, ReplyParser
 from gateway.language.reasoning import read_reasoning
+from gateway.language.reply_parts import Part, PartWriter, ReplyParser
+from gateway.language.text_reader import Reading, TextBuffer
 from gateway.language.tool_calls import (
     read_content,
     read_hermes,
@@ -17,7 +18,6 @@ from gateway.language.tool_calls import (
 )  # fmt: skip
 from gateway.language.tool_formats import ToolFormat, new_call_id
 from gateway.language.tool_guide import Forced
-from gateway.language.tool_text import Pieces, Reading
 
 _READERS = {
     None: read_content,
@@ -34,45 +34,45 @@ def make_parser(
     reasoning: bool = False,
     starts_in_reasoning: bool = False,
 ) -> ReplyParser:
-    """`tool_format`: None where no tools are offered; then all that is no reasoning is content.
+    """`tool_format`: None where no tools are offered; then all text after the reasoning is content.
 
-    `forced`: the answer is guided to be a call, in a form that no longer depends on the model. Engines guide from the
-    first token on, so such an answer never starts in reasoning, whatever its prompt ends in.
+    `forced`: a guide forces the answer to be a call, in a form that does not depend on the model. Engines guide from
+    the first token on, so such an answer never starts in reasoning, even if its prompt ends in it.
     """
-    text = Pieces()
+    buffer = TextBuffer()
     writer = PartWriter(partial(new_call_id, tool_format))
-    rest = _READERS[tool_format](text, writer) if forced is None else _read_forced(text, writer, forced)
+    rest = _READERS[tool_format](buffer, writer) if forced is None else _read_forced(buffer, writer, forced)
     if reasoning:
-        rest = _join(read_reasoning(text, writer, is_open=starts_in_reasoning and forced is None), rest)
-    return _Parser(text, writer, rest)
+        rest = _join(read_reasoning(buffer, writer, is_open=starts_in_reasoning and forced is None), rest)
+    return _Parser(buffer, writer, rest)
 
 
 class _Parser:
-    __slots__ = ("_reading", "_text", "_writer")
+    __slots__ = ("_buffer", "_reading", "_writer")
 
-    def __init__(self, text: Pieces, writer: PartWriter, reading: Reading[None]) -> None:
-        self._text = text
+    def __init__(self, buffer: TextBuffer, writer: PartWriter, reading: Reading[None]) -> None:
+        self._buffer = buffer
         self._writer = writer
         self._reading = reading
 
     def feed(self, text: str) -> list[Part]:
-        self._text.add(text)
+        self._buffer.add(text)
         next(self._reading, None)
-        return self._writer.take()
+        return self._writer.drain()
 
     def flush(self) -> list[Part]:
-        self._text.is_over = True
+        self._buffer.is_over = True
         next(self._reading, None)
         self._writer.finish()
-        return self._writer.take()
+        return self._writer.drain()
 
     @property
     def has_called(self) -> bool:
         return self._writer.calls > 0
 
 
-def _read_forced(text: Pieces, writer: PartWriter, forced: Forced) -> Reading[None]:
-    return read_required(text, writer) if forced.name is None else read_named(text, writer, forced.name)
+def _read_forced(buffer: TextBuffer, writer: PartWriter, forced: Forced) -> Reading[None]:
+    return read_required(buffer, writer) if forced.name is None else read_named(buffer, writer, forced.name)
 
 
 def _join(first: Reading[None], second: Reading[None]) -> Reading[None]:

@@ -1,6 +1,6 @@
-"""SegmentCache: the ids of texts encoded lately, least recently used out first, bounded in bytes.
+"""SegmentCache: the ids of texts encoded lately, bounded in bytes; the least recently used entry is dropped first.
 
-Text and ids in, ids out; knows no tokenizer. Safe to call from any thread.
+Text and ids in, ids out. Knows no tokenizer. Safe to call from any thread.
 """
 
 import sys
@@ -11,35 +11,35 @@ from struct import pack
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
-# A tenth of what a tuple of ints takes.
+# An array takes a tenth of the memory of a tuple of ints.
 if TYPE_CHECKING:
     Ids: TypeAlias = array[int]
 else:
     Ids = array  # not subscriptable before Python 3.12
 
-# An entry's share of the table and of the two objects' own bookkeeping. It also bounds how many entries there can be.
+# An entry's share of the table, and the overhead of its two objects. It also bounds the number of entries.
 _ENTRY_BYTES = 256
-_LARGEST_SHARE = 4  # an entry takes a quarter at most, so that one document does not push out every chat
+_LARGEST_SHARE = 4  # an entry takes a quarter of the cache at most, so that one document does not push out every chat
 
 
 class SegmentCache:
-    """Keyed by the text itself, so that a hit is exact by nature."""
+    """The key is the text itself, so a hit is always exact."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._entries: OrderedDict[str, Ids] = OrderedDict()
         self._lock = Lock()
         self.bytes = 0
-        """Held now: texts, ids and bookkeeping."""
+        """The bytes in use: texts, ids and overhead."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<SegmentCache {len(self)} segments, {self.bytes} of {self._most_bytes} bytes>"
+        return f"<SegmentCache {len(self)} segments, {self.bytes} of {self._max_bytes} bytes>"
 
     def find(self, texts: Sequence[str]) -> list[Ids | None]:
-        """The ids of each text, None where they are not known; those found count as used."""
+        """Returns the ids of each text, None for those not cached. Marks the found ones as used."""
         with self._lock:
             found = list(map(self._entries.get, texts))
             for text, ids in zip(texts, found, strict=True):
@@ -47,20 +47,20 @@ class SegmentCache:
                     self._entries.move_to_end(text)
         return found
 
-    def keep(self, text: str, token_ids: Sequence[int]) -> None:
-        ids = array("i", pack(f"{len(token_ids)}i", *token_ids))  # half the time of an array made of the ids one by one
+    def store(self, text: str, token_ids: Sequence[int]) -> None:
+        ids = array("i", pack(f"{len(token_ids)}i", *token_ids))  # takes half the time of array("i", token_ids)
         size = size_of(text, ids)
-        if size * _LARGEST_SHARE > self._most_bytes:
+        if size * _LARGEST_SHARE > self._max_bytes:
             return
         with self._lock:
             if text in self._entries:  # another thread encoded it meanwhile
                 return
             self._entries[text] = ids
             self.bytes += size
-            while self.bytes > self._most_bytes:
+            while self.bytes > self._max_bytes:
                 self.bytes -= size_of(*self._entries.popitem(last=False))
 
 
 def size_of(text: str, ids: Ids) -> int:
-    """What an entry counts for, in bytes."""
+    """Returns the bytes that an entry counts for."""
     return sys.getsizeof(text) + ids.itemsize * len(ids) + _ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""Where a rendered chat may be cut so that each segment can be encoded by itself: at one special token, if at all.
+"""Finds the special token at which a rendered chat may be cut so that each segment can be encoded by itself.
 
 A `tokenizers.Tokenizer` comes in, a Separator or None goes out. The conditions, and why they suffice, are in
 docs/decisions/0009.
@@ -12,9 +12,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-# Each looks at one piece between special tokens and at nothing else. Metaspace's "first" scheme asks where it stands.
+# These look only at one piece between special tokens. Metaspace does not with the "first" scheme, see _is_local.
 _LOCAL_PRE_TOKENIZERS = frozenset({"ByteLevel", "Digits", "Metaspace", "Punctuation", "Split", "Whitespace"})
-# No letter, digit or space: neighbours that match whole words or take spaces with them look no further.
+# No letter, digit or space: special tokens that match whole words, or take in spaces, do not reach across these.
 _EDGES = frozenset(punctuation) - {"_"}
 
 Component = Mapping[str, Any]  # Any: a part of tokenizer.json
@@ -22,14 +22,14 @@ Component = Mapping[str, Any]  # Any: a part of tokenizer.json
 
 @dataclass(frozen=True, slots=True)
 class Separator:
-    """A special token: text before it and text after it are encoded independently of one another and of it."""
+    """A special token: the text before it and the text after it are encoded independently of each other and of it."""
 
     text: str
     token_id: int
 
 
 def find_separator(tokenizer: Tokenizer, sample: str) -> Separator | None:
-    """The one that is most frequent in `sample`, a rendered chat; None where no cut is certain to be exact."""
+    """Returns the most frequent separator in `sample`, a rendered chat; None where no cut is certain to be exact."""
     tokens = {token_id: token for token_id, token in tokenizer.get_added_tokens_decoder().items() if _is_raw(token)}
     found = [
         Separator(token.content, token_id)
@@ -43,12 +43,12 @@ def find_separator(tokenizer: Tokenizer, sample: str) -> Separator | None:
 
 
 def _is_raw(token: AddedToken) -> bool:
-    """Whether it is looked for before anything else happens to a text."""
+    """Whether the tokenizer searches for this token before it changes the text in any other way."""
     return bool(token.content) and not token.normalized
 
 
 def _stands_alone(token: AddedToken, contents: Sequence[str]) -> bool:
-    """Whether each occurrence of its content is this token, and takes nothing around it."""
+    """Whether each occurrence of the token's content is this token and includes nothing around it."""
     content = token.content
     if token.lstrip or token.rstrip or token.single_word or not {content[0], content[-1]} <= _EDGES:
         return False
@@ -88,7 +88,7 @@ def _is_local(pre_tokenizer: Component) -> bool:
 
 
 def _keeps_ids(post_processor: Component) -> bool:
-    """Without special tokens, which are not asked for, a template is as good as absent if it holds the text once."""
+    """Whether the post-processor changes no ids when no special tokens are added: a template that has the text once."""
     match post_processor:
         case {"type": "TemplateProcessing", "single": parts}:
             return [part["Sequence"]["id"] for part in parts if "Sequence" in part] == ["A"]
@@ -108,7 +108,7 @@ def _probes(sample: str, separator: Separator) -> list[str]:
 
 
 def _is_exact_on(text: str, separator: Separator, tokenizer: Tokenizer) -> bool:
-    """A last look, for a release of `tokenizers` that works otherwise than the one whose source was read."""
+    """Compares both ways of encoding, in case a release of `tokenizers` differs from the one whose source was read."""
     joined: list[int] = []
     for segment in text.split(separator.text):
         joined += [separator.token_id, *tokenizer.encode(segment, add_special_tokens=False).ids]

@@ -1,6 +1,6 @@
-"""Stop strings in streamed text: text in, text out up to the first stop string, wherever its pieces are cut.
+"""Finds stop strings in streamed text. In: text, cut anywhere. Out: the text up to the first stop string.
 
-Only what may still become a stop string is held back. Linear in the text, whatever it says. Knows nothing of tokens.
+Holds back only text that may still become a stop string. Linear in the text, whatever it is. Knows nothing of tokens.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ _depth = attrgetter("depth")
 
 
 class StopMatcher:
-    """Searches one answer. The match that ends first wins; of those that end together, the one listed first.
+    """Searches one answer. The match that ends first wins; of matches that end together, the string listed first.
 
-    While nothing is `held`, text without any of `starts` goes through as it is, and need not be fed. With `keeps_match`
-    what matched is part of the answer.
+    While nothing is `held`, text without any of `starts` passes unchanged and need not be fed. With `keeps_match` the
+    string that matched is part of the answer.
     """
 
     __slots__ = ("_holder", "_keeps_match", "_searches", "held", "matched", "starts")
 
     def __init__(self, stop: Sequence[str], *, keeps_match: bool = False) -> None:
-        """`stop`: strings, none of them empty; there may be none."""
+        """`stop`: any number of strings, none of them empty."""
         self._keeps_match = keeps_match
         self._searches = [_Search(string) for string in stop]
         self._holder = self._searches[0] if stop else _Search("")
         self.starts = frozenset(string[0] for string in stop)
         self.held = 0
-        """How many characters at the end of the text may yet become a stop string."""
+        """How many characters at the end of the text may still become a stop string."""
         self.matched: str | None = None
 
     def feed(self, text: str, *, may_match: bool = True) -> str:
-        """The text now certain to belong to the answer; "" after a match.
+        """Returns the text that certainly belongs to the answer; "" after a match.
 
         Unless `may_match`, stop strings that end in `text` are part of the answer.
         """
@@ -39,7 +39,7 @@ class StopMatcher:
         prefix, held = self._holder.string, self.held
         if not held and self.starts.isdisjoint(text):
             return text
-        # What is held back is a prefix of its holder's string, so its length is all there is to keep.
+        # The text held back is a prefix of its holder's string, so keeping its length is enough.
         ends = [search.advance(text, may_match) for search in self._searches]
         end = min(ends)
         if end <= len(text):
@@ -52,7 +52,7 @@ class StopMatcher:
         return prefix[:certain] if certain <= held else prefix[:held] + text[: certain - held]
 
     def flush(self) -> str:
-        """What was held back, once no more text can come; "" after a match."""
+        """Returns the text held back, when the text is over; "" after a match."""
         text = "" if self.matched is not None else self._holder.string[: self.held]
         self.held = 0
         for search in self._searches:
@@ -61,9 +61,9 @@ class StopMatcher:
 
 
 class _Search:
-    """Knuth, Morris and Pratt's search for one string in text that comes in pieces.
+    """Knuth, Morris and Pratt's search for one string in text that arrives in pieces.
 
-    `depth`: how many characters of the string the text now ends with; less than all of them.
+    `depth`: with how many characters of the string the text now ends; always fewer than all of them.
     """
 
     __slots__ = ("_borders", "depth", "string")
@@ -74,7 +74,7 @@ class _Search:
         self._borders = _borders(string)
 
     def advance(self, text: str, may_match: bool) -> int:
-        """How far into `text` the first match ends; more than its length when there is none."""
+        """Returns where in `text` the first match ends; more than the length of `text` when there is none."""
         start = 0 if self.depth else text.find(self.string[0])
         if start < 0:
             return len(text) + 1
@@ -89,11 +89,11 @@ class _Search:
         return len(text) + 1
 
 
-# A request's choices are made one right after the other, up to 128 of them and with four strings each: worked out for
-# each of them anew, strings of 4,096 characters took a second. No more is kept than one request has.
+# The choices of a request, up to 128, are set up one after the other, each with the same four strings at most. Without
+# this cache strings of 4,096 characters took a second. It keeps no more than the strings of one request.
 @lru_cache(maxsize=4)
 def _borders(string: str) -> Sequence[int]:
-    """For each prefix, by length: the length of its longest proper prefix that is also its suffix."""
+    """Returns, for each prefix by its length, the length of its longest proper prefix that is also its suffix."""
     borders = [0, 0]
     for length in range(1, len(string)):
         borders.append(_step(string, borders, borders[length], string[length]))
@@ -101,7 +101,7 @@ def _borders(string: str) -> Sequence[int]:
 
 
 def _step(string: str, borders: Sequence[int], depth: int, character: str) -> int:
-    """The depth after one more character, from a depth short of the whole string."""
+    """Returns the depth after one more character, from a `depth` short of the whole string."""
     while depth and string[depth] != character:
         depth = borders[depth]
     return depth + (string[depth] == character)

@@ -1,6 +1,6 @@
 """The chat template: OpenAI messages in, the prompt's text out.
 
-The template is the model's own and never a client's. Knows nothing of token ids.
+The template always comes from the model's directory and never from a client. Knows nothing of token ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ from gateway.errors import InvalidRequest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-Message: TypeAlias = Mapping[str, object]  # of plain JSON values: a template calls methods of what it is given
+Message: TypeAlias = Mapping[str, object]  # of plain JSON values only: a template may call methods of its values
 
-# What a sandboxed template meets when a message has a shape that its author did not think of.
+# Errors that a sandboxed template raises when a message has a shape that its author did not think of.
 _WRONG_SHAPE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
-# By which names a message's reasoning is known, the one that templates read first.
+# The names of a message's reasoning; templates read the first name before the others.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
-# transformers' own mark: put at the end of the message to continue, to see where a template puts that.
-_OPEN_END = "CONTINUE_FINAL_MESSAGE_TAG "
+# transformers' own mark: added to the end of the message to continue, it shows where the template puts that end.
+_END_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
 _SAMPLE: Sequence[Message] = [
     {"role": "user", "content": "Hello"},
@@ -42,10 +42,10 @@ _SAMPLE_TOOL: Message = {
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How a chat becomes one text. `tools`: as OpenAI lists them. `variables`: what else its template may read.
+    """How a chat becomes one text. `tools`: in OpenAI's form. `variables`: further variables for the template.
 
-    `add_generation_prompt`: end with what begins an assistant's message. `continue_final_message`: end inside the last
-    message instead, for the model to continue it.
+    `add_generation_prompt`: the text ends with the beginning of an assistant's message. `continue_final_message`: the
+    text ends inside the last message instead, and the model continues it.
     """
 
     tools: Sequence[Message] | None = None
@@ -54,57 +54,60 @@ class Rendering:
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
-QUESTION = Rendering()
+DEFAULT_RENDERING = Rendering()
 
 
 class ChatTemplate:
-    """transformers' `apply_chat_template` without what it does again for every chat, two thirds of its time.
+    """transformers' `apply_chat_template` without the work it repeats for every chat, which is two thirds of its time.
 
-    `source`: what it was compiled from, for chats with tools; "" without a template. `takes_tools`: whether tools
-    change what it renders, since one that ignores them gives no error.
+    `source`: the source of the template for chats with tools; "" without a template. `takes_tools`: whether tools
+    change the rendered text: a template that ignores tools raises no error.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast") -> None:
         """Raises `jinja2.TemplateSyntaxError` for a template that does not compile."""
-        plain, with_tools = _find_source(tokenizer, "default"), _find_source(tokenizer, "tool_use", "default")
+        plain, with_tools = (
+            _find_template_source(tokenizer, "default"),
+            _find_template_source(tokenizer, "tool_use", "default"),
+        )
         self.source = with_tools or ""
         self._plain = _compile(plain) if plain else None
         self._with_tools = _compile(with_tools) if with_tools else None
-        # bos_token and so on, as templates know them; a plain dict, which every prompt is rendered with.
+        # bos_token and so on, under the names that templates use; a plain dict, merged into every prompt's variables.
         self._names: Mapping[str, str] = dict(tokenizer.special_tokens_map)
         self._knows_developer = any(f"{quote}developer{quote}" in self.source for quote in "\"'")
         self.takes_tools = self._sample(Rendering(tools=[_SAMPLE_TOOL])) not in {"", self.sample()}
 
-    def render(self, messages: Sequence[Message], how: Rendering = QUESTION) -> str:
-        """Raises `InvalidRequest(param="messages")`, with the template's own words where it refuses them."""
+    def render(self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING) -> str:
+        """Raises `InvalidRequest(param="messages")`, with the template's own message where the template refuses."""
         if not messages:
             raise InvalidRequest("messages: at least one message is needed.", param="messages")
         chat = [self._flatten(message, index) for index, message in enumerate(messages)]
-        if not how.continue_final_message:
-            return self._render(chat, how)
-        return _cut(self._render([*chat[:-1], _leave_open(chat[-1])], how), chat[-1])
+        if not rendering.continue_final_message:
+            return self._render(chat, rendering)
+        return _cut_at_mark(self._render([*chat[:-1], _mark_end(chat[-1])], rendering), chat[-1])
 
     def sample(self) -> str:
-        """A rendered chat of several turns, "" from a template that refuses an ordinary one."""
-        return self._sample(QUESTION)
+        """Returns a rendered chat of several turns; "" if the template refuses an ordinary chat."""
+        return self._sample(DEFAULT_RENDERING)
 
-    def _sample(self, how: Rendering) -> str:
+    def _sample(self, rendering: Rendering) -> str:
         try:
-            return self.render(_SAMPLE, how)
+            return self.render(_SAMPLE, rendering)
         except InvalidRequest:
             return ""
 
-    def _render(self, chat: Sequence[Message], how: Rendering) -> str:
-        template = self._plain if how.tools is None else self._with_tools
+    def _render(self, chat: Sequence[Message], rendering: Rendering) -> str:
+        template = self._plain if rendering.tools is None else self._with_tools
         if template is None:
             raise InvalidRequest("This model has no chat template; use /v1/completions.", param="messages")
         try:
             return template.render(
-                {**self._names, **how.variables},
+                {**self._names, **rendering.variables},
                 messages=chat,
-                tools=how.tools,
+                tools=rendering.tools,
                 documents=None,
-                add_generation_prompt=how.add_generation_prompt,
+                add_generation_prompt=rendering.add_generation_prompt,
             )
         except TemplateError as exc:
             raise InvalidRequest(f"The model's chat template refuses these messages: {exc}", param="messages") from exc
@@ -113,9 +116,9 @@ class ChatTemplate:
             raise InvalidRequest(reason, param="messages") from exc
 
     def _flatten(self, message: Message, index: int) -> Message:
-        """What a template sees of a message: no nulls, text instead of parts, reasoning by all of its names.
+        """Returns the message for the template: without nulls, text instead of parts, reasoning under all its names.
 
-        `developer` is OpenAI's newer word for `system`, which every template knows.
+        `developer` is OpenAI's newer name of the role `system`, which every template knows.
         """
         flat = {name: value for name, value in message.items() if value is not None}
         if flat.get("role") == "developer" and not self._knows_developer:
@@ -128,43 +131,43 @@ class ChatTemplate:
         return {"thinking": reasoning, **flat, "reasoning_content": reasoning}
 
 
-def _find_source(tokenizer: "PreTrainedTokenizerFast", *names: str) -> str | None:
-    """Of a model that has several templates, the first that is there."""
+def _find_template_source(tokenizer: "PreTrainedTokenizerFast", *names: str) -> str | None:
+    """Returns the tokenizer's template; where it has several, the first of `names` that exists."""
     templates: object = tokenizer.chat_template
     found = [templates.get(name) for name in names] if isinstance(templates, dict) else [templates]
     return next((source for source in found if isinstance(source, str)), None)
 
 
 def _compile(source: str) -> Template:
-    """In transformers' sandbox, with the functions and filters that templates are written for."""
-    # vLLM takes it from here too: there is no public name for it. The import takes a second.
+    """Compiles in transformers' sandbox, with the functions and filters that templates are written for."""
+    # vLLM imports this private name too: there is no public one. The import takes a second.
     from transformers.utils.chat_template_utils import _compile_jinja_template  # noqa: PLC0415 - see above
 
     compiled: Template = _compile_jinja_template(source)
     return compiled
 
 
-def _leave_open(message: Message) -> Message:
-    return {**message, "content": f"{message['content']}{_OPEN_END}"}
+def _mark_end(message: Message) -> Message:
+    return {**message, "content": f"{message['content']}{_END_MARK}"}
 
 
-def _cut(text: str, last: Message) -> str:
-    """A rendered chat up to where its last message's content ends. Raises `InvalidRequest(param="messages")`."""
-    mark = _OPEN_END.strip()
+def _cut_at_mark(text: str, last: Message) -> str:
+    """Cuts a rendered chat at the end of its last message's content. Raises `InvalidRequest(param="messages")`."""
+    mark = _END_MARK.strip()
     end = text.rfind(mark)
     if end < 0 or str(last["content"]).strip() not in text:
         raise InvalidRequest("The model's chat template does not let the last message be continued.", param="messages")
-    # A template that trims the content takes the mark's space, and would have taken the content's own.
-    return text[:end] if text.startswith(_OPEN_END, end) else text[:end].rstrip()
+    # A template that trims the content removes the mark's space, and would have removed the content's own.
+    return text[:end] if text.startswith(_END_MARK, end) else text[:end].rstrip()
 
 
 def _text_of(message: Message, where: str) -> str:
-    """A message's content as one string; parts are joined by newlines, as vLLM does for templates that take strings."""
+    """Returns a message's content as one string; joins parts by newlines, as vLLM does for templates of strings."""
     match message.get("content"):
         case str(text):
             return text
         case None if message.get("role") == "assistant":
-            return ""  # an assistant that only called tools
+            return ""  # a message that only calls tools
         case list(parts):
             return "\n".join(_part_text(part, f"{where}[{index}]") for index, part in enumerate(parts))
     raise InvalidRequest(f"{where}: expected a string or a list of text parts.", param="messages")

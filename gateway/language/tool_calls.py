@@ -1,12 +1,23 @@
-"""Readers of whole answers, one for each way of writing tool calls: text in, parts out.
+"""Readers of whole answers, one for each format of tool calls. In: an answer's text. Out: parts.
 
-What looks like a call and turns out not to be one is content, to the character. The first text that no call can contain
-decides; from there on reading goes on as before. A last call that is not closed counts.
+Text that looks like a call and proves to be none is content, unchanged: the first character that no call can contain
+decides, and the reader continues from there. A last call that is not closed counts as a call.
 """
 
 import re
 
-from gateway.language.parts import PartWriter
+from gateway.language.reply_parts import PartWriter
+from gateway.language.text_reader import (
+    Reading,
+    TextBuffer,
+    ignore,
+    peek,
+    read_literal,
+    read_rest,
+    read_run,
+    read_until,
+    skip_space,
+)  # fmt: skip
 from gateway.language.tool_formats import (
     HERMES_END,
     HERMES_START,
@@ -16,127 +27,116 @@ from gateway.language.tool_formats import (
     MISTRAL_ID,
 )  # fmt: skip
 from gateway.language.tool_json import NotACall, expect, read_call, read_value
-from gateway.language.tool_text import (
-    Pieces,
-    Reading,
-    ignore,
-    peek,
-    read_literal,
-    read_rest,
-    read_run,
-    read_until,
-    skip_space,
-)  # fmt: skip
 
 _NAME = re.compile(r'[^\s\[\]{}"<>]*')
 
 
-def read_content(text: Pieces, writer: PartWriter) -> Reading[None]:
-    yield from read_rest(text, writer.content)
+def read_content(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    yield from read_rest(buffer, writer.content)
 
 
-def read_hermes(text: Pieces, writer: PartWriter) -> Reading[None]:
+def read_hermes(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, between other text."""
-    while (yield from read_until(text, HERMES_START, writer.content)):
-        text.hold(back=len(HERMES_START))
-        yield from _or_content(text, writer, _read_hermes_call(text, writer))
+    while (yield from read_until(buffer, HERMES_START, writer.content)):
+        buffer.start_recording(back=len(HERMES_START))
+        yield from _or_content(buffer, writer, _read_hermes_call(buffer, writer))
 
 
-def read_llama3_json(text: Pieces, writer: PartWriter) -> Reading[None]:
-    """`{"name": ..., "parameters": {...}}`, perhaps after a tag, several with `;` between them; else all is content.
+def read_llama3_json(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    """`{"name": ..., "parameters": {...}}`, perhaps after a tag, several with `;` between them.
 
-    An answer is often JSON and no call, so nothing but its very start is taken for one.
+    Many answers are JSON and no call, so a call counts only at the very start of the answer. All other text is content.
     """
-    text.hold()
-    yield from _or_content(text, writer, _read_llama_calls(text, writer))
-    yield from read_content(text, writer)
+    buffer.start_recording()
+    yield from _or_content(buffer, writer, _read_llama_calls(buffer, writer))
+    yield from read_content(buffer, writer)
 
 
-def read_mistral(text: Pieces, writer: PartWriter) -> Reading[None]:
+def read_mistral(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
     """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` for each call."""
-    while (yield from read_until(text, MISTRAL_CALLS, writer.content)):
-        text.hold(back=len(MISTRAL_CALLS))
-        yield from _or_content(text, writer, _read_mistral_calls(text, writer))
+    while (yield from read_until(buffer, MISTRAL_CALLS, writer.content)):
+        buffer.start_recording(back=len(MISTRAL_CALLS))
+        yield from _or_content(buffer, writer, _read_mistral_calls(buffer, writer))
 
 
-def read_required(text: Pieces, writer: PartWriter) -> Reading[None]:
-    """`[{"name": ..., "parameters": {...}}, ...]`, which `tool_guide` has made sure of."""
-    text.hold()
-    yield from _or_content(text, writer, _read_list(text, writer))
-    yield from read_content(text, writer)
+def read_required(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    """`[{"name": ..., "parameters": {...}}, ...]`, the form that the guide of `tool_guide` enforces."""
+    buffer.start_recording()
+    yield from _or_content(buffer, writer, _read_list(buffer, writer))
+    yield from read_content(buffer, writer)
 
 
-def read_named(text: Pieces, writer: PartWriter, name: str) -> Reading[None]:
-    """The arguments of one known function, which `tool_guide` has made sure of."""
-    text.hold()
-    yield from _or_content(text, writer, _read_arguments(text, writer, name))
-    yield from read_content(text, writer)
+def read_named(buffer: TextBuffer, writer: PartWriter, name: str) -> Reading[None]:
+    """The arguments of the function `name`, the form that the guide of `tool_guide` enforces."""
+    buffer.start_recording()
+    yield from _or_content(buffer, writer, _read_arguments(buffer, writer, name))
+    yield from read_content(buffer, writer)
 
 
-def _or_content(text: Pieces, writer: PartWriter, reading: Reading[None]) -> Reading[None]:
-    """Read what may be a call; if it is none, what was read of it since the last `hold` is content."""
+def _or_content(buffer: TextBuffer, writer: PartWriter, reading: Reading[None]) -> Reading[None]:
+    """Runs `reading`. If it finds that the text is no call, the text recorded so far is content."""
     try:
         yield from reading
     except NotACall:
-        writer.content(text.release())
+        writer.content(buffer.stop_recording())
 
 
-def _read_hermes_call(text: Pieces, writer: PartWriter) -> Reading[None]:
-    yield from expect(text, "{")
-    yield from read_call(text, writer, needs_arguments=False)
-    yield from skip_space(text)
-    yield from read_literal(text, HERMES_END)
+def _read_hermes_call(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    yield from expect(buffer, "{")
+    yield from read_call(buffer, writer, needs_arguments=False)
+    yield from skip_space(buffer)
+    yield from read_literal(buffer, HERMES_END)
 
 
-def _read_llama_calls(text: Pieces, writer: PartWriter) -> Reading[None]:
-    """Ends where no other call follows, with `NotACall`."""
-    yield from skip_space(text)
-    is_tagged = yield from read_literal(text, LLAMA_TAG)
+def _read_llama_calls(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    """Raises `NotACall` after the last call, where no other call follows."""
+    yield from skip_space(buffer)
+    is_tagged = yield from read_literal(buffer, LLAMA_TAG)
     while True:
-        yield from expect(text, "{")
-        yield from read_call(text, writer, needs_arguments=not is_tagged)
-        text.hold()
-        yield from skip_space(text)
-        yield from read_literal(text, ";")
+        yield from expect(buffer, "{")
+        yield from read_call(buffer, writer, needs_arguments=not is_tagged)
+        buffer.start_recording()
+        yield from skip_space(buffer)
+        yield from read_literal(buffer, ";")
 
 
-def _read_mistral_calls(text: Pieces, writer: PartWriter) -> Reading[None]:
-    yield from skip_space(text)
-    match (yield from peek(text)):
+def _read_mistral_calls(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    yield from skip_space(buffer)
+    match (yield from peek(buffer)):
         case "[":
-            yield from _read_list(text, writer)
+            yield from _read_list(buffer, writer)
         case "{":
-            yield from read_call(text, writer, needs_arguments=False)
+            yield from read_call(buffer, writer, needs_arguments=False)
         case _:
-            yield from _read_mistral_call(text, writer)
+            yield from _read_mistral_call(buffer, writer)
 
 
-def _read_mistral_call(text: Pieces, writer: PartWriter) -> Reading[None]:
+def _read_mistral_call(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
     """One call after the marker: `name[ARGS]{...}`, in some versions `name[CALL_ID]id[ARGS]{...}`."""
     name: list[str] = []
-    yield from read_run(text, _NAME, name.append)
-    if (yield from read_literal(text, MISTRAL_ID)):
-        yield from read_run(text, _NAME, ignore)
-    yield from read_literal(text, MISTRAL_ARGUMENTS)
-    yield from _read_arguments(text, writer, "".join(name))
+    yield from read_run(buffer, _NAME, name.append)
+    if (yield from read_literal(buffer, MISTRAL_ID)):
+        yield from read_run(buffer, _NAME, ignore)
+    yield from read_literal(buffer, MISTRAL_ARGUMENTS)
+    yield from _read_arguments(buffer, writer, "".join(name))
 
 
-def _read_arguments(text: Pieces, writer: PartWriter, name: str) -> Reading[None]:
-    yield from expect(text, "{")
+def _read_arguments(buffer: TextBuffer, writer: PartWriter, name: str) -> Reading[None]:
+    yield from expect(buffer, "{")
     if not name.isprintable() or not name:
         raise NotACall
-    text.release()
+    buffer.stop_recording()
     writer.start_call(name)
-    yield from read_value(text, writer.arguments)
+    yield from read_value(buffer, writer.arguments)
 
 
-def _read_list(text: Pieces, writer: PartWriter) -> Reading[None]:
-    following = yield from expect(text, "[")
+def _read_list(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    following = yield from expect(buffer, "[")
     while following != "]":
-        text.position += 1
-        yield from expect(text, "{")
-        yield from read_call(text, writer, needs_arguments=False)
-        text.hold()
-        following = yield from expect(text, ",]")
-    text.position += 1
-    text.release()
+        buffer.position += 1
+        yield from expect(buffer, "{")
+        yield from read_call(buffer, writer, needs_arguments=False)
+        buffer.start_recording()
+        following = yield from expect(buffer, ",]")
+    buffer.position += 1
+    buffer.stop_recording()

@@ -1,6 +1,6 @@
-"""Tools as a request offers them, and the guide that makes an answer call one.
+"""The tools that a request offers, and the guide that forces an answer to call one of them.
 
-JSON schemas come in, one JSON schema goes out. The reader of such an answer is in tool_calls.
+JSON schemas come in, one JSON schema goes out. tool_calls reads such an answer.
 """
 
 import json
@@ -12,16 +12,16 @@ from gateway.errors import InvalidRequest
 
 Schema = Mapping[str, object]
 
-# What OpenAI makes of a function without parameters: one that takes none.
+# OpenAI takes a function without a schema for one without parameters.
 _NO_PARAMETERS: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
 
-# They would make a schema inside another one a document of its own, and its references would be looked up there.
-_OF_A_DOCUMENT = ("$schema", "$id")
+# These keys would make an embedded schema a document of its own, and its references would be resolved there.
+_DOCUMENT_KEYS = ("$schema", "$id")
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that the model may call; `parameters` is the JSON schema of its arguments, of plain JSON values."""
+    """A function that the model may call; `parameters` is the JSON schema of its arguments, as plain JSON values."""
 
     name: str
     parameters: Schema | None = None
@@ -31,16 +31,16 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The answer has to be a call: of the function `name`, or of any that is offered when it is None."""
+    """The answer has to be a call of the function `name`, or of any offered function when `name` is None."""
 
     name: str | None = None
 
 
 def tool_guide(tools: Sequence[Tool], forced: Forced | None, *, parallel: bool = True) -> Guide | None:
-    """None where no call is forced. Raises `InvalidRequest(param="tool_choice")` or `(param="tools")`.
+    """Returns None where no call is forced. Raises `InvalidRequest(param="tool_choice")` or `(param="tools")`.
 
-    For any function: an array of objects with a name and parameters, of one object unless `parallel`. For a named one:
-    its arguments and nothing else.
+    For any function the guide asks for an array of objects with a name and parameters, of one object unless `parallel`;
+    for a named function it asks for the arguments alone.
     """
     if forced is None:
         return None
@@ -83,24 +83,24 @@ def _call_of(tool: Tool, place: str) -> Schema:
 
 
 def _parameters(tool: Tool) -> Schema:
-    """Of an object, also where the schema does not say so: arguments are nothing else."""
+    """The schema of the tool's arguments; adds the type object where it is missing, since arguments are objects."""
     return {"type": "object", **tool.parameters} if tool.parameters else _NO_PARAMETERS
 
 
 def _move(schema: Schema, place: str) -> Schema:
-    """The same schema as part of a larger document, where its own definitions are found below `place`.
+    """Returns the schema with its references changed for its new `place` in a larger document.
 
-    The whole schema moves, not its definitions alone: those of two tools may have the same name, and a reference may
-    point at anything, its own root included.
+    The whole schema moves, not its definitions alone: definitions of two tools may have the same name, and a reference
+    may point at anything, its own root included.
     """
-    return {key: _point(key, value, place) for key, value in schema.items() if key not in _OF_A_DOCUMENT}
+    return {key: _move_references(key, value, place) for key, value in schema.items() if key not in _DOCUMENT_KEYS}
 
 
-def _point(key: str, value: object, place: str) -> object:
+def _move_references(key: str, value: object, place: str) -> object:
     if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
         return place + value[1:]
     if isinstance(value, Mapping):
-        return {inner: _point(inner, below, place) for inner, below in value.items()}
+        return {inner: _move_references(inner, below, place) for inner, below in value.items()}
     if isinstance(value, list):
-        return [_point("", below, place) for below in value]
+        return [_move_references("", below, place) for below in value]
     return value

@@ -1,6 +1,6 @@
-"""A tokenizer's vocabulary: what each id shows and stands for, the detokenizer that fits it, and its bounds.
+"""A tokenizer's vocabulary: the text of each id, the detokenizer that fits the tokenizer, and the vocabulary's bounds.
 
-A `tokenizers.Tokenizer` comes in and is read once; knows nothing of requests or templates.
+A `tokenizers.Tokenizer` comes in and is read once. Knows nothing of requests or templates.
 """
 
 import json
@@ -12,15 +12,15 @@ from tokenizers import Tokenizer
 
 from gateway.language.detokenizer import ByteDetokenizer, Detokenizer, Spelling, WindowDetokenizer
 
-NOTHING: frozenset[int] = frozenset()
+NO_IDS: frozenset[int] = frozenset()
 
-_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for what it has no piece for
+_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for text that no piece covers
 
 
 class Vocabulary:
-    """`size`: one more than the highest id. `longest_token`: in characters, the most that one token can stand for.
+    """`size`: one more than the highest id. `longest_token`: the most characters that one token can stand for.
 
-    `special`: the special tokens by their ids, which an answer does not show.
+    `special`: the special tokens by their ids; an answer does not show them.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -34,19 +34,19 @@ class Vocabulary:
         self._spellings: dict[frozenset[int], Spelling] = {}
         self._continuing: dict[int, bytes] = {}
 
-    def detokenizer(self, prompt: Sequence[int], also_shown: frozenset[int] = NOTHING) -> Detokenizer:
-        """A fresh one for an answer to `prompt`, in which some special tokens may show."""
+    def detokenizer(self, prompt: Sequence[int], also_shown: frozenset[int] = NO_IDS) -> Detokenizer:
+        """Returns a new detokenizer for an answer to `prompt`. `also_shown`: special tokens that the answer shows."""
         if self._spelling is not None:
             return ByteDetokenizer(self._spell_also(self._spelling, also_shown) if also_shown else self._spelling)
         shown = ChainMap(self._shown, dict.fromkeys(also_shown, "")) if also_shown else self._shown
         return WindowDetokenizer(self._tokenizer, shown, reversed(prompt))
 
     def find_special(self, contents: Collection[str]) -> frozenset[int]:
-        """The ids of those of these tokens that are special."""
+        """Returns the ids of the special tokens among `contents`."""
         return frozenset(token_id for token_id, content in self.special.items() if content in contents)
 
     def spell(self, token_id: int) -> bytes:
-        """What one token stands for, wherever it occurs; nothing for an id outside the vocabulary."""
+        """Returns the bytes that one token stands for wherever it occurs; b"" for an id outside the vocabulary."""
         if (special := self.special.get(token_id)) is not None:
             return special.encode()
         if self._spelling is not None:
@@ -59,16 +59,16 @@ class Vocabulary:
         return spelt or b""
 
     def _continue(self, token_id: int) -> str:
-        """The token's text after another one: at the start of a text some tokenizers drop its space."""
+        """Returns the token's text after another token: at the start of a text some tokenizers drop its space."""
         before: str = self._tokenizer.decode([token_id], skip_special_tokens=False)
         both: str = self._tokenizer.decode([token_id, token_id], skip_special_tokens=False)
         return both[len(before) :] if both.startswith(before) else before
 
     def _spell_also(self, spelling: Spelling, also_shown: frozenset[int]) -> Spelling:
-        """Made once for each set of tokens, of which there are few: with 128,000 tokens it takes milliseconds."""
+        """Keeps a Spelling for each set of tokens: there are few sets, and 128,000 tokens take milliseconds."""
         found = self._spellings.get(also_shown)
         if found is None:
-            found = spelling.showing({token_id: self.special[token_id] for token_id in also_shown})
+            found = spelling.with_tokens({token_id: self.special[token_id] for token_id in also_shown})
             self._spellings[also_shown] = found
         return found
 
@@ -89,7 +89,7 @@ def _spelling_of(tokens: Mapping[int, str]) -> Spelling:
 def _spell(token: str, alphabet: Mapping[str, int]) -> bytes:
     try:
         return bytes(alphabet[character] for character in token)
-    except KeyError:  # an added token is plain text, and the decoder takes what it cannot map as such
+    except KeyError:  # an added token is plain text, and so the decoder takes characters that it cannot map
         return token.encode()
 
 
@@ -101,7 +101,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[int, str]:
-    """By their contents: an id of the vocabulary whose token is spelt like a special one is hidden like one."""
+    """Compares contents: any id of the vocabulary whose token is spelt like a special one counts as special."""
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
     return {token_id: token for token, token_id in tokenizer.get_vocab().items() if token in special}
 

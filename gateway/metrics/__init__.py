@@ -1,4 +1,4 @@
-"""What the gateway tells Prometheus. Names, labels and meanings: docs/metrics.md."""
+"""The gateway's metrics for Prometheus. Names, labels and meanings: docs/metrics.md."""
 
 from gateway.metrics.observation import CANCELLED, Observation
 from gateway.metrics.registry import CONTENT_TYPE, Metrics

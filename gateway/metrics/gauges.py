@@ -1,6 +1,6 @@
 """Gauges read from routing whenever Prometheus scrapes, so that they cannot drift from the ledger.
 
-In: routing's state, as the few protocols below, and its settings. Out: metric families. Keeps nothing.
+In: routing's state, by the protocols below. Out: metric families. Keeps nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.settings import PolicySettings, ThresholdSettings
+from gateway.core import Policy
 
 
 class BackendReading(Protocol):
@@ -25,11 +25,11 @@ class PolicyReading(Protocol):
     @property
     def version(self) -> int: ...
     @property
-    def policy(self) -> PolicySettings | None: ...
+    def policy(self) -> Policy | None: ...
 
 
 class ModelReading(Protocol):
-    """What a scrape reads of one model; routing's ModelState has it all."""
+    """What a scrape reads of one model; routing's ModelState has all of it."""
 
     @property
     def model(self) -> str: ...
@@ -52,15 +52,11 @@ class RoutingCollector(Collector):
         yield from _backend_gauges(models)
         yield from _policy_gauges(models)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty: without it the registry would call collect() to learn the names before routing exists."""
-        return iter(())
-
 
 def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     in_flight = GaugeMetricFamily("crossover_in_flight", "Generations held now", labels=["model", "backend"])
     steering = GaugeMetricFamily(
-        "crossover_steering_in_flight", "Those the policy goes by", labels=["model", "backend"]
+        "crossover_steering_in_flight", "Those the policy decides by", labels=["model", "backend"]
     )
     ready = GaugeMetricFamily("crossover_backend_ready", "1 if the backend may be chosen", labels=["model", "backend"])
     side = GaugeMetricFamily(
@@ -77,14 +73,17 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
 
 
 def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("crossover_policy_up", "In flight at which the policy goes over", labels=["model"])
-    down = GaugeMetricFamily("crossover_policy_down", "In flight at which it comes back", labels=["model"])
+    keys: dict[str, GaugeMetricFamily] = {}
     version = GaugeMetricFamily("crossover_policy_version", "Version of the policy in force", labels=["model"])
     switches = CounterMetricFamily("crossover_policy_switches", "Changes of side", labels=["model"])
     for model in models:
         version.add_metric([model.model], model.current.version)
         switches.add_metric([model.model], model.switches)
-        if isinstance(threshold := model.current.policy, ThresholdSettings):
-            up.add_metric([model.model], threshold.up)
-            down.add_metric([model.model], threshold.down)
-    return iter((up, down, version, switches))
+        policy = model.current.policy
+        for key, value in ({} if policy is None else policy.gauges()).items():
+            keys.setdefault(key, _key_gauge(key)).add_metric([model.model], value)
+    return iter((*keys.values(), version, switches))
+
+
+def _key_gauge(key: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"crossover_policy_{key}", f"The key {key} of the policy in force", labels=["model"])

@@ -1,6 +1,6 @@
 """Outcomes and error codes as small numbers that all workers share, given out as they first occur.
 
-Which codes there are is for the rooms that raise them to know; here there is only a bound on how many.
+Only how many there may be is bounded here; the rooms that raise errors know the codes.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gateway.shared import Plan, Seat, Span
 
 CAPACITY = 64
 NAME_BYTES = 48
-OTHER = 0  # what comes when all are taken
+OTHER = 0  # the number of every name that comes when all others are taken
 OTHER_NAME = "other"
 
 
@@ -25,7 +25,7 @@ class NameSpans:
 
 
 class Names:
-    """`number` costs a look into a dict, but for the first time a worker meets a name."""
+    """`number` costs one look into a dict, except when a worker meets a name for the first time."""
 
     def __init__(self, spans: NameSpans, seat: Seat) -> None:
         self._lock = seat.lock
@@ -53,5 +53,5 @@ class Names:
         if number >= CAPACITY or len(name) > NAME_BYTES:
             return OTHER
         self._names[number * NAME_BYTES : number * NAME_BYTES + len(name)] = name
-        self._count[0] = number  # only now is it there
+        self._count[0] = number  # only from here on do others read it
         return number

@@ -1,6 +1,6 @@
 """One attempt on one backend, timed and counted as its tokens pass: a pipe in front of a sink.
 
-In: sink calls. Out: the same calls, and one report at the end. Knows no Prometheus.
+In: sink calls. Out: the same calls, and one record at the end. Knows no Prometheus.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ CANCELLED = "cancelled"
 
 
 class Recorder(Protocol):
-    """Who is told how an attempt ended. Times are `clock`'s seconds."""
+    """What counts an attempt at its end. Times are `clock`'s seconds."""
 
     def clock(self) -> float: ...
 
@@ -22,24 +22,15 @@ class Recorder(Protocol):
 
 
 class Observation:
-    """The pipe: passes every sink call on, and reports once, at the end. Leaving it unfinished means `cancelled`.
+    """The pipe: passes every sink call on, and records once, at the end. Leaving it unfinished means `cancelled`.
 
-    Per `tokens` call it costs one clock reading and an addition; all else waits for the end. `first`: when the first
-    token came, None before that.
+    A `tokens` call costs one reading of the clock and an addition; everything else waits for the end. `first`: when the
+    first token came, None before that.
     """
 
     __slots__ = (
-        "_clock",
-        "_is_over",
-        "_recorder",
-        "_sink",
-        "completion_tokens",
-        "first",
-        "last",
-        "request",
-        "route",
-        "started",
-    )
+        "_clock", "_is_over", "_recorder", "_sink", "completion_tokens", "first", "last", "request", "route", "started",
+    )  # fmt: skip
 
     def __init__(self, request: GenerateRequest, route: Route, sink: Sink, recorder: Recorder, started: float) -> None:
         self.request = request
@@ -72,7 +63,7 @@ class Observation:
         self._sink.fail(error)
 
     def end(self, outcome: str) -> None:
-        """Report how it ended; the first word counts. For ends the backend does not know of, such as a stop string."""
+        """Record how it ended; the first call counts. For ends unknown to the backend, such as a stop string."""
         if not self._is_over:
             self._is_over = True
             self._recorder.record(self, outcome)

@@ -1,4 +1,4 @@
-"""What the operating system and the event loops say of the node's processes, one series per worker."""
+"""CPU, memory, descriptors and event-loop tasks of the node's processes, one series per worker."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 
 class Process(Protocol):
-    """A live worker; shared's Member has it all."""
+    """A live worker; shared's Member has all of it."""
 
     @property
     def index(self) -> int: ...
@@ -18,7 +18,7 @@ class Process(Protocol):
 
 
 class WorkerCollector(Collector):
-    """`tasks`: how many a worker's event loop had alive when it last said so."""
+    """`tasks`: how many tasks a worker's event loop had alive when it last counted them."""
 
     def __init__(self, read_workers: Callable[[], Sequence[Process]], tasks: Callable[[int], int]) -> None:
         self._read_workers = read_workers
@@ -31,10 +31,6 @@ class WorkerCollector(Collector):
             tasks.add_metric([str(worker.index)], self._tasks(worker.index))
         yield tasks
         yield from _collect_processes(workers)
-
-    def describe(self) -> Iterator[Metric]:
-        """Empty: names are this module's own, the registry need not collect to learn them."""
-        return iter(())
 
 
 def _collect_processes(workers: Sequence[Process]) -> Iterator[Metric]:

@@ -34,7 +34,7 @@ class Timing(Protocol):
 
 
 class Metrics:
-    """What one worker counts, and what the whole node's numbers are, whichever worker is asked.
+    """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
     `read_routing` is called at every scrape. `roster` names the node's workers; without it there is this process alone.
     """
@@ -48,13 +48,13 @@ class Metrics:
     ) -> None:
         self.clock = clock
         self._tally = tally
-        self._registry = CollectorRegistry()
+        self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
         workers = WorkerCollector((roster or Roster.alone()).read, tally.tasks)
         for collector in (RoutingCollector(read_routing), TrafficCollector(tally), workers):
             self.add(collector)
 
     def add(self, collector: Collector) -> None:
-        """Have another room's figures collected at each scrape."""
+        """Collect another room's figures too at each scrape."""
         self._registry.register(collector)
 
     def observe(self, request: GenerateRequest, route: Route, sink: Sink, arrived: float | None = None) -> Observation:
@@ -67,7 +67,7 @@ class Metrics:
     def record(self, seen: Observation, outcome: str) -> None:
         """Count an attempt that has ended; for Observation."""
         request, pair = seen.request, self._tally.pairs[seen.request.model, seen.route.backend]
-        if request.run is not None:  # a calibration's latencies say nothing about what users get
+        if request.run is not None:  # a calibration's latencies are not those that users get
             self._tally.count(pair.runs, outcome, len(request.prompt), seen.completion_tokens)
             return
         self._tally.count(pair.users, outcome, len(request.prompt), seen.completion_tokens)
@@ -94,7 +94,7 @@ class Metrics:
 
     @asynccontextmanager
     async def noting_tasks(self) -> AsyncIterator[None]:
-        """While inside, other workers can tell how many tasks are alive in this one, a second ago at most."""
+        """While inside, other workers can read how many tasks were alive in this one, at most a second ago."""
         async with asyncio.TaskGroup() as tasks:
             noting = tasks.create_task(self._note_tasks_for_ever())
             try:
@@ -108,14 +108,14 @@ class Metrics:
             await asyncio.sleep(TASKS_INTERVAL_S)
 
     def _note_tasks(self) -> None:
-        """A leak detector: at rest it returns to the same figure. 0 when read outside an event loop."""
+        """A leak detector: at rest the number returns to the same figure. 0 outside an event loop."""
         try:
             self._tally.note_tasks(len(asyncio.all_tasks()))
         except RuntimeError:
             self._tally.note_tasks(0)
 
     def _time(self, pair: Pair, seen: Timing, started: float, finished_tokens: int | None) -> None:
-        """TTFT of all that began to answer, TPOT and E2E of those that came to their end; None: it did not."""
+        """TTFT of every answer that began, TPOT and E2E of those that finished. `finished_tokens` None: it did not."""
         if seen.first is None:
             return
         first, last, observe = seen.first, seen.last, self._tally.observe
@@ -123,5 +123,5 @@ class Metrics:
         if finished_tokens is None:
             return
         observe(pair.e2e, last - started)
-        if finished_tokens > 1 and last > first:  # what came in one piece has no time per token
+        if finished_tokens > 1 and last > first:  # an answer in one piece has no time per token
             observe(pair.tpot, (last - first) / (finished_tokens - 1))

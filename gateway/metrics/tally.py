@@ -23,7 +23,7 @@ E2E_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 2
 TASKS, REFUSED = 0, 1
 PROMPT, COMPLETION, EVENTS, OUTCOMES = range(4)  # words of a traffic
 TRAFFIC_WORDS = OUTCOMES + CAPACITY
-MOST = 2**63 - 1  # of a word
+MAX_WORD = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Where one backend of one model stands in a row."""
+    """Where the words of one backend of one model begin in a row."""
 
     users: int
     runs: int
@@ -80,7 +80,7 @@ class TallySpans:
 
 
 class Tally:
-    """`pairs` says where in a row what is counted; read sums with `total` and `seconds`."""
+    """`pairs`: where in a row each backend of each model is counted. `total` and `seconds` read sums over all rows."""
 
     def __init__(self, backends: Backends, spans: TallySpans, seat: Seat) -> None:
         self.pairs = _place(backends)
@@ -98,7 +98,7 @@ class Tally:
         return cls(backends, spans, Seat.alone(plan.size))
 
     def count(self, traffic: int, outcome: str, prompt_tokens: int, completion_tokens: int, events: int = 0) -> None:
-        """One attempt more; `traffic` is a pair's `users` or `runs`."""
+        """Count one more attempt; `traffic` is a pair's `users` or `runs`."""
         row = self._own_counts
         row[traffic + OUTCOMES + self.names.number(outcome)] += 1
         _add(row, traffic + PROMPT, prompt_tokens)
@@ -120,7 +120,7 @@ class Tally:
         return sum(row[word] for row in self._counts)
 
     def by_name(self, start: int) -> Iterator[tuple[str, int]]:
-        """Every name that was counted from `start` on, and how often."""
+        """Every name that was counted in the words from `start` on, and how often."""
         for number, name in enumerate(self.names.read()):
             if count := self.total(start + number):
                 yield name, count
@@ -129,7 +129,7 @@ class Tally:
         return sum(row[histogram.sum] for row in self._sums)
 
     def buckets(self, histogram: Histogram) -> list[tuple[float, int]]:
-        """Upper bounds, the last infinite, and how many were at most that."""
+        """Upper bounds, the last one infinite, and how many observations were at most each."""
         cumulative, buckets = 0, []
         for index, bound in enumerate((*histogram.bounds, float("inf"))):
             cumulative += self.total(histogram.start + index)
@@ -141,9 +141,9 @@ class Tally:
 
 
 def _add(row: Ints, word: int, amount: int) -> None:
-    """A counter never falls, and stays where it can hold no more: engines report some of what is counted."""
+    """A counter never falls, and stays at MAX_WORD: engines report some of the amounts, and may report anything."""
     if amount > 0:
         try:
             row[word] += amount
         except ValueError:
-            row[word] = MOST
+            row[word] = MAX_WORD

@@ -25,7 +25,7 @@ HISTOGRAMS: Sequence[tuple[str, str, Callable[[Pair], Histogram]]] = (
 
 
 class TrafficCollector(Collector):
-    """Users' traffic and runs' are apart by name, so that no sum mixes them. What never happened has no sample."""
+    """Users' and runs' traffic have different names, so that no sum mixes them. What never happened has no sample."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -68,10 +68,6 @@ class TrafficCollector(Collector):
                 named = [(_name(bound), count) for bound, count in buckets]
                 family.add_metric(label, named, self._tally.seconds(histogram))
         return family
-
-    def describe(self) -> Iterator[Metric]:
-        """Empty: names are this module's own, the registry need not collect to learn them."""
-        return iter(())
 
 
 def _name(bound: float) -> str:

@@ -1,6 +1,6 @@
-"""The operator's HTTP API: what routing is doing, what it should do, and whether the gateway is up."""
+"""The operator's HTTP API: the state of routing, the policy and its changes, calibrations, health and metrics."""
 
-from gateway.operator.calibrations import Calibrations
+from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.install import install_calibrations, install_operator
 from gateway.operator.status import ALWAYS
 

@@ -6,37 +6,38 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
-from gateway.evidence import Board
+from gateway.evidence import LatestEvidence
 from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView, WorkerView
 from gateway.routing import Router
 
 logger = logging.getLogger(__name__)
 
 
-def admin_routes(router: Router, board: Board) -> APIRouter:
+def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
     routes = APIRouter(prefix="/admin", tags=["admin"])
 
     @routes.get("/state")
     async def read_state() -> StateView:
-        """Every worker, and every model: what is in flight where, where its policy stands, and the history of it."""
+        """Every worker, every model with its policy and what is in flight, and the kinds of policies there are."""
         return StateView(
             version=__version__,
             answered_by=router.worker,
             workers=[WorkerView.of(worker) for worker in router.workers()],
-            models=[ModelView.of(state, board) for state in router.state()],
+            models=[ModelView.of(state, latest) for state in router.state()],
         )
 
     @routes.get("/policy")
     async def read_policy(model: Annotated[str | None, Query()] = None) -> PolicyView:
         """The policy in force for a model; `model` may be left out when there is only one."""
         state = router.model_state(model)
-        return PolicyView.of(state.model, state.current, board)
+        return PolicyView.of(state.model, state.current, latest)
 
     @routes.put("/policy")
     async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
         """Replace the policy from the next request on; requests in flight stay where they are."""
         state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
-        logger.info("policy of %s is now version %d: %s", state.model, state.current.version, state.current)
-        return PolicyView.of(state.model, state.current, board)
+        current = state.current
+        logger.info("policy of %s is version %d, by %s: %s", state.model, current.version, current.by, current.policy)
+        return PolicyView.of(state.model, state.current, latest)
 
     return routes

@@ -1,6 +1,6 @@
-"""Errors of the operator's routes as OpenAI shapes them: {"error": {message, type, param, code}}.
+"""Errors of the operator's routes in OpenAI's form: {"error": {message, type, param, code}}.
 
-In: a GatewayError, a body pydantic refused, or Starlette's own 404 and 405. Out: one JSON answer that names the field.
+In: a GatewayError, a body that pydantic refused, or Starlette's own 404 and 405. Out: JSON that names the field.
 """
 
 from fastapi import FastAPI, Request
@@ -9,6 +9,13 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from gateway.errors import GatewayError, InvalidRequest
+
+WORDS = {
+    "extra_forbidden": "unknown field",
+    "unexpected_keyword_argument": "unknown field",  # of a policy's keys
+    "missing": "required",
+    "json_invalid": "the body is not valid JSON",
+}
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -34,8 +41,7 @@ async def _answer_invalid_body(request: Request, error: Exception) -> JSONRespon
     # loc is ("body", "up") or ("query", "model"); for malformed JSON it is ("body", <offset>).
     is_malformed = first["type"] == "json_invalid"
     param = None if is_malformed else ".".join(str(part) for part in first["loc"][1:]) or None
-    words = {"extra_forbidden": "unknown field", "missing": "required", "json_invalid": "the body is not valid JSON"}
-    message = words.get(first["type"], first["msg"])
+    message = WORDS.get(first["type"], first["msg"])
     return await _answer_gateway_error(
         request, InvalidRequest(f"{param}: {message}" if param else message, param=param)
     )

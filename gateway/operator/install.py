@@ -2,10 +2,11 @@
 
 from fastapi import Depends, FastAPI
 
-from gateway.evidence import Board
+from gateway.evidence import LatestEvidence
 from gateway.metrics import Metrics
 from gateway.operator.admin import admin_routes
-from gateway.operator.calibrations import Calibrations, calibration_routes
+from gateway.operator.calibrations.registry import Calibrations
+from gateway.operator.calibrations.routes import calibration_routes
 from gateway.operator.errors import install_error_handlers
 from gateway.operator.key import OperatorKey
 from gateway.operator.limit import BodyLimit
@@ -16,12 +17,12 @@ MAX_BODY_BYTES = 64 * 1024  # a policy takes a few hundred
 
 
 def install_operator(
-    app: FastAPI, router: Router, metrics: Metrics, operator_key: str | None, board: Board | None = None
+    app: FastAPI, router: Router, metrics: Metrics, operator_key: str | None, latest: LatestEvidence | None = None
 ) -> None:
     """Adds /health, /ready, /version, /metrics, and /admin/..., the last behind the operator key if there is one."""
-    board = board or Board.alone(())  # without one, what engines say of themselves is unknown
-    app.include_router(status_routes(router, metrics, board))
-    app.include_router(admin_routes(router, board), dependencies=[Depends(OperatorKey(operator_key))])
+    latest = latest or LatestEvidence.alone(())  # without one, nothing is known of the engines
+    app.include_router(status_routes(router, metrics, latest))
+    app.include_router(admin_routes(router, latest), dependencies=[Depends(OperatorKey(operator_key))])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)
 

@@ -1,4 +1,4 @@
-"""Bounds what the operator's routes read: FastAPI takes in a whole body before it looks at the key or at a field.
+"""Bounds what the operator's routes read: FastAPI reads a whole body before it looks at the key or at a field.
 
 In: an ASGI app. Out: the same, answering 413 beyond the bound.
 """
@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """ASGI middleware; counts what arrives, whatever content-length says."""
+    """ASGI middleware; counts the bytes that arrive, whatever content-length is."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app

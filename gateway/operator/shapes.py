@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.core import Need
-from gateway.evidence import Board, Change, Evidence, Place
+from gateway.core import Need, Policy
+from gateway.evidence import Change, Evidence, LatestEvidence, Place
 from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
-from gateway.settings import Name, PolicySection
+from gateway.routing.policies import KEYS, SCHEMAS, Single, read_policy
+from gateway.settings import Name
 
 MAX_FINGERPRINT_BYTES = 2048  # the last hundred policies share a memory of fixed size
 
@@ -27,13 +28,19 @@ Fingerprint: TypeAlias = Annotated[dict[Name, dict[str, str | int]], AfterValida
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-class PolicyBody(PolicySection):
-    """A policy as in crossover.yaml, and what the change is about. What GET /admin/policy answers may be sent back.
+def _show_keys(schema: dict[str, Any]) -> None:  # Any: a JSON schema
+    schema["properties"] |= {"kind": {"enum": [*SCHEMAS], "type": "string"}, **KEYS}
 
-    `model`: needed when there are several. `calibration`: the run the thresholds come from. `by`: who changes it, by
+
+class PolicyBody(BaseModel):
+    """A policy as in crossover.yaml, and where the change comes from. What GET /admin/policy answers may be sent back.
+
+    `model`: needed when there are several. `calibration`: the run that measured the policy. `by`: who changes it, by
     default the caller's address. `version`: the one to replace; if another is in force by then, the answer is 409.
-    `fingerprint`: of the engines it was measured on. `stale` is of an answer and means nothing here.
+    `fingerprint`: of the engines it was measured on. `stale` belongs to an answer and has no effect here.
     """
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, json_schema_extra=_show_keys)
 
     model: Text | None = None
     calibration: Text | None = None
@@ -42,31 +49,28 @@ class PolicyBody(PolicySection):
     version: int | None = None
     stale: object = None
 
+    _policy: Policy = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _read_policy(self) -> Self:
+        self._policy = read_policy(self.model_extra)
+        return self
+
     def change(self, caller: str) -> PolicyChange:
-        return PolicyChange(
-            policy=self.slice(),
-            by=self.by or caller,
-            model=self.model,
-            calibration=self.calibration,
-            fingerprint=self.fingerprint,
-            version=self.version,
-        )
+        origin = {key: getattr(self, key) for key in ("model", "calibration", "fingerprint", "version")}
+        return PolicyChange(self._policy, self.by or caller, **origin)
 
 
 class PolicyFields(BaseModel):
-    """A policy and where it comes from; null is what its kind does not have.
+    """A policy and where it comes from; beside these the keys of all policies, null where its kind has no such key.
 
-    Of kind `single` (one backend, nothing to choose) it has nothing of its own.
+    A policy of kind `single` (one backend, nothing to choose) has none of them.
     """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_show_keys)
 
     model: str
     kind: str
-    low: str | None = None
-    high: str | None = None
-    up: int | None = None
-    down: int | None = None
-    dwell_s: float | None = None
-    share: float | None = None
     calibration: str | None
     fingerprint: dict[str, dict[str, str | int]] | None
     by: str
@@ -74,7 +78,7 @@ class PolicyFields(BaseModel):
 
 
 class ChangeView(BaseModel):
-    """What is no longer as it was when the policy was measured."""
+    """One field of an engine's identity that has changed since the policy was measured."""
 
     backend: str
     field: str
@@ -87,13 +91,13 @@ class ChangeView(BaseModel):
 
 
 class PolicyView(PolicyFields):
-    """The policy in force; `stale` tells how the engines differ from those it was measured on."""
+    """The policy in force; `stale`: how the engines differ from those it was measured on."""
 
     stale: list[ChangeView]
 
     @classmethod
-    def of(cls, model: str, record: PolicyRecord, board: Board) -> Self:
-        changes = board.find_changes(model, record.fingerprint)
+    def of(cls, model: str, record: PolicyRecord, latest: LatestEvidence) -> Self:
+        changes = latest.find_changes(model, record.fingerprint)
         return cls(**_describe(model, record), stale=[ChangeView.of(change) for change in changes])
 
 
@@ -108,17 +112,16 @@ class PolicyEntry(PolicyFields):
 
 
 def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: PolicyFields' own fields, by name
-    keys = ("kind", "low", "high", "up", "down", "dwell_s", "share")
-    own = {key: getattr(record.policy, key, None) for key in keys} if record.policy else {"kind": "single"}
+    kind, keys = (record.policy.kind, record.policy.keys()) if record.policy else (Single.kind, {})
     origin = {key: getattr(record, key) for key in ("calibration", "fingerprint", "by", "version")}
-    return {"model": model, **own, **origin}
+    return {"model": model, "kind": kind, **dict.fromkeys(KEYS), **keys, **origin}
 
 
 class BackendView(BaseModel):
-    """`in_flight` and `steering` are now's. What the engine says is as old as `evidence_age_s`; null is unknown.
+    """`in_flight` and `steering` are the present counts; the engine's own are `evidence_age_s` old. Null is unknown.
 
-    `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: how many it held then.
-    `drift`: how many more than it had been sent by then.
+    `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
+    `drift`: how many more these were than it had been sent by then.
     """
 
     ready: bool
@@ -145,7 +148,10 @@ class BackendView(BaseModel):
 
 
 class ModelView(BaseModel):
-    """One model now. `in_flight` counts all generations, `steering` those the policy goes by. Oldest history first."""
+    """One model now. `in_flight` counts all generations, `steering` those the policy decides by.
+
+    `history`: the policies, the oldest first.
+    """
 
     model: str
     in_flight: int
@@ -158,9 +164,9 @@ class ModelView(BaseModel):
     history: list[PolicyEntry]
 
     @classmethod
-    def of(cls, state: ModelState, board: Board) -> Self:
+    def of(cls, state: ModelState, latest: LatestEvidence) -> Self:
         backends = {
-            name: BackendView.of(backend, board.read(Place(state.model, name)))
+            name: BackendView.of(backend, latest.read(Place(state.model, name)))
             for name, backend in state.backends.items()
         }
         return cls(
@@ -171,13 +177,13 @@ class ModelView(BaseModel):
             side_age_s=round(state.side_age_s, 3),
             switches=state.switches,
             backends=backends,
-            policy=PolicyView.of(state.model, state.current, board),
+            policy=PolicyView.of(state.model, state.current, latest),
             history=[PolicyEntry.at_its_time(state.model, record) for record in state.history],
         )
 
 
 class WorkerView(BaseModel):
-    """A worker process, since when it runs, and how many generations of all models it has in flight."""
+    """A worker process, its start, and how many generations of all models it has in flight."""
 
     index: int
     pid: int
@@ -191,16 +197,20 @@ class WorkerView(BaseModel):
 
 
 class StateView(BaseModel):
-    """`answered_by`: the index of the worker that was asked; the rest is the same whichever it is."""
+    """`answered_by`: the index of the worker that was asked; all else is the same from any worker.
+
+    `policies`: each kind of policy that this gateway has, as a JSON schema: the type, bounds and meaning of its keys.
+    """
 
     version: str
     answered_by: int
     workers: list[WorkerView]
     models: list[ModelView]
+    policies: Mapping[str, Mapping[str, Any]] = SCHEMAS  # Any: a JSON schema
 
 
 class VersionView(BaseModel):
-    """The gateway's version; and by model and backend what each engine says of itself, null what it does not.
+    """The gateway's version, and by model and backend the identity that each engine reports; null is unknown.
 
     `is_compiled`: the gateway's modules that every token passes are compiled (docs/decisions/0016).
     """
@@ -210,10 +220,10 @@ class VersionView(BaseModel):
     models: dict[str, dict[str, dict[str, str | int | None]]]
 
     @classmethod
-    def of(cls, version: str, is_compiled: bool, states: Collection[ModelState], board: Board) -> Self:
+    def of(cls, version: str, is_compiled: bool, states: Collection[ModelState], latest: LatestEvidence) -> Self:
         models = {
             state.model: {
-                name: {"engine": None, "version": None, **board.read(Place(state.model, name)).identity}
+                name: {"engine": None, "version": None, **latest.read(Place(state.model, name)).identity}
                 for name in state.backends
             }
             for state in states
@@ -222,7 +232,7 @@ class VersionView(BaseModel):
 
 
 class ReadyView(BaseModel):
-    """`not_ready`: the models that no backend can answer for. `models`: backend by backend."""
+    """`not_ready`: the models without a ready backend. `models`: by model and backend, whether it is ready."""
 
     status: Literal["ready", "not ready"]
     not_ready: list[str]

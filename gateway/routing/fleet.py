@@ -4,32 +4,32 @@ In: a request. Out: a lease, or the error that says why there is none. Knows no 
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
-from gateway.core import Backend, Load, Placeable, Route, State
+from gateway.core import Backend, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
-from gateway.routing.policies import make_policy
+from gateway.routing.policies import POLICIES, Single
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
-from gateway.settings import ModelSettings, PolicySettings, ProbeSettings
+from gateway.settings import ModelSettings, ProbeSettings
 
 
 def first_policy(
-    settings: PolicySettings | None, backends: Collection[str], clock: Callable[[], float] = time.monotonic
+    policy: Policy | None, backends: Sequence[str], clock: Callable[[], float] = time.monotonic
 ) -> tuple[State, bytes]:
-    """What a ledger begins with: the configuration file's policy, as version 1."""
-    record = PolicyRecord(version=1, policy=settings, by="configuration", at=time.time())
-    return make_policy(settings, backends).start(1, clock()), encode_history([record], TEXT_BYTES)
+    """The state and the text that a ledger begins with: the configuration file's policy, as version 1."""
+    record = PolicyRecord(version=1, policy=policy, by="configuration", at=time.time())
+    return (policy or Single(backends[0])).start(1, clock()), encode_history([record], TEXT_BYTES)
 
 
 class Fleet:
     """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`.
 
-    `ledger` is the node's for this model, already begun; without it this process is the node's only worker.
+    `ledger` is the node's for this model, with its first state; without it this process is the node's only worker.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Fleet:
     def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
         """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`.
 
-        One that cannot do what the request needs is no candidate, whatever the load.
+        A backend that cannot do what the request needs is no candidate, whatever the load.
         """
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None
@@ -87,7 +87,7 @@ class Fleet:
     def _choose_able(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
-        """As `_choose`, for a request with needs. They move the request, not the policy's state: that is the load's."""
+        """As `_choose`, for a request with needs. They move the request; the state follows the load alone."""
         lacking = self._find_lacking(request)
         route, after = self._choose(request, avoid, in_flight, state)
         if route.backend not in lacking:
@@ -96,14 +96,14 @@ class Fleet:
         return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
 
     def _find_lacking(self, request: Placeable) -> frozenset[str]:
-        """Raises InvalidRequest if nobody whom the request may go to will ever do."""
+        """The backends that do not meet its needs. Raises InvalidRequest if that is so of all that it may go to."""
         lacking = find_lacking(request.needs, self.backends)
         may_have = [name for name in self.backends if request.pin in {None, name}]
-        # What a server can do may come to light with its first good probe; until then it is unavailable, not unable.
+        # Some servers are asked what they can do by the first good probe: until then they are unavailable, not unable.
         if may_have and all(name in lacking and self.healths[name].was_ready for name in may_have):
             model = f"model {self.model}"
-            whom = f"any engine of {model}" if request.pin is None else f"backend {request.pin} of {model}"
-            raise make_refusal(request.needs, [self.backends[name] for name in may_have], whom)
+            by = f"any engine of {model}" if request.pin is None else f"backend {request.pin} of {model}"
+            raise make_refusal(request.needs, [self.backends[name] for name in may_have], by)
         return lacking
 
     def set_policy(self, change: PolicyChange) -> None:
@@ -112,17 +112,15 @@ class Fleet:
         The side is kept if it still exists.
         """
         self._check_change(change)
-        policy = make_policy(change.policy, self._chosen_from)
 
         def replace(state: State, text: bytes) -> tuple[State, bytes]:
-            history = decode_history(text)
+            history = decode_history(text, POLICIES)
             if change.version not in {None, state.version}:
                 raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
             origin = (change.by, time.time(), change.calibration, change.fingerprint)
             record = PolicyRecord(state.version + 1, change.policy, *origin)
-            return policy.start(record.version, self._clock(), state.side), encode_history(
-                [*history, record], TEXT_BYTES
-            )
+            started = change.policy.start(record.version, self._clock(), state.side)
+            return started, encode_history([*history, record], TEXT_BYTES)
 
         self._ledger.replace(replace)
 
@@ -150,10 +148,10 @@ class Fleet:
         )
 
     def _follow(self, text: bytes) -> None:
-        """Take up the policies that the node has now, whoever set them."""
-        self._history = decode_history(text)
+        """Read the policies that the node has now, whichever worker set them."""
+        self._history = decode_history(text, POLICIES)
         self._version = self._history[-1].version
-        self._policy = make_policy(self._history[-1].policy, self._chosen_from)
+        self._policy = self._history[-1].policy or Single(self._chosen_from[0])
 
     def _obey_pin(self, pin: str, loads: Mapping[str, Load]) -> Route:
         if pin not in loads:

@@ -1,4 +1,4 @@
-"""Whether a backend may be chosen: asked at intervals, and doubted at once when a request could not reach it.
+"""Whether a backend may be chosen: probed at intervals, and marked down at once when a request could not reach it.
 
 In: a Backend's own `is_ready`. Out: one flag, and a log line whenever it changes. Knows no policy.
 """
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class Health:
-    """One backend's readiness as this worker knows it; not ready until the first probe says so.
+    """One backend's readiness as this worker knows it; not ready until a first probe finds it ready.
 
-    `was_ready`: some probe has said so by now. `report` is told the outcome of every probe, and every doubt.
+    `was_ready`: some probe has found it ready by now. `report` is called after every probe, and for every doubt.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Health:
         return f"<Health {self._label} {'ready' if self.is_ready else 'down'}>"
 
     def doubt(self) -> None:
-        """A request could not reach it: no candidate until a probe begun after this finds it ready."""
+        """A request could not reach it: it is no candidate until a probe that begins after this finds it ready."""
         if self.is_ready:
             logger.warning("backend %s is down: a request could not reach it", self._label)
         self.is_ready = False
@@ -52,7 +52,7 @@ class Health:
         self._doubted.clear()
         is_ready = await self._ask()
         # A request that failed during the probe is newer evidence than the probe's answer.
-        self._settle(is_ready and not self._doubted.is_set())
+        self._update(is_ready and not self._doubted.is_set())
 
     async def _ask(self) -> bool:
         try:
@@ -62,7 +62,7 @@ class Health:
             logger.exception("probe of backend %s raised; taken as not ready", self._label)
             return False
 
-    def _settle(self, is_ready: bool) -> None:
+    def _update(self, is_ready: bool) -> None:
         if is_ready and not self.is_ready:
             logger.info("backend %s is ready", self._label)
         elif not is_ready and (self.is_ready or not self.probed.is_set()):
@@ -84,7 +84,7 @@ class Health:
 
 @asynccontextmanager
 async def watching(healths: Iterable[Health]) -> AsyncIterator[None]:
-    """Probe every backend while inside; entered once each has been asked a first time."""
+    """Probe every backend while inside; entered once each has been probed a first time."""
     async with asyncio.TaskGroup() as tasks:
         watchers = [(health, tasks.create_task(health.watch())) for health in healths]
         try:

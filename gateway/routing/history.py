@@ -1,35 +1,35 @@
-"""A model's policies as the text that all workers share: the last hundred, who set each and when."""
+"""A model's policies as a text that all workers share: the last hundred, who set each and when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
+from gateway.core import Policy
 from gateway.routing.states import PolicyRecord
-from gateway.settings import PolicySettings, ShareSettings, ThresholdSettings
 
-LENGTH = 100
-KINDS: Mapping[str, type[PolicySettings]] = {kind.kind: kind for kind in (ThresholdSettings, ShareSettings)}
+MAX_RECORDS = 100
+
+Kinds: TypeAlias = Mapping[str, Callable[..., Policy]]  # of policies: what makes one of its keys
 
 
 def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
-    """The newest hundred, or as many of them as fit into `room` bytes; the newest of all is never left out."""
-    texts = [_encode_record(record) for record in records[-LENGTH:]]
+    """The newest MAX_RECORDS, or as many of them as fit into `room` bytes; the newest of all is always there."""
+    texts = [_encode_record(record) for record in records[-MAX_RECORDS:]]
     while len(texts) > 1 and sum(map(len, texts)) + len(texts) + 1 > room:
         del texts[0]
     return b"[" + b",".join(texts) + b"]"
 
 
-def decode_history(text: bytes) -> tuple[PolicyRecord, ...]:
-    return tuple(map(_decode_record, orjson.loads(text)))
+def decode_history(text: bytes, kinds: Kinds) -> tuple[PolicyRecord, ...]:
+    return tuple(_decode_record(kind, fields, kinds) for kind, fields in orjson.loads(text))
 
 
 def _encode_record(record: PolicyRecord) -> bytes:
     return orjson.dumps([record.policy and record.policy.kind, asdict(record)])
 
 
-def _decode_record(entry: tuple[str | None, dict[str, Any]]) -> PolicyRecord:  # Any: decoded JSON, our own
-    kind, fields = entry
+def _decode_record(kind: str | None, fields: dict[str, Any], kinds: Kinds) -> PolicyRecord:  # Any: JSON, our own
     policy = fields.pop("policy")
-    return PolicyRecord(policy=KINDS[kind](**policy) if kind else None, **fields)
+    return PolicyRecord(policy=kinds[kind](**policy) if kind else None, **fields)

@@ -1,6 +1,6 @@
 """One model's leases, counted exactly per backend over all workers of the node, and the policy state beside them.
 
-In: a function that chooses. Out: a lease that counts until it is closed. Knows states and texts, not what they mean.
+In: a function that chooses. Out: a lease that counts until it is closed. Knows no policy and no history.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +15,7 @@ Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 
 TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
-UNKNOWN, NOT_READY, READY = 0, 1, 2  # what a worker says of a backend; unknown until its first probe
+UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
 # Words of a record. A float stands among integers; both views cover the same span.
 SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE = range(6)
@@ -23,7 +23,7 @@ SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE = range(6)
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpans:
-    """Where one model's ledger lies. Per backend one word for each worker, which only that worker writes."""
+    """Where one model's ledger lies. Per backend there is one word for each worker, which only that worker writes."""
 
     generation: Span
     records: tuple[Span, Span]
@@ -48,8 +48,8 @@ class LedgerSpans:
 class Snapshot:
     """The ledger at one instant.
 
-    `in_flight` counts the sequences of every lease, `steering` of those alone that the policy goes by, `workers` of
-    every lease by worker. `doubted` are the backends that another worker finds not ready.
+    `in_flight` counts the sequences of every lease, `steering` only those that the policy decides by, `workers` those
+    of every lease by worker. `doubted`: the backends that another worker finds not ready.
     """
 
     in_flight: Mapping[str, int]
@@ -80,9 +80,9 @@ class _Cell:
 
 
 class Lease:
-    """One request's place on a backend, in flight from here on: leave the `with` block, or `close`.
+    """One request's place on a backend, in flight until the `with` block is left or `close` is called.
 
-    It counts as many as the request has sequences. Close it as often as you like, it is given back once, and whole.
+    It counts as many as the request has sequences. Any further `close` has no effect.
     """
 
     __slots__ = ("_cell", "_sequences", "_steers", "route")
@@ -115,7 +115,7 @@ class Ledger:
     """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`.
 
     A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
-    text are written where nobody looks, and one store to the generation puts them in force: it happened, or it did not.
+    text are written where nobody reads, and one store to the generation puts them in force: all of it, or nothing.
     """
 
     def __init__(self, backends: Collection[str], spans: LedgerSpans, seat: Seat) -> None:
@@ -150,7 +150,7 @@ class Ledger:
         self._commit(state, 0, text)
 
     def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
-        """Choose and count in one step, all sequences at once; what `choose` raises passes through, nothing is counted.
+        """Choose and count in one step, all sequences at once. If `choose` raises, nothing is counted.
 
         `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
         """
@@ -170,7 +170,7 @@ class Ledger:
         return Lease(route, cell, sequences, steers)
 
     def replace(self, change: Replace) -> None:
-        """Put another state and text in force at once; counts stay as they are, and what `change` raises passes on."""
+        """Put another state and text in force at once; counts stay as they are. If `change` raises, nothing changes."""
         with self._lock:
             self._read_state()
             state, text = change(self._state, self.text())
@@ -180,7 +180,7 @@ class Ledger:
         with self._lock:
             self._read_state()
             cells = self._cells.items()
-            # Each word once: places are given back without the lock, and all sums must be of the same moment's words.
+            # Each word is read once: places are given back without the lock, and all sums have to be of the same words.
             in_flight = {name: tuple(cell.in_flight) for name, cell in cells}
             return Snapshot(
                 in_flight={name: sum(words) for name, words in in_flight.items()},
@@ -193,16 +193,16 @@ class Ledger:
             )
 
     def text(self) -> bytes:
-        """What goes with the state. For `choose` and `replace`, inside which nobody can change it."""
+        """The text in force. For `choose` and `replace`, during which nobody can change it."""
         record = self._record
         return bytes(self._texts[record[TEXT]][: record[LENGTH]])
 
     def report(self, backend: str, is_ready: bool) -> None:
-        """Tell the other workers what this one thinks of a backend."""
+        """Let the other workers read whether this one finds a backend ready."""
         self._cells[backend].ready[self._seat] = READY if is_ready else NOT_READY
 
     def clear(self, worker: int) -> None:
-        """Give back what a worker held that is dead."""
+        """Give back all that a dead worker held."""
         with self._lock:
             for cell in self._cells.values():
                 cell.clear(worker)
@@ -212,7 +212,7 @@ class Ledger:
         return self._records[self._generation % 2]
 
     def _is_doubted(self, cell: _Cell) -> bool:
-        return any(said == NOT_READY for worker, said in enumerate(cell.ready) if worker != self._seat)
+        return any(ready == NOT_READY for worker, ready in enumerate(cell.ready) if worker != self._seat)
 
     def _read_state(self) -> None:
         if self._generation == self._generations[0]:

@@ -1,6 +1,7 @@
-"""What requests need beyond plain generation, held against what backends can do.
+"""Compares what a request needs beyond plain generation with what backends can do.
 
-In: needs and backends. Out: who lacks something, or the error that names the field. Knows no load and no readiness.
+In: needs and backends. Out: the backends that lack something, or the error that names the field. Knows neither load
+nor readiness.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,15 +11,15 @@ from gateway.errors import InvalidRequest
 
 
 def find_lacking(needs: Needs, backends: Mapping[str, Backend]) -> frozenset[str]:
-    """Names of the backends that cannot do all of it."""
+    """Names of the backends that do not meet all of the needs."""
     return frozenset(name for name, backend in backends.items() if not needs.keys() <= backend.capabilities)
 
 
-def make_refusal(needs: Needs, backends: Collection[Backend], whom: str) -> InvalidRequest:
-    """For needs that none of `backends` meets alone. `param` is the first field that no one of them supports."""
+def make_refusal(needs: Needs, backends: Collection[Backend], by: str) -> InvalidRequest:
+    """For needs that none of `backends`, in words `by`, meets alone. `param`: the first field that none supports."""
     for need, field in needs.items():
         if not any(need in backend.capabilities for backend in backends):
-            return InvalidRequest(f"{field!r} is not supported by {whom}.", param=field)
+            return InvalidRequest(f"{field!r} is not supported by {by}.", param=field)
     fields = list(dict.fromkeys(needs.values()))
     together = " and ".join(map(repr, fields))
-    return InvalidRequest(f"{together} together are not supported by {whom}.", param=fields[0])
+    return InvalidRequest(f"{together} together are not supported by {by}.", param=fields[0])

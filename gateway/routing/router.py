@@ -1,4 +1,4 @@
-"""Leases: which backend answers a request, counted from the choice until the answer is over.
+"""Leases: which backend answers a request, counted from the choice until the answer has ended.
 
 In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
@@ -32,14 +32,14 @@ class Router:
     def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
         """Place the request and count it until the lease is closed.
 
-        `avoid` names backends that this very request may not go to, or has already failed on. Raises ModelNotFound,
+        `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
         InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or
         the pinned one is down.
         """
         return self._find(request.model).place(request, avoid)
 
     def mark_unavailable(self, name: str, model: str | None = None) -> None:
-        """A request could not reach this backend: no candidate until it passes a probe. Without `model`, in all."""
+        """A request could not reach this backend: no candidate until it passes a probe. `model` None: of all models."""
         for fleet in self._fleets.values():
             if fleet.model == (model or fleet.model) and name in fleet.healths:
                 fleet.healths[name].doubt()
@@ -66,7 +66,7 @@ class Router:
         return self._find(model).state()
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Probes every backend while inside; entered once each has been asked a first time."""
+        """Probes every backend while inside; entered once each has been probed a first time."""
         return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
 
     def _find(self, model: str | None) -> Fleet:

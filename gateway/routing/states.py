@@ -1,13 +1,12 @@
-"""What routing tells others about itself, and what an operator asks of it: values only."""
+"""The state of routing as other rooms read it, and the change of policy that an operator asks for: values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.core import Need
-from gateway.settings import PolicySettings
+from gateway.core import Need, Policy
 
-# Who the engines were that a policy was measured on: by backend, what identified each.
+# The engines that a policy was measured on: by backend, what identified each.
 Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
 
 
@@ -15,10 +14,10 @@ Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
 class PolicyChange:
     """A new policy for one model; `model` None is the only one there is. Refused unless `version` is still in force.
 
-    `fingerprint`: of the engines it was measured on, None if it was not.
+    `fingerprint`: of the engines it was measured on; None for one that was not measured.
     """
 
-    policy: PolicySettings
+    policy: Policy
     by: str
     model: str | None = None
     calibration: str | None = None
@@ -31,7 +30,7 @@ class PolicyRecord:
     """One entry of a model's policy history; `policy` is None for a model with one backend, `at` is Unix seconds."""
 
     version: int
-    policy: PolicySettings | None
+    policy: Policy | None
     by: str
     at: float
     calibration: str | None = None
@@ -40,10 +39,10 @@ class PolicyRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """Over all workers: `in_flight` counts every lease's sequences, `steering` of those that the policy goes by.
+    """Over all workers: `in_flight` counts every lease's sequences, `steering` only those the policy decides by.
 
-    `is_ready` is whether the asked worker may choose it and no other worker doubts it, `capabilities` what the asked
-    worker knows that it can do.
+    `is_ready`: this worker may choose it and no other worker doubts it. `capabilities`: the needs that it meets, as
+    far as this worker knows.
     """
 
     in_flight: int
@@ -54,7 +53,7 @@ class BackendState:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A live worker process and what its leases count, of all models; `started` is Unix seconds."""
+    """A live worker process, and how many sequences its leases hold over all models; `started` is Unix seconds."""
 
     index: int
     pid: int

@@ -1,34 +1,29 @@
-"""crossover.yaml and the environment in, one frozen Settings out, handed to the rooms in slices.
+"""The configuration as frozen values, handed to the rooms. Every key, default and meaning: docs/configuration.md."""
 
-Nothing else in the gateway reads the environment. Every key, default and meaning: docs/configuration.md.
-"""
-
-from gateway.settings.file import PolicySection
-from gateway.settings.forms import Name
-from gateway.settings.load import SettingsError, default_path, load_settings, parse_settings
-from gateway.settings.slices import (
-    MAX_WORKERS,
+from gateway.settings.backends import (
+    NAME_KEY,
     AllowSettings,
     BackendSettings,
     Capabilities,
-    EvidenceSettings,
-    LimitSettings,
-    ModelSettings,
-    PolicySettings,
-    ProbeSettings,
-    ReasoningParser,
     RelaySettings,
-    Settings,
-    ShareSettings,
-    StreamSettings,
-    ThresholdSettings,
-    ToolParser,
     TritonSettings,
     VLLMSettings,
 )
+from gateway.settings.forms import FORM, Name, make_problem, number
+from gateway.settings.settings import (
+    MAX_WORKERS,
+    EvidenceSettings,
+    LimitSettings,
+    ModelSettings,
+    ProbeSettings,
+    Settings,
+    StreamSettings,
+)
 
 __all__ = [
+    "FORM",
     "MAX_WORKERS",
+    "NAME_KEY",
     "AllowSettings",
     "BackendSettings",
     "Capabilities",
@@ -36,20 +31,12 @@ __all__ = [
     "LimitSettings",
     "ModelSettings",
     "Name",
-    "PolicySection",
-    "PolicySettings",
     "ProbeSettings",
-    "ReasoningParser",
     "RelaySettings",
     "Settings",
-    "SettingsError",
-    "ShareSettings",
     "StreamSettings",
-    "ThresholdSettings",
-    "ToolParser",
     "TritonSettings",
     "VLLMSettings",
-    "default_path",
-    "load_settings",
-    "parse_settings",
+    "make_problem",
+    "number",
 ]

@@ -1,24 +1,29 @@
-"""The forms of single values in crossover.yaml: addresses, names, times, keys and paths, and what is wrong with one.
+"""The forms of single values in crossover.yaml: addresses, names, times, keys, paths; and the words for a wrong one.
 
-Knows nothing of sections.
+A section is a frozen dataclass whose fields have these forms and whose configuration is FORM; here is no section.
 """
 
 import re
-from typing import Annotated, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 from pydantic_core import PydanticCustomError
 
 from gateway.address import UNIX
 
-# What the gateway answers itself; it does not go on.
+# Of every section: an unknown key is an error. Numbers are strict one by one ("8" is not 8): a section strict as a
+# whole would refuse a mapping.
+FORM = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+# Paths that the gateway answers itself, so that no engine is asked.
 OWN_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
 SCHEME = re.compile(r"[a-z][a-z0-9+-]{0,30}")
 ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.ASCII)
-OWN_PORTS = {"http": ":80", "https": ":443"}
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 SOCKET_PATH = re.compile(r"/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]")  # what a URL need not escape
-MOST_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
+MAX_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
 
 
 def make_problem(message: str) -> PydanticCustomError:
@@ -33,7 +38,7 @@ def _split_port(host_port: str) -> tuple[str, int] | None:
 
 
 def split_listen(listen: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as uvicorn wants them; port 0 asks the system for a free one."""
+    """The host, without brackets, and the port of `host:port` or `[v6]:port`."""
     parts = _split_port(listen)
     if parts is None:
         raise make_problem("must look like host:port, for example 127.0.0.1:8080")
@@ -62,12 +67,12 @@ def _check_http(url: str) -> str:
 
 
 def _check_socket(url: str) -> str:
-    """In its one form, with the colon at the end: what is asked for there goes behind it."""
+    """Returns the socket in its one form, with a colon at the end, behind which a request's path is written."""
     path = url[len(UNIX) - 1 :].removesuffix(":")
     if not SOCKET_PATH.fullmatch(path):
         raise make_problem("must look like http://unix:/path/of.sock")
-    if len(path) > MOST_SOCKET_BYTES:
-        raise make_problem(f"names a socket whose path is longer than the {MOST_SOCKET_BYTES} bytes a system takes")
+    if len(path) > MAX_SOCKET_BYTES:
+        raise make_problem(f"names a socket whose path is longer than the {MAX_SOCKET_BYTES} bytes a system takes")
     return f"{UNIX[:-1]}{path}:"
 
 
@@ -85,12 +90,18 @@ def _check_metrics_url(url: str) -> str:
 
 
 def _check_media(source: str) -> str:
-    """A scheme, or an origin in its one form: in lower case, without the port that its scheme has anyway."""
+    """Returns a scheme, or an origin in its one form: in lower case, without its scheme's default port."""
     if SCHEME.fullmatch(source):
         return source
     if (found := ORIGIN.fullmatch(source.lower())) is None:
         raise make_problem("must be a scheme such as data, or an origin: https://host:port")
-    return f"{found[1]}://{found[2]}{(found[3] or '').removesuffix(OWN_PORTS[found[1]])}"
+    return f"{found[1]}://{found[2]}{(found[3] or '').removesuffix(DEFAULT_PORTS[found[1]])}"
+
+
+def _check_folder(folder: object) -> object:
+    if folder == "":
+        raise make_problem("must name a directory")
+    return folder
 
 
 def _check_relay_path(path: str) -> str:
@@ -99,11 +110,18 @@ def _check_relay_path(path: str) -> str:
     return path
 
 
+def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
+    """The form of a number between these bounds; `meaning` is what operators see."""
+    return Field(strict=True, ge=least, le=most, description=meaning)
+
+
 # Backend names stand in response headers and metric labels, model ids in both and in URLs.
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 ModelId: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,256}$")]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400)]
-# Exactly as a client asks for it: without a query, and with no segment that a server could read as another path.
+Seconds: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=86_400)]
+Flag: TypeAlias = Annotated[bool, Strict()]
+Folder: TypeAlias = Annotated[Path, BeforeValidator(_check_folder)]
+# Exactly as in a request: without a query, and with no segment that a server could read as another path.
 RelayPath: TypeAlias = Annotated[
     str, Field(pattern=r"^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=256), AfterValidator(_check_relay_path)
 ]

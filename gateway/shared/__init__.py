@@ -1,6 +1,6 @@
-"""One memory map for all workers of a node, and the lock that goes with it: plain words and bytes, no meaning.
+"""One memory map for all workers of a node, and its lock: plain words and bytes.
 
-In: a plan of what lies where. Out: views to read and write. What the words say is for routing and metrics to know.
+In: a plan of what lies where. Out: views to read and write. Other rooms know what the words mean.
 """
 
 from gateway.shared.lock import NodeLock

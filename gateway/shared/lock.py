@@ -6,21 +6,21 @@ import os
 
 
 class NodeLock:
-    """Not for threads: within a process only one, the event loop's, may use it.
+    """Not for threads: within a process only the event loop's may use it.
 
-    A file lock, because nothing in memory knows of a holder that was killed. Both calls together cost about a
+    A file lock, because a lock in memory would stay taken when its holder is killed. Both calls together cost about a
     microsecond; while another process holds it, this one sleeps.
     """
 
     __slots__ = ("_fd", "_flock")
 
     def __init__(self, fd: int | None) -> None:
-        """Over a file of which each process has a descriptor. None: there is no other process, and nothing to do."""
+        """Over a file of which each process has a descriptor. None: there is no other process, so nothing is locked."""
         # Opened anew, as Linux does with this path: the lock belongs to the open file, and a descriptor that was passed
         # on shares the parent's.
         self._fd = None if fd is None else os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
-        # fcntl.flock lets go of the interpreter: beside a thread that computes, the way back takes 5 ms, in which a
-        # lock just taken would keep every other worker waiting.
+        # fcntl.flock releases the interpreter: beside a thread that computes, to get it back takes 5 ms, during which
+        # a lock just taken would keep every other worker waiting.
         self._flock = ctypes.PyDLL(None).flock
 
     def __enter__(self) -> None:

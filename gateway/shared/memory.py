@@ -1,7 +1,7 @@
 """The map itself. In: a size, or the descriptor of a map that exists. Out: views of its spans.
 
-Words are aligned, so each is read and written in one machine instruction: no process sees half a number, and none that
-is killed leaves one.
+Words are aligned, so each is read and written in one machine instruction: no process reads half a number, and a process
+that is killed leaves none.
 """
 
 import mmap
@@ -29,7 +29,7 @@ class Memory:
 
     @classmethod
     def create(cls, size: int) -> Self:
-        """For processes that are given `fd`; it has no name, and is gone with the last of them. Linux only."""
+        """For processes that get `fd`. It has no name, and is gone with the last of them. Linux only."""
         fd = os.memfd_create("crossover")
         os.truncate(fd, max(size, 1))
         return cls.attach(fd, size)

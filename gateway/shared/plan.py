@@ -26,7 +26,7 @@ class Plan:
     def words(self, count: int) -> Span:
         """Room for `count` words of 8 bytes, read as integers or as floats.
 
-        It begins a cache line, so that workers that write their own spans do not take each other's lines away.
+        It begins a cache line, so that workers that write their own spans do not invalidate each other's lines.
         """
         self.size += -self.size % CACHE_LINE
         return self.raw(count * WORD)

@@ -1,4 +1,4 @@
-"""Which processes are the node's workers now, one row each."""
+"""The processes that are the node's workers now, a row for each."""
 
 import os
 import time

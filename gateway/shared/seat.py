@@ -9,9 +9,9 @@ from gateway.shared.memory import Memory
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The map, its lock, and which of `workers` rows is this process's own to write.
+    """The map, its lock, and the index of the row, among `workers`, that this process writes.
 
-    The supervisor has the first seat too, and never writes a row but to clear one of the dead.
+    The supervisor has the first seat too; it writes a row only to clear that of a dead worker.
     """
 
     memory: Memory

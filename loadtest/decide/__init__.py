@@ -1,1 +1,1 @@
-"""Where two backends cross, how surely, and what to measure next. Pure: trials in, a finding or a level out."""
+"""Decides from figures: where the backends cross, how sure that is, what to measure next, what is good enough. Pure."""

@@ -1,9 +1,8 @@
 """The confidence set of a crossing: every place that the trials do not rule out as the gain's zero. Pure.
 
 Between neighbouring levels the gain is a straight line over log2 of the level. A place belongs to the set where the
-line differs from zero by less than its standard error allows: a test inverted at every place, as Fieller did for the
-ratio of two means (Journal of the Royal Statistical Society B 16, 1954). Such a set may have several components, and
-each of them is told.
+line is not significantly different from zero: a test inverted at every place, as Fieller did for the ratio of two means
+(Journal of the Royal Statistical Society B 16, 1954). Such a set may have several parts, and all of them are returned.
 """
 
 import math
@@ -16,7 +15,7 @@ Interval = tuple[float, float]
 
 
 def find_set(estimate: Estimate, levels: Sequence[Level], alpha: float) -> tuple[Interval, ...]:
-    """In levels (not octaves), rising, within the first and the last of `levels`; they are neighbours in `estimate`."""
+    """In levels (not octaves), rising, within the range of `levels`, which are neighbours in `estimate`."""
     found: list[Interval] = []
     for left, right in pairwise(levels):
         for start, end in _solve(*_test(estimate, left, right, alpha)):
@@ -29,8 +28,13 @@ def hull(intervals: Sequence[Interval]) -> Interval:
     return intervals[0][0], intervals[-1][1]
 
 
+def do_overlap(one: Sequence[Interval], other: Sequence[Interval]) -> bool:
+    """Whether two sets have a place in common."""
+    return any(low <= top and bottom <= high for low, high in one for bottom, top in other)
+
+
 def _test(estimate: Estimate, left: Level, right: Level, alpha: float) -> tuple[float, float, float]:
-    """Coefficients, in the share w of the way from `left` to `right`, of gain(w)^2 - t^2 variance(w)."""
+    """Coefficients of gain(w)^2 - t^2 variance(w), where w is the share of the way from `left` to `right`."""
     t2 = quantile(alpha, min(left.dof, right.dof)) ** 2
     rise, turn = right.gain - left.gain, right.order - left.order
     a, b, c = left.variance / left.pairs, right.variance / right.pairs, estimate.order_variance
@@ -42,7 +46,7 @@ def _test(estimate: Estimate, left: Level, right: Level, alpha: float) -> tuple[
 
 
 def _solve(constant: float, linear: float, square: float) -> Iterator[Interval]:
-    """Where in [0, 1] the parabola is not above zero."""
+    """The intervals of [0, 1] in which the parabola is not above zero."""
     cuts = [0.0, *sorted(root for root in _roots(constant, linear, square) if 0 < root < 1), 1.0]
     for start, end in pairwise(cuts):
         middle = (start + end) / 2

@@ -1,10 +1,10 @@
 """How two runs' figures differ at every level, and how well that is known. Pure.
 
-In: logarithms of a figure, each repeat's, by level, of two runs. Out: Contrasts. The cells of two runs are no pairs:
-each run has a mean of its own at a level, and both scatter there alike. A level's variance is that of its cells about
-their run's mean, drawn towards what all levels share as in `estimate`. The standard error of the difference of two
-means of n and m cells is sqrt(variance (1/n + 1/m)), and Student's t with the moderated degrees of freedom gives the
-interval. What sets whole runs apart (a machine warmer than yesterday) is no part of that variance.
+In: the logarithm of a figure in each repeat, by level, of two runs. Out: Contrasts. The cells of two runs are no pairs:
+at a level each run has its own mean, and both runs are assumed to scatter alike. A level's variance is that of its
+cells about their run's mean, drawn towards what all levels share as in `estimate`. The standard error of the difference
+of two means of n and m cells is sqrt(variance (1/n + 1/m)), and Student's t with the moderated degrees of freedom gives
+the interval. Differences between whole runs (a machine warmer than yesterday) are not part of that variance.
 """
 
 import math
@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from loadtest.decide.estimate import Prior, Scatter, find_loud, fit_prior, moderate, pool, quantile
+from loadtest.decide.estimate import Prior, Scatter, find_loud, pool, quantile, share_variances
 
 Samples = Mapping[int, Sequence[float]]  # by level
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """`difference`: the second run's mean less the first's, in logarithms; `error` is its standard error, None where
-    nothing was measured twice. `level` is None for the mean over all levels.
+    """Means of both runs, in logarithms. `error`: standard error of their difference, None where nothing was measured
+    twice. `level` is None for the mean over all levels.
     """
 
     level: int | None
@@ -34,7 +34,7 @@ class Contrast:
         return self.second - self.first
 
     def find_ends(self, alpha: float) -> tuple[float, float] | None:
-        """Of the interval that misses the true difference with probability `alpha`."""
+        """Ends of the interval that misses the true difference with probability `alpha`."""
         if self.error is None:
             return None
         reach = quantile(alpha, self.dof) * self.error
@@ -42,7 +42,7 @@ class Contrast:
 
 
 def contrast_samples(first: Samples, second: Samples) -> list[Contrast]:
-    """At the levels that both have, rising; then their mean, if there are several."""
+    """At the levels that both runs measured, rising; then their mean, if there are several."""
     levels = sorted(level for level in first if level in second)
     known = _share(levels, first, second)
     found = [_contrast(level, first[level], second[level], known.get(level)) for level in levels]
@@ -55,11 +55,7 @@ def _share(levels: Sequence[int], first: Samples, second: Samples) -> dict[int, 
     loud = find_loud(scatters)
     quiet = [each for each in scatters if each not in loud]
     pooled = pool(quiet)
-    if pooled is None:
-        return {}
-    prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
-    known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
-    return known | {each.level: Prior(each.variance, each.dof) for each in loud}
+    return {} if pooled is None else share_variances(quiet, loud, pooled)
 
 
 def _scatter(level: int, first: Sequence[float], second: Sequence[float]) -> Scatter:
@@ -75,7 +71,7 @@ def _contrast(level: int, first: Sequence[float], second: Sequence[float], known
 
 
 def _average(found: Sequence[Contrast]) -> list[Contrast]:
-    """Over levels with equal weight. Its degrees of freedom are the fewest of any level's: never too many."""
+    """The mean over levels with equal weights. Its degrees of freedom are the fewest of any level: never too many."""
     if len(found) < 2:
         return []
     first, second = fmean(each.first for each in found), fmean(each.second for each in found)

@@ -1,7 +1,7 @@
-"""What the levels together say: who is better where, and where that changes. Pure.
+"""Which backend is better at which levels, and where that changes. Pure.
 
-In: an Estimate. Out: a Finding. A level is clear if its gain differs from zero so surely that in all levels together
-one in a hundred findings errs; what lies between two clear levels of opposite sign is a crossing.
+In: an Estimate. Out: a Finding. A level is clear if its gain differs significantly from zero; of a hundred findings one
+errs anywhere. Between two neighbouring clear levels of opposite sign lies a crossing.
 """
 
 import math
@@ -15,8 +15,8 @@ from loadtest.decide.estimate import Estimate, Level
 
 CLEAR_ALPHA = 0.01  # over all levels
 TIE_ALPHA = 0.05
-# Of a nominal 95 % set; the rest pays for looking again after every pair, and for straight lines where curves bend.
-# Chosen by simulation (docs/calibration.md).
+# For a 95 % set: the other 3 % pay for looking again after every pair, and for straight lines where curves bend. Chosen
+# by simulation (docs/calibration.md).
 SET_ALPHA = 0.02
 
 
@@ -27,23 +27,22 @@ class Verdict(StrEnum):
     TIE = "tie"  # everywhere surely within the band
     REVERSED = "reversed"  # one crossing, but the backend called `high` wins below it
     SEVERAL = "several crossings"
-    UNDECIDED = "undecided"  # the trials do not tell
+    UNDECIDED = "undecided"  # it takes more trials
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One crossing: its most likely place and its confidence set, both in requests in flight.
-
-    `flanks`: the clear levels it lies between. `set` has a component for every stretch that is not ruled out.
+    """One crossing: its most likely place and its confidence set, both in requests in flight. `between`: the two clear
+    levels around it.
     """
 
     point: float
     set: tuple[Interval, ...]
-    flanks: tuple[int, int]
+    between: tuple[int, int]
 
     @property
     def spread(self) -> float:
-        """Its upper end over its lower one."""
+        """The set's upper end over its lower one."""
         low, high = hull(self.set)
         return high / low
 
@@ -71,9 +70,9 @@ def find_crossing(estimate: Estimate | None, band: float) -> Finding:
     doubtful = tuple(level.level for level in levels if level not in clear and level not in tied)
     if len(tied) == len(levels):
         return Finding(Verdict.TIE)
-    turns = [(a, b) for a, b in pairwise(clear) if a.gain * b.gain < 0]
-    changes = tuple(_locate(estimate, left, right) for left, right in turns)
-    return Finding(_judge(estimate, clear, turns, edge), changes, doubtful)
+    changing = [(a, b) for a, b in pairwise(clear) if a.gain * b.gain < 0]
+    changes = tuple(_locate(estimate, left, right) for left, right in changing)
+    return Finding(_choose_verdict(estimate, clear, changing, edge), changes, doubtful)
 
 
 def find_clear(estimate: Estimate) -> list[Level]:
@@ -83,15 +82,17 @@ def find_clear(estimate: Estimate) -> list[Level]:
 
 
 def find_tied(estimate: Estimate, band: float) -> list[Level]:
-    """Levels whose gain surely lies within the band; one may be clear besides."""
+    """Levels whose gain surely lies within the band. A level may be clear as well."""
     return [level for level in estimate.levels if estimate.is_within(level, math.log1p(band), TIE_ALPHA)]
 
 
-def _judge(estimate: Estimate, clear: Sequence[Level], turns: Sequence[tuple[Level, Level]], edge: float) -> Verdict:
-    if len(turns) > 1:
+def _choose_verdict(
+    estimate: Estimate, clear: Sequence[Level], changing: Sequence[tuple[Level, Level]], edge: float
+) -> Verdict:
+    if len(changing) > 1:
         return Verdict.SEVERAL
-    if turns:
-        return Verdict.CROSSING if turns[0][0].gain > 0 else Verdict.REVERSED
+    if changing:
+        return Verdict.CROSSING if changing[0][0].gain > 0 else Verdict.REVERSED
     for sign, verdict in ((1, Verdict.ALWAYS_LOW), (-1, Verdict.ALWAYS_HIGH)):
         is_winner = any(sign * level.gain > 0 for level in clear)
         if is_winner and all(_is_no_worse(estimate, level, sign, edge) for level in estimate.levels):
@@ -100,7 +101,7 @@ def _judge(estimate: Estimate, clear: Sequence[Level], turns: Sequence[tuple[Lev
 
 
 def _is_no_worse(estimate: Estimate, level: Level, sign: int, edge: float) -> bool:
-    """Surely not behind by as much as the band."""
+    """Whether the backend that `sign` stands for is surely not behind by as much as the band."""
     return sign * level.gain > -edge and estimate.is_apart(level, -sign * edge, 2 * TIE_ALPHA)
 
 
@@ -112,23 +113,25 @@ def _locate(estimate: Estimate, left: Level, right: Level) -> Change:
 
 
 def _nearest(point: float, parts: Sequence[Interval]) -> float:
-    """Within the set: where levels wiggle around zero, the monotone fit may lie between two of its parts."""
+    """The place in the set that is nearest to `point`: where gains wiggle around zero, the monotone fit may lie between
+    two parts of the set.
+    """
     return min((min(max(point, low), high) for low, high in parts), key=lambda place: abs(math.log(place / point)))
 
 
 def _find_point(between: Sequence[Level]) -> float:
-    """Zero of the monotone fit between the flanks; the middle of its flat stretch where it has one there."""
+    """The zero of the monotone fit to the levels; the middle of its flat stretch where it has one at zero."""
     sign = math.copysign(1.0, between[0].gain)
     gains = [sign * level.gain for level in between]
     falling = list(_fit_falling(gains, [level.pairs / level.variance for level in between]))
     octaves = [level.octave for level in between]
-    first = _cut(octaves, falling)
-    last = _cut(octaves[::-1], falling[::-1])
+    first = _find_zero(octaves, falling)
+    last = _find_zero(octaves[::-1], falling[::-1])
     return float(2 ** ((first + last) / 2))
 
 
-def _cut(octaves: Sequence[float], gains: Sequence[float]) -> float:
-    """The first place along `octaves` where the line through `gains` is zero; it is somewhere, by its ends."""
+def _find_zero(octaves: Sequence[float], gains: Sequence[float]) -> float:
+    """The first place along `octaves` where the line through `gains` is zero. Its ends have opposite signs."""
     for (x0, y0), (x1, y1) in pairwise(zip(octaves, gains, strict=True)):
         if y0 * y1 <= 0 and y0 != y1:
             return x0 + (x1 - x0) * y0 / (y0 - y1)

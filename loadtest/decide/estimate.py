@@ -3,8 +3,8 @@
 In: trials. Out: an Estimate. The model is least squares with one mean per level and one effect of the order within a
 pair (who is measured first). Variances are moderated: each level's own, drawn towards what all levels share, as far as
 they resemble each other (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, section 6.2).
-Throughput scatters alike at most levels, times to first token do not; two or three pairs a level could not tell alone.
-A level that scatters out of all proportion keeps its own variance.
+Throughput scatters alike at most levels, times to first token do not, and the two or three pairs of one level are too
+few to show it. A level that scatters out of all proportion keeps its own variance.
 """
 
 import math
@@ -14,17 +14,29 @@ from statistics import fmean, median
 
 from scipy.special import digamma, fdtrc, polygamma, stdtrit
 
-from loadtest.decide.trial import Trial
-
 LOUD_ALPHA = 0.001
-FEWEST_QUIET = 3  # levels, that others may be called loud beside them
+MIN_QUIET = 3  # levels that must remain when others are called loud
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One pair of cells. `gain`: natural logarithm of the low-load backend's figure over the other's; positive where
+    it is better.
+    """
+
+    level: int
+    gain: float
+    low_first: bool
+
+    @property
+    def order(self) -> int:
+        return 1 if self.low_first else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`gain` without the effect of order. `variance`: of a single pair's gain, known with `dof` degrees of freedom.
-
-    `order`: mean order of its pairs, 0 where both came first equally often.
+    """`gain`: the mean, without the effect of order. `variance`: of a single pair's gain, known with `dof` degrees of
+    freedom. `order`: mean order of its pairs, 0 where both backends came first equally often.
     """
 
     level: int
@@ -41,9 +53,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Levels in rising order. `order_effect`: what being measured first is worth, with its variance.
-
-    `pair_sd`: standard deviation of one pair's gain, over all levels, known with `dof` degrees of freedom.
+    """Levels in rising order. `order_effect`: what being measured first adds to the gain, with its variance. `pair_sd`:
+    standard deviation of one pair's gain over all levels, known with `dof` degrees of freedom.
     """
 
     levels: tuple[Level, ...]
@@ -61,13 +72,13 @@ class Estimate:
         return abs(level.gain - gain) > quantile(alpha, level.dof) * self.error(level)
 
     def is_within(self, level: Level, edge: float, alpha: float) -> bool:
-        """Whether it lies within +-`edge`, by two one-sided tests."""
+        """Whether the level's gain lies within +-`edge`, by two one-sided tests."""
         return abs(level.gain) + quantile(2 * alpha, level.dof) * self.error(level) < edge
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """A variance and what it is worth in degrees of freedom; infinitely many where levels do not differ."""
+    """A variance and its degrees of freedom; infinitely many where the levels do not differ."""
 
     variance: float
     dof: float
@@ -75,7 +86,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """One level's sum of squares about its mean, order taken out, and its degrees of freedom (no whole number)."""
+    """One level's sum of squares about its mean, without the effect of order. Its degrees of freedom are fractions."""
 
     level: int
     squares: float
@@ -88,7 +99,7 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One level's trials, by their means and sums of squares about them."""
+    """One level's trials, with their means and the sums of squares about them."""
 
     level: int
     orders: tuple[int, ...]
@@ -116,42 +127,42 @@ class _Group:
 
 
 def quantile(alpha: float, dof: float) -> float:
-    """Student's t that is exceeded on either side together with probability `alpha`."""
+    """The value that Student's t exceeds in absolute value with probability `alpha`."""
     return float(stdtrit(min(dof, 1e9), 1 - alpha / 2))
 
 
 def estimate(trials: Sequence[Trial]) -> Estimate | None:
-    """None where no level was measured twice: nothing then tells a difference from chance."""
+    """None where no level was measured twice: then nothing distinguishes a difference from chance."""
     groups = [_group(level, trials) for level in sorted({trial.level for trial in trials})]
     loud = {each.level for each in find_loud(_scatter(groups, _median_effect(groups)))}
     quiet = [group for group in groups if group.level not in loud]
     squares = sum(group.order_squares for group in quiet)
     effect = sum(group.products for group in quiet) / squares if squares else 0.0
-    scatters = {each.level: each for each in _scatter(quiet, effect)}
-    pooled = pool(list(scatters.values()))
+    # The loud levels have no part in finding the effect of order: each keeps the degrees of freedom of its own pairs.
+    own = [
+        Scatter(each.level, each.residual_squares(effect), len(each.gains) - 1) for each in groups if each.level in loud
+    ]
+    scatters = _scatter(quiet, effect)
+    pooled = pool(scatters)
     if pooled is None:
         return None
-    prior = fit_prior(list(scatters.values()), Prior(pooled.variance, math.inf))
-    known = (
-        moderate(scatters[group.level], prior, pooled.dof) if group.level in scatters else _own(group, effect)
-        for group in groups
-    )
-    levels = tuple(_describe(group, effect, own) for group, own in zip(groups, known, strict=True))
+    known = share_variances(scatters, own, pooled)
+    levels = tuple(_describe(group, effect, known[group.level]) for group in groups)
     order_variance = pooled.variance / squares if squares else 0.0
     return Estimate(levels, effect, order_variance, math.sqrt(pooled.variance), pooled.dof)
 
 
 def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
-    """Levels that scatter so much more than all others together that chance would do it in one run of a thousand.
+    """Levels that scatter so much more than all others together that chance does it in one run of a thousand.
 
-    Shared with them, their variance would make everything look uncertain (Phipson and others, Annals of Applied
-    Statistics 10(2), 2016, have the same aim); they keep their own.
+    If they shared their variance, everything would look uncertain (Phipson and others, Annals of Applied Statistics
+    10(2), 2016, have the same aim). So they keep their own.
     """
     loud: list[Scatter] = []
     known = sorted((each for each in scatters if each.dof > 0), key=lambda each: -each.variance)
     for number, one in enumerate(known):
         others = pool(known[number + 1 :])
-        if others is None or len(known) - number <= FEWEST_QUIET or one.variance <= 0:
+        if others is None or len(known) - number <= MIN_QUIET or one.variance <= 0:
             break
         ratio = one.variance / others.variance
         if float(fdtrc(one.dof, others.dof, ratio)) * len(known) > LOUD_ALPHA:
@@ -161,7 +172,7 @@ def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
 
 
 def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
-    """By mean and variance of the levels' log variances; `pooled` where they scatter no more than chance does."""
+    """From mean and variance of the levels' log variances; `pooled` where those scatter no more than by chance."""
     known = [each for each in scatters if each.dof > 0 and each.squares > 0]
     if len(known) < 3:
         return pooled
@@ -179,15 +190,22 @@ def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
 
 
 def pool(scatters: Sequence[Scatter]) -> Prior | None:
-    """One variance for all, with all their degrees of freedom; None if there is not one."""
+    """One variance for all, with all their degrees of freedom; None if those are fewer than one."""
     total = sum(each.dof for each in scatters)
     if total < 1 - 1e-9:
         return None
     return Prior(max(sum(each.squares for each in scatters) / total, 1e-12), total)
 
 
+def share_variances(quiet: Sequence[Scatter], loud: Sequence[Scatter], pooled: Prior) -> dict[int, Prior]:
+    """Each level's variance: moderated, but of the loud levels their own. `pooled`: of the quiet ones."""
+    prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
+    known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
+    return known | {each.level: Prior(each.variance, each.dof) for each in loud}
+
+
 def moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
-    """`most`: nobody knows more than all levels together tell."""
+    """The level's variance drawn towards the prior. `most`: upper bound, the degrees of freedom of all levels."""
     if math.isinf(prior.dof):
         return Prior(prior.variance, most)
     dof = prior.dof + scatter.dof
@@ -200,13 +218,13 @@ def _group(level: int, trials: Sequence[Trial]) -> _Group:
 
 
 def _median_effect(groups: Sequence[_Group]) -> float:
-    """Of order, by the median over levels: one that is loud does not move it."""
+    """The effect of order by the median over levels: a loud level does not move it."""
     slopes = [group.products / group.order_squares for group in groups if group.order_squares]
     return median(slopes) if slopes else 0.0
 
 
 def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
-    """Degrees of freedom of each: its pairs less its mean, less its share in the one order effect."""
+    """Each level's degrees of freedom: its pairs less one for its mean, less its share in the one effect of order."""
     squares = sum(group.order_squares for group in groups)
     return [
         Scatter(
@@ -216,12 +234,6 @@ def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
         )
         for group in groups
     ]
-
-
-def _own(group: _Group, effect: float) -> Prior:
-    """Of a loud level, which had no part in finding the effect of order."""
-    dof = len(group.gains) - 1
-    return Prior(group.residual_squares(effect) / dof, dof)
 
 
 def _describe(group: _Group, effect: float, known: Prior) -> Level:

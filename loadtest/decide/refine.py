@@ -1,6 +1,6 @@
-"""Which level to measure next, so that the answer is narrow and does not hang on one cell. Pure.
+"""Which level to measure next, so that the answer becomes narrow and does not depend on one cell. Pure.
 
-In: what is known so far. Out: a level, or None when another pair would change nothing that matters.
+In: the estimate so far. Out: a level, or None when another pair would change nothing that matters.
 """
 
 import math
@@ -15,8 +15,9 @@ from loadtest.decide.estimate import Estimate, Level
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """When it is enough. `spread`: of the confidence set, upper end over lower. A bracket is split until its levels are
-    `close` to each other, for between them a bend is taken for a straight line; each of them gets `pairs`.
+    """When to stop. `spread`: upper end of the confidence set over the lower one. The bracket around the crossing is
+    split until the ratio of its levels is at most `close`, because within it the curve is taken for a straight line.
+    Each of its levels gets at least `pairs` pairs.
     """
 
     spread: float = 1.25
@@ -25,24 +26,25 @@ class Aim:
 
 
 def next_level(estimate: Estimate, finding: Finding, aim: Aim) -> int | None:
-    """At a crossing: split its bracket, then measure again whichever neighbour of the set's ends is known worst.
+    """With a crossing: a level that splits its bracket, then the neighbour of the set's ends that is known worst.
 
-    Undecided: the level in doubt that was measured least. Once several crossings are clear, no threshold is to be had.
+    Undecided: the doubtful level that was measured least. Any other verdict: None; with several clear crossings more
+    pairs cannot give a threshold.
     """
     match finding.verdict:
         case Verdict.CROSSING | Verdict.REVERSED:
             return _narrow(estimate, finding.changes[0], aim)
         case Verdict.UNDECIDED:
-            return _settle(estimate, finding)
+            return _resolve_doubt(estimate, finding)
         case _:
             return None
 
 
 def _narrow(estimate: Estimate, change: Change, aim: Aim) -> int | None:
     low, high = _bracket(estimate.levels, change.point)
-    young = [level for level in (low, high) if level.pairs < aim.pairs]
-    if young:
-        return young[0].level
+    rare = [level for level in (low, high) if level.pairs < aim.pairs]
+    if rare:
+        return rare[0].level
     middle = round(math.sqrt(low.level * high.level))
     if high.level / low.level > aim.close and low.level < middle < high.level:
         return middle
@@ -52,7 +54,7 @@ def _narrow(estimate: Estimate, change: Change, aim: Aim) -> int | None:
 
 
 def _bracket(levels: Sequence[Level], point: float) -> tuple[Level, Level]:
-    """The measured levels on either side of a place within their range."""
+    """The measured levels on either side of `point`, which lies within their range."""
     right = bisect_right(levels, point, key=lambda level: level.level)
     right = min(max(right, 1), len(levels) - 1)
     return levels[right - 1], levels[right]
@@ -63,7 +65,7 @@ def _neighbours(levels: Sequence[Level], change: Change) -> Iterator[Level]:
         yield from _bracket(levels, end)
 
 
-def _settle(estimate: Estimate, finding: Finding) -> int | None:
+def _resolve_doubt(estimate: Estimate, finding: Finding) -> int | None:
     doubtful = [level for level in estimate.levels if level.level in finding.doubtful]
     least = min(doubtful, key=lambda level: (level.pairs, -estimate.error(level)), default=None)
     return least.level if least else None

@@ -1,1 +1,1 @@
-"""A calibration told to people: as a page with plots, as Markdown, and the sentences both share. Pure."""
+"""A calibration for people: a page with plots, Markdown, a spreadsheet, and the sentences that all of them share."""

@@ -1,29 +1,61 @@
-"""One line chart over requests in flight, as SVG text. Pure; knows no measurement, only points and marks.
+"""A chart of lines, as SVG text. Pure; knows no measurement, only points, axes and marks.
 
 Colours and type come from the page's style sheet by class, so that a chart follows its light and dark scheme.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from functools import cache
 from itertools import pairwise
+from typing import ClassVar
 
-MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 58, 16, 34, 40
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 TICK_STEPS = (1, 2, 2.5, 5, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """(requests in flight, value) in rising order; `style` is the CSS class that colours it.
-
-    `spans`: (requests in flight, lower end, upper end), drawn as a bar through the point there.
+class Point:
+    """`title`: its tooltip. `span`: lower and upper end of a bar through it. `label`: a text right of it, or left of it
+    with `is_left`.
     """
 
-    name: str
+    x: float
+    y: float
+    title: str
+    span: tuple[float, float] | None = None
+    label: str = ""
+    is_left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Points in rising order of x. `style`: the CSS class that colours them."""
+
     style: str
-    points: Sequence[tuple[float, float]]
-    spans: Sequence[tuple[float, float, float]] = ()
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high`, with a label per tick. `band` is shaded across the chart."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    is_log: bool = False
+    has_grid: bool = True
+    title: str = ""
+    band: tuple[float, float] | None = None
+
+    def share(self, value: float) -> float:
+        """Where `value` lies on the axis: 0 at `low`, 1 at `high`."""
+        if self.high == self.low:
+            return 0.5
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,120 +70,61 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """Vertical: from `low` to `high`, a label per tick; `band` is shaded across the chart."""
-
-    low: float
-    high: float
-    ticks: Sequence[tuple[float, str]]
-    band: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Chart:
+    """Drawn by templates/chart.svg.jinja. The two backends' points differ in shape as well as in colour."""
+
     title: str
     lines: Sequence[Line]
-    axis: Axis
-    show: Callable[[float], str]
+    x: Axis
+    y: Axis
     marks: Marks = field(default_factory=Marks)
     width: int = 860
     height: int = 340
+    margin_right: int = 16
+    left: ClassVar[int] = 58
+    top: ClassVar[int] = 34
 
     def render(self) -> str:
         """`<svg>...</svg>`, empty if there is nothing to draw."""
         if not any(line.points for line in self.lines):
             return ""
-        body = "".join((*self._grid(), *self._band(), *self._marks(), *self._curves()))
-        return (
-            f'<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(self.title)}">'
-            f'<text class="title" x="0" y="14">{escape(self.title)}</text>{body}</svg>'
-        )
+        return render_template("chart.svg.jinja", chart=self, marks=self.marks).rstrip("\n")
 
     @property
-    def _levels(self) -> list[float]:
-        return sorted({x for line in self.lines for x, _ in line.points})
+    def right(self) -> int:
+        return self.width - self.margin_right
 
     @property
-    def _bottom(self) -> float:
-        return self.height - MARGIN_BOTTOM
+    def bottom(self) -> int:
+        return self.height - 40
 
-    def _x(self, level: float) -> float:
-        first, last = math.log2(self._levels[0]), math.log2(self._levels[-1])
-        share = (math.log2(level) - first) / (last - first) if last > first else 0.5
-        return MARGIN_LEFT + share * (self.width - MARGIN_LEFT - MARGIN_RIGHT)
+    def x_at(self, value: float) -> float:
+        """The place in the drawing, in eighths of a pixel: sums of them are exact, so that they print short."""
+        return round(8 * (self.left + self.x.share(value) * (self.right - self.left))) / 8
 
-    def _y(self, value: float) -> float:
-        share = (value - self.axis.low) / (self.axis.high - self.axis.low)
-        return self._bottom - share * (self._bottom - MARGIN_TOP)
+    def y_at(self, value: float) -> float:
+        return round(8 * (self.bottom - self.y.share(value) * (self.bottom - self.top))) / 8
 
-    def _grid(self) -> Iterator[str]:
-        right = self.width - MARGIN_RIGHT
-        for value, label in self.axis.ticks:
-            y = self._y(value)
-            yield f'<line class="grid" x1="{MARGIN_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
-            yield f'<text class="tick end" x="{MARGIN_LEFT - 8}" y="{y + 4:.1f}">{escape(label)}</text>'
-        for level in _doublings(self._levels):
-            yield f'<text class="tick mid" x="{self._x(level):.1f}" y="{self._bottom + 17:.1f}">{level:g}</text>'
-        yield f'<text class="tick mid" x="{(MARGIN_LEFT + right) / 2}" y="{self.height - 4}">requests in flight</text>'
-
-    def _band(self) -> Iterator[str]:
-        if self.axis.band:
-            low, high = (self._y(value) for value in self.axis.band)
-            width = self.width - MARGIN_LEFT - MARGIN_RIGHT
-            yield f'<rect class="tie" x="{MARGIN_LEFT}" y="{high:.1f}" width="{width}" height="{low - high:.1f}"/>'
-
-    def _marks(self) -> Iterator[str]:
-        marks = self.marks
-        if marks.down is not None and marks.up is not None:
-            left, right = self._clamp(marks.down), self._clamp(marks.up)
-            yield self._stripe("zone", left, right)
-            if marks.are_named:
-                yield f'<text class="mark end" x="{left - 4:.1f}" y="{self._bottom - 6}">down {marks.down}</text>'
-                yield f'<text class="mark" x="{right + 4:.1f}" y="{self._bottom - 6}">up {marks.up}</text>'
-        for low, high in marks.parts:
-            yield self._stripe("set", self._clamp(low), self._clamp(high), f"95 % set: {low:.3g} to {high:.3g}")
-        for crossing in marks.crossings:
-            x = self._clamp(crossing)
-            yield f'<line class="crossing" x1="{x:.1f}" y1="{MARGIN_TOP}" x2="{x:.1f}" y2="{self._bottom}"/>'
-            if marks.are_named:
-                yield f'<text class="mark mid" x="{x:.1f}" y="{MARGIN_TOP - 6}">crossing {crossing:.1f}</text>'
-
-    def _stripe(self, style: str, left: float, right: float, title: str = "") -> str:
-        """From top to bottom, wide enough to be seen."""
-        width, height = max(right - left, 2.0), self._bottom - MARGIN_TOP
-        words = f"<title>{escape(title)}</title>" if title else ""
-        place = f'x="{left:.1f}" y="{MARGIN_TOP}" width="{width:.1f}" height="{height}"'
-        return f'<rect class="{style}" {place}>{words}</rect>'
-
-    def _clamp(self, level: float) -> float:
-        return min(max(self._x(max(level, 0.5)), MARGIN_LEFT), self.width - MARGIN_RIGHT)
-
-    def _curves(self) -> Iterator[str]:
-        for line in self.lines:
-            places = [(self._x(x), self._y(y), x, y) for x, y in line.points]
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in places)
-            yield f'<g class="{line.style}"><polyline points="{path}"/>'
-            yield from (self._span(*span) for span in line.spans)
-            for x, y, level, value in places:
-                label = escape(f"{line.name}, {level:g} in flight: {self.show(value)}")
-                yield draw_dot(line.style, x, y, label)
-            yield "</g>"
-
-    def _span(self, level: float, low: float, high: float) -> str:
-        x, bottom, top = self._x(level), self._y(low), self._y(high)
-        return (
-            f'<path class="span" d="M{x:.1f} {bottom:.1f}V{top:.1f}M{x - 4:.1f} {top:.1f}h8m-8 {bottom - top:.1f}h8"/>'
-        )
+    def clamp(self, level: float) -> float:
+        """The place of `level`, or the nearest end of the axis."""
+        return min(max(self.x_at(max(level, 0.5)), self.left), self.right)
 
 
-_SHAPES = {"high": "rect"}  # the two backends differ in shape as well as in colour
+def render_template(template: str, **values: object) -> str:
+    return _make_environment().get_template(template).render(values)
 
 
-def draw_dot(style: str, x: float, y: float, title: str) -> str:
-    """`title`: what it says when pointed at, escaped."""
-    if _SHAPES.get(style) == "rect":
-        return f'<rect x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" height="7"><title>{title}</title></rect>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>'
+@cache
+def _make_environment() -> Environment:
+    loader = PackageLoader("loadtest.report")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+
+
+def axis_of_levels(levels: Sequence[float]) -> Axis:
+    """Requests in flight, on a logarithmic scale."""
+    ticks = [(level, f"{level:g}") for level in _doublings(levels)]
+    ends = (levels[0], levels[-1]) if levels else (1.0, 1.0)
+    return Axis(*ends, ticks, is_log=True, has_grid=False, title="requests in flight")
 
 
 def axis_from_zero(values: Sequence[float], show: Callable[[float], str]) -> Axis:
@@ -168,10 +141,17 @@ def axis_of_ratios(gains: Sequence[float], band: float) -> Axis:
     low, high = reach[0] - 0.1 * (reach[1] - reach[0]), reach[1] + 0.1 * (reach[1] - reach[0])
     step = _round_step((math.exp(high) - math.exp(low)) / 5)
     first, last = math.ceil((math.exp(low) - 1) / step), math.floor((math.exp(high) - 1) / step)
-    ticks = [
-        (math.log(1 + step * tick), f"{1 + step * tick:.4g}") for tick in range(first, last + 1) if 1 + step * tick > 0
-    ]
-    return Axis(low, high, ticks, (-math.log1p(band), math.log1p(band)))
+    ratios = [1 + step * tick for tick in range(first, last + 1) if 1 + step * tick > 0]
+    ticks = [(math.log(ratio), f"{ratio:.4g}") for ratio in ratios]
+    return Axis(low, high, ticks, band=(-math.log1p(band), math.log1p(band)))
+
+
+def axis_of_powers(low: float, high: float, show: Callable[[float], str], title: str = "") -> Axis:
+    """Logarithmic, with ticks at 1, 2 and 5 times powers of ten; at the powers alone where those would be too many."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(powers) < 5 else (1,)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    return Axis(low, high, [(tick, show(tick)) for tick in ticks if low <= tick <= high], is_log=True, title=title)
 
 
 def _round_step(least: float) -> float:
@@ -182,8 +162,8 @@ def _round_step(least: float) -> float:
 
 
 def _doublings(levels: Sequence[float]) -> list[float]:
-    """The levels worth a label: none that would run into its neighbour's."""
-    kept = [levels[0]]
+    """The levels that get a label: none that would run into its neighbour's."""
+    kept = list(levels[:1])
     for level, following in pairwise([*levels[1:], math.inf]):
         if level >= 1.7 * kept[-1] and (following >= 1.7 * level or math.log2(level).is_integer()):
             kept.append(level)

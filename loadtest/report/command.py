@@ -1,69 +1,90 @@
-"""The command that measures again what a run measured. Pure.
+"""What `crossover report` does: one run's reports written again, two runs compared, published sweeps compared.
 
-The plan does not know the gateway's address, nor its key: neither is part of the command. What was declared of the
-hardware came from a file, which is named HARDWARE_FILE here.
+Raises ValueError, or Unreachable for a folder that has no result, in words for whoever gave the command.
 """
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from loadtest.cost import show_gpus
-from loadtest.limits import Limits
-from loadtest.plan import FULL, QUICK, Plan
-from loadtest.result import Result
-from loadtest.slo import Slo
+import orjson
 
-HARDWARE_FILE = "hardware.yaml"
+from loadtest.decide.cost import NO_COST, Cost
+from loadtest.report.comparison_text import render_comparison
+from loadtest.report.html import render_html
+from loadtest.report.markdown import render_markdown
+from loadtest.report.published import render
+from loadtest.report.published_sweeps import Sweep, parse
+from loadtest.report.spreadsheet import render_csv
+from loadtest.report.text import describe, describe_costs, describe_threshold
+from loadtest.results.comparison import compare_runs
+from loadtest.results.curves import THROUGHPUT
+from loadtest.results.folder import RESULT, RunFolder
+from loadtest.results.hardware import list_gpus
+from loadtest.results.result import Result
 
-
-def describe_command(result: Result) -> str:
-    """With every option in which the plan differs from its mode's defaults, quoted for a shell."""
-    return shlex.join(["crossover", "calibrate", *_options(result.plan), "--model", result.subject.model])
-
-
-def _options(plan: Plan) -> Iterator[str]:
-    usual = QUICK if plan.mode == QUICK.mode else FULL
-    if usual is QUICK:
-        yield "--quick"
-    if plan.levels != usual.levels:
-        yield from ("--levels", ",".join(map(str, plan.levels)))
-    if plan.prompt_words != usual.prompt_words:
-        yield from ("--shape", f"{plan.prompt_words}x{plan.tokens}")
-    elif plan.tokens != usual.tokens:
-        yield from ("--tokens", str(plan.tokens))
-    for option, value, default in (
-        ("--window", plan.window_s, usual.window_s),
-        ("--budget", plan.budget_s, usual.budget_s),
-        ("--repeats", plan.repeats, usual.repeats),
-        ("--regret", plan.regret_repeats, usual.regret_repeats),
-    ):
-        if value is not None and value != default:
-            yield from (option, _show(value))
-    yield from _conditions(plan, usual)
+PAGE = "report.html"
 
 
-def _conditions(plan: Plan, usual: Plan) -> Iterator[str]:
-    """What counts as good, as sound and as narrow enough."""
-    if plan.slo:
-        yield from ("--slo", _describe_slo(plan.slo))
-    if plan.widest is None:
-        yield "--accept-wide"
-    for name in Limits.names():
-        limit = getattr(plan.limits, name)
-        if limit != getattr(usual.limits, name):
-            yield from ("--limit", f"{name}={_show(limit)}")
-    if plan.cost and plan.cost.price:
-        yield from ("--gpu-price", str(plan.cost.price))
-    if plan.cost and plan.cost.gpus:
-        yield from ("--gpu-count", show_gpus(plan.cost.gpus))
-    if plan.hardware is not None:
-        yield from ("--hardware", HARDWARE_FILE)
+def write_reports(path: Path, result: Result) -> None:
+    """The files that are made from a result, into its folder. Raises OSError if that cannot be written."""
+    (path / "cells.csv").write_text(render_csv(result.cells, result.plan.known_cost))
+    (path / "report.md").write_text(render_markdown(result))
+    (path / PAGE).write_text(render_html(result))
 
 
-def _describe_slo(slo: Slo) -> str:
-    return ",".join(f"{name}={_show(most)}" for name, most in slo.limits.items() if most is not None)
+def summarise_result(folder: Path, result: Result) -> list[str]:
+    """The lines that a terminal shows about a result whose reports are in `folder`."""
+    return [
+        f"crossing   {describe(THROUGHPUT, result)}",
+        f"threshold  {describe_threshold(result)}",
+        *(f"cost       {sentence}" for sentence in describe_costs(result)),
+        f"report     {folder / PAGE}",
+    ]
 
 
-def _show(value: float) -> str:
-    """As short as it can be and still the same number."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+def rewrite_reports(run: Path, given: Cost) -> list[str]:
+    """Writes the reports again; returns the lines that summarise them. `given`: costs in place of the run's own."""
+    folder, result = _read(run, given)
+    try:
+        write_reports(folder.path, result)
+    except OSError as exc:
+        raise ValueError(f"cannot write to {folder.path}: {exc.strerror}") from exc
+    return summarise_result(folder.path, result)
+
+
+def compare(a: Path, b: Path, given: Cost, *, as_json: bool) -> str:
+    comparison = compare_runs(_read(a, given)[1], _read(b, given)[1])
+    if as_json:
+        return orjson.dumps(comparison.to_json(), option=orjson.OPT_INDENT_2).decode() + "\n"
+    return render_comparison(comparison)
+
+
+def compare_published(source: Path, low: str | None, high: str | None) -> str:
+    """`low` and `high`: tags in the file `source`."""
+    try:
+        sweeps = parse(source.read_bytes())
+    except ValueError as exc:
+        raise ValueError(f"{source}: {exc}") from exc
+    return render(_choose(sweeps, low, "--low"), _choose(sweeps, high, "--high"))
+
+
+def _read(path: Path, given: Cost) -> tuple[RunFolder, Result]:
+    """`path`: a run's folder, or its result.json. The result has the costs that were given, else its own."""
+    folder = RunFolder(path.parent if path.name == RESULT else path)
+    result = folder.read_result()
+    plan, own = result.plan, result.plan.cost or NO_COST
+    cost = Cost(gpus=given.gpus or own.gpus, price=given.price or own.price)
+    declared = list_gpus(plan.hardware)
+    cost.with_declared(declared).check()
+    if contradiction := cost.find_contradiction(declared, result.system.backends):
+        raise ValueError(f"--gpu-count: {contradiction}")
+    return folder, replace(result, plan=replace(plan, cost=None if cost == NO_COST else cost))
+
+
+def _choose(sweeps: Mapping[str, Sweep], tag: str | None, option: str) -> Sweep:
+    if tag is None:
+        raise ValueError(f"--import needs {option}: one of {', '.join(sweeps)}")
+    if tag not in sweeps:
+        raise ValueError(f"{option}: the file has no {tag}, only {', '.join(sweeps)}")
+    return sweeps[tag]

@@ -1,21 +1,26 @@
-"""report.html: one self-contained page, readable in light and dark, with nothing fetched from anywhere."""
+"""report.html: one self-contained page, readable in light and dark, which fetches nothing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from loadtest.cell import Cell
-from loadtest.curves import THROUGHPUT, series
-from loadtest.report.chart import Axis, Chart, Line, Marks, axis_from_zero, axis_of_ratios
-from loadtest.report.command import describe_command
-from loadtest.report.cost import describe_costs
-from loadtest.report.gpus import HEADINGS as GPU_HEADINGS
-from loadtest.report.gpus import list_gpus
+from loadtest.report.cell_table import make_table
+from loadtest.report.chart import (
+    Chart,
+    Line,
+    Marks,
+    Point,
+    axis_from_zero,
+    axis_of_levels,
+    axis_of_ratios,
+    render_template,
+)
+from loadtest.report.gpu_table import HEADINGS as GPU_HEADINGS
+from loadtest.report.gpu_table import list_gpus
 from loadtest.report.pareto import choose_quantiles, describe_quantiles, draw_pareto
 from loadtest.report.ratios import HEADINGS, Ratio, make_ratios
-from loadtest.report.table import make_table
-from loadtest.report.words import (
+from loadtest.report.rerun_command import describe_command
+from loadtest.report.text import (
+    describe_costs,
     describe_finding,
     describe_set,
     describe_threshold,
@@ -24,10 +29,11 @@ from loadtest.report.words import (
     show_rate,
     show_ratio,
 )
-from loadtest.result import Result, objectives_of
+from loadtest.results.curves import THROUGHPUT, ReadFigure, make_curve
+from loadtest.results.result import Result, list_objectives
 
 SMALL = {"width": 320, "height": 220}
-LATENCIES = (
+LATENCIES: tuple[tuple[str, ReadFigure], ...] = (
     ("Time per output token, p50", lambda cell: cell.tpot_s.p50),
     ("Time to first token, p50", lambda cell: cell.ttft_s.p50),
     ("Whole request, p50", lambda cell: cell.e2e_s.p50),
@@ -35,20 +41,21 @@ LATENCIES = (
 
 
 def render_html(result: Result) -> str:
-    environment = Environment(
-        loader=PackageLoader("loadtest.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     ratios = make_ratios(result)
-    return environment.get_template("report.html.jinja").render(
+    return render_template(
+        "report.html.jinja",
         result=result,
         work=describe_work(result.plan),
         threshold=describe_threshold(result),
-        crossings=[(o.name, describe_finding(o, result), describe_set(o, result)) for o in objectives_of(result.plan)],
+        crossings=[
+            (objective.name, describe_finding(objective, result), describe_set(objective, result))
+            for objective in list_objectives(result.plan)
+        ],
         throughput=_draw(result, "Throughput, tokens per second", THROUGHPUT.read, show_rate),
         ratio=_draw_ratio(result, ratios),
         ratios=ratios,
         ratio_headings=HEADINGS,
-        pareto=draw_pareto(result.cells, result.subject.backends),
+        pareto=draw_pareto(result.cells, result.system.backends),
         quantiles=describe_quantiles(choose_quantiles(result.cells)),
         latencies=[_draw(result, title, read, show_ms, **SMALL) for title, read in LATENCIES],
         table=make_table(result),
@@ -61,34 +68,59 @@ def render_html(result: Result) -> str:
     )
 
 
-def _draw(
-    result: Result, title: str, read: Callable[[Cell], float | None], show: Callable[[float], str], **size: int
-) -> str:
-    styles = dict(zip(result.subject.backends, ("low", "high"), strict=True))
-    lines = [Line(name, style, series(result.cells, name, read)) for name, style in styles.items()]
-    axis = axis_from_zero([value for line in lines for _, value in line.points], show)
-    return Chart(title, lines, axis, show, _marks(result, are_named=not size), **size).render()
+def mark_crossings(results: Sequence[Result], are_named: bool = True) -> Marks:
+    """Every crossing of throughput with every part of its set."""
+    changes = [change for result in results if result.finding for change in result.finding.changes]
+    return Marks(
+        tuple(change.point for change in changes),
+        parts=tuple(part for change in changes for part in change.set),
+        are_named=are_named,
+    )
+
+
+def draw_ratios(title: str, lines: Sequence[tuple[str, str, Sequence[Ratio]]], band: float, marks: Marks) -> Chart:
+    """Ratios of throughput over requests in flight. A line: its name, its style, its ratios."""
+    drawn = [
+        Line(
+            style,
+            [
+                Point(ratio.level, ratio.gain, describe_point(name, ratio.level, show_ratio(ratio.gain)), ratio.ends)
+                for ratio in ratios
+            ],
+        )
+        for name, style, ratios in lines
+    ]
+    ratios = [ratio for _, _, own in lines for ratio in own]
+    reach = [value for ratio in ratios for value in (ratio.gain, *(ratio.ends or ()))]
+    x = axis_of_levels(sorted({float(ratio.level) for ratio in ratios}))
+    return Chart(title, drawn, x, axis_of_ratios(reach, band), marks)
+
+
+def describe_point(name: str, level: float, figure: str) -> str:
+    return f"{name}, {level:g} in flight: {figure}"
+
+
+def _draw(result: Result, title: str, read: ReadFigure, show: Callable[[float], str], **size: int) -> str:
+    lines, values = [], []
+    for name, style in zip(result.system.backends, ("low", "high"), strict=True):
+        curve = make_curve(result.cells, name, read)
+        lines.append(
+            Line(style, [Point(level, value, describe_point(name, level, show(value))) for level, value in curve])
+        )
+        values += [value for _, value in curve]
+    x = axis_of_levels(sorted({point.x for line in lines for point in line.points}))
+    return Chart(title, lines, x, axis_from_zero(values, show), _mark(result, are_named=not size), **size).render()
 
 
 def _draw_ratio(result: Result, ratios: Sequence[Ratio]) -> str:
     if not ratios:
         return ""
-    points = [(float(ratio.level), ratio.gain) for ratio in ratios]
-    spans = [(float(ratio.level), *ratio.ends) for ratio in ratios if ratio.ends]
-    reach = [gain for _, gain in points] + [end for _, *ends in spans for end in ends]
-    axis: Axis = axis_of_ratios(reach, result.plan.band)
-    title = f"Throughput of {result.subject.low} over {result.subject.high}; within the grey band they are tied"
-    lines = [Line("ratio", "ratio", points, spans)]
-    return Chart(title, lines, axis, show_ratio, _marks(result), height=280).render()
+    title = f"Throughput of {result.system.low} over {result.system.high}; within the grey band they are tied"
+    chart = draw_ratios(title, [("ratio", "ratio", ratios)], result.plan.band, _mark(result))
+    return replace(chart, height=280).render()
 
 
-def _marks(result: Result, are_named: bool = True) -> Marks:
-    """Every crossing with every part of its set: where there are several, all of them."""
-    changes = result.finding.changes if result.finding else ()
-    marks = Marks(
-        tuple(change.point for change in changes),
-        parts=tuple(part for change in changes for part in change.set),
-        are_named=are_named,
-    )
-    threshold = result.threshold
+def _mark(result: Result, are_named: bool = True) -> Marks:
+    """Crossings, and the threshold around them."""
+    marks, threshold = mark_crossings([result], are_named), result.threshold
     return replace(marks, down=threshold.down, up=threshold.up) if threshold else marks

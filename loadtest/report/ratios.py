@@ -1,13 +1,13 @@
-"""The ratio of the backends' throughputs at every level, how well it is known, and who wins there. Pure."""
+"""The ratio of the backends' throughputs at every level, with its interval and the better backend. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtest.curves import make_trials, mean_gains
 from loadtest.decide.crossing import find_clear, find_tied
-from loadtest.decide.estimate import Estimate, Level, estimate, quantile
-from loadtest.report.words import show_ratio
-from loadtest.result import Result
+from loadtest.decide.estimate import Level, estimate, quantile
+from loadtest.report.text import show_ratio
+from loadtest.results.curves import make_trials, mean_gains
+from loadtest.results.result import Result
 
 INTERVAL_ALPHA = 0.05
 HEADINGS = ("in flight", "pairs", "ratio", "95 % interval", "who is better")
@@ -15,7 +15,7 @@ HEADINGS = ("in flight", "pairs", "ratio", "95 % interval", "who is better")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`gain`: natural logarithm of low over high, `ends` of its 95 % interval; None where nothing tells chance."""
+    """`gain`: natural logarithm of low over high. `ends`: of its 95 % interval; None if no level was measured twice."""
 
     level: int
     pairs: int
@@ -31,25 +31,27 @@ class Ratio:
 
 
 def make_ratios(result: Result) -> list[Ratio]:
-    """Rising levels. Intervals are Student's, of the level's mean with the effect of order taken out, one by one:
-    the verdicts ask for more, because they hold for all levels together.
+    """Rising levels. Intervals are Student's, of the level's mean without the effect of order, for one level alone. The
+    verdicts ask for more, because they hold for all levels together.
     """
-    trials = make_trials(result.cells, result.subject.low)
+    trials = make_trials(result.cells, result.system.low)
     known = estimate(trials)
-    if known is not None:
-        clear, tied = find_clear(known), find_tied(known, result.plan.band)
-        return [_make_ratio(known, level, _judge(level, clear, tied, result)) for level in known.levels]
-    counts = [trial.level for trial in trials]
-    return [Ratio(level, counts.count(level), gain, None, "not known") for level, gain in mean_gains(trials).items()]
+    if known is None:
+        counts = [trial.level for trial in trials]
+        return [
+            Ratio(level, counts.count(level), gain, None, "not known") for level, gain in mean_gains(trials).items()
+        ]
+    clear, tied = find_clear(known), find_tied(known, result.plan.band)
+    ratios = []
+    for level in known.levels:
+        reach = quantile(INTERVAL_ALPHA, level.dof) * known.error(level)
+        ends = (level.gain - reach, level.gain + reach)
+        ratios.append(Ratio(level.level, level.pairs, level.gain, ends, _describe(level, clear, tied, result)))
+    return ratios
 
 
-def _make_ratio(known: Estimate, level: Level, verdict: str) -> Ratio:
-    reach = quantile(INTERVAL_ALPHA, level.dof) * known.error(level)
-    return Ratio(level.level, level.pairs, level.gain, (level.gain - reach, level.gain + reach), verdict)
-
-
-def _judge(level: Level, clear: Sequence[Level], tied: Sequence[Level], result: Result) -> str:
-    winner = result.subject.low if level.gain > 0 else result.subject.high
+def _describe(level: Level, clear: Sequence[Level], tied: Sequence[Level], result: Result) -> str:
+    winner = result.system.low if level.gain > 0 else result.system.high
     within = f"within {result.plan.band:.0%}"
     if level in clear:
         return f"{winner} is better" + (f", {within}" if level in tied else "")

@@ -1,21 +1,22 @@
-"""cells.csv: one row per cell that counts, one value in every field, units in the columns' names. Pure."""
+"""cells.csv: one row per cell that was not measured again, units in the columns' names. Pure."""
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from loadtest.cell import Cell
-from loadtest.cost import NO_COST, Cost
-from loadtest.report.gpus import find_power_w
+from loadtest.decide.cost import NO_COST, Cost
+from loadtest.report.gpu_table import sum_power_w
+from loadtest.results.cell import Cell
 
 Value = str | int | float | bool | None
 Column = tuple[str, Callable[[Cell], Value]]
 
 
 def render_csv(cells: Iterable[Cell], cost: Cost = NO_COST) -> str:
-    """A heading line and the cells in the order measured. A percentile of too few samples is an empty field, and
-    so is what nobody told the price or the GPUs of."""
+    """A heading line and the cells in the order measured. Percentiles of too few samples and unknown costs are empty
+    fields.
+    """
     columns, text = [*_columns(), *_costs(cost)], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading for heading, _ in columns)
@@ -38,7 +39,7 @@ def _columns() -> Iterator[Column]:
     yield "client_cpu_share", attrgetter("client_cpu")
     yield from map(_plain, ("loop_lag_p99_s", "loop_lag_max_s"))
     yield "machine_load_per_core", attrgetter("machine_load")
-    yield "gpu_power_w", find_power_w
+    yield "gpu_power_w", sum_power_w
 
 
 def _costs(cost: Cost) -> Iterator[Column]:

@@ -1,4 +1,4 @@
-"""Both adapters, each joined by a real socket that can be cut to a scripted server that speaks its wire."""
+"""Both adapters, each connected by a real socket, which can be cut, to a scripted server of its protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.rpc.aio import AioClient
+from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
-from gateway.core import GenerateRequest, Prompt, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
+from gateway.errors import GatewayError
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.script import FakeEngine
 from tests.fakes.sink import RecordingSink, settled
@@ -22,28 +23,24 @@ from tests.fakes.wire import Wire
 END_ID, OTHER_END_ID = 2, 3
 
 REQUEST = GenerateRequest(
-    request_id="req-1",
-    model="m",
-    prompt=Prompt((11, 12, 13)),
-    params=SamplingParams(max_tokens=32),
-    eos_token_ids=(END_ID, OTHER_END_ID),
+    "req-1", "m", Prompt((11, 12, 13)), SamplingParams(max_tokens=32), eos_token_ids=(END_ID, OTHER_END_ID)
 )
 
 
 @pytest.fixture(scope="session", params=[True, False], ids=["uvloop", "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    """Adapters live on the event loop's own ways with sockets: on uvloop, which serves, and on asyncio's."""
+    """Adapters depend on how the event loop handles sockets: tests run on uvloop, as in production, and on asyncio."""
     return "asyncio", {"use_uvloop": request.param}
 
 
 @pytest.fixture(scope="session", autouse=True)
 async def one_loop(anyio_backend: object) -> AsyncIterator[None]:
-    """One loop for all tests: grpc.aio's poller, which the whole process shares, would still talk to those closed."""
+    """One loop for all tests: grpc.aio's poller, shared by the whole process, would go on using closed loops."""
     yield  # noqa: PT022 - being an async generator it is what keeps the loop open
 
 
 class Lane:
-    """An adapter, its engine and the wire between them; `ask` starts a call."""
+    """An adapter, its engine and the connection between them; `ask` starts a call."""
 
     def __init__(self, backend: TritonBackend | VLLMBackend, engine: FakeEngine, wire: Wire) -> None:
         self.backend = backend
@@ -65,8 +62,12 @@ class Lane:
         sink.call = self.backend.start(changed, sink)
         return sink
 
+    async def answer(self, **params: object) -> tuple[FinishReason | GatewayError, list[int]]:
+        sink = self.ask(**params)  # type: ignore[arg-type]  # by name
+        return await sink.ended(), sink.token_ids
+
     async def idle(self) -> None:
-        """Nothing is held for any call any more, on either side."""
+        """Wait until neither side holds anything for a call."""
         await settled(lambda: self.engine.running == 0, f"{self.engine.running} answers still running")
         await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
 
@@ -75,9 +76,8 @@ class Lane:
 async def lane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lane]:
     """Checks after every test that the contract was kept, and that closing leaves no task and no connection."""
     async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(
-            (FakeTriton if request.param.startswith("triton") else FakeVLLM)().serving()
-        )
+        fake: type[FakeTriton | FakeVLLM] = FakeTriton if request.param.startswith("triton") else FakeVLLM
+        engine = await stack.enter_async_context(fake().serving())
         socket = tmp_path / "engine.sock" if request.param.endswith("socket") else None
         wire = await stack.enter_async_context(Wire(engine.port, socket).laid())
         backend = make_backend(request.param, wire)
@@ -91,20 +91,25 @@ async def lane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await settled(lambda: not client_tasks(), f"tasks left: {client_tasks()}")
 
 
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[FakeVLLM, VLLMBackend]]:
+    async with FakeVLLM().serving() as engine:
+        backend = VLLMBackend(VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}"))
+        yield engine, backend
+        await backend.aclose()
+
+
 def client_tasks() -> list[str]:
-    """Tasks under way that belong neither to the test runner nor to a fake server."""
+    """Running tasks that belong neither to the test runner nor to a fake server."""
     names = [str(getattr(task.get_coro(), "__qualname__", task)) for task in asyncio.all_tasks()]
     return [name for name in names if not name.startswith(("TestRunner.", "AioServer.", "_Connection._play"))]
 
 
 def make_backend(kind: str, wire: Wire, idle_timeout_s: float = 60.0) -> TritonBackend | VLLMBackend:
     if kind == "triton":
-        return TritonBackend(
-            TritonSettings(
-                "triton", f"grpc://127.0.0.1:{wire.port}", connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s
-            )
-        )
-    if kind == "triton by grpc.aio":  # as over TLS, without the certificates
+        url = f"grpc://127.0.0.1:{wire.port}"
+        return TritonBackend(TritonSettings("triton", url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))
+    if kind == "triton by grpc.aio":  # the client for TLS, here without certificates
         settings = TritonSettings("triton", "grpcs://unused:1", idle_timeout_s=idle_timeout_s)
         return TritonBackend(settings, AioClient(f"127.0.0.1:{wire.port}", connect_timeout_s=5.0, credentials=None))
     return VLLMBackend(VLLMSettings("vllm", wire.url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))

@@ -1,4 +1,4 @@
-"""The part of the contract that every adapter gets from LiveCall, without a wire: as one calls it."""
+"""The part of every adapter's contract that LiveCall keeps, tested by calling it, without a wire."""
 
 import asyncio
 import time
@@ -15,30 +15,30 @@ from tests.fakes.sink import RecordingSink, settled
 News: TypeAlias = tuple[Sequence[int], End | None]
 
 
-class Told:
-    """Reads what a test says."""
+class ScriptedReader:
+    """Returns what the test passes to it."""
 
-    is_cut = False
+    must_abort = False
 
     def read(self, news: News) -> News:
         return news
 
 
 class BareCall(LiveCall):
-    """A call to nowhere that counts how often it hung up."""
+    """A call without an engine that counts how often it was aborted."""
 
-    hang_ups = 0
+    aborts = 0
 
     def feed(self, token_ids: Sequence[int], end: End | None = None) -> None:
-        self.take((token_ids, end))
+        self.receive((token_ids, end))
 
-    def hang_up(self) -> None:
-        self.hang_ups += 1
+    def abort(self) -> None:
+        self.aborts += 1
 
 
 def begin(calls: LiveCalls, max_tokens: int = 8, **params: Any) -> tuple[BareCall, RecordingSink]:  # Any: of any field
     sink = RecordingSink()
-    sink.call = call = BareCall(calls, sink, SamplingParams(max_tokens, **params), Told())
+    sink.call = call = BareCall(calls, sink, SamplingParams(max_tokens, **params), ScriptedReader())
     return call, sink
 
 
@@ -63,7 +63,7 @@ async def test_an_empty_read_is_not_passed_on() -> None:
         ({}, 0, FinishReason.STOP, False),
         ({}, 0, FinishReason.LENGTH, False),
         ({}, 1, FinishReason.STOP, True),
-        ({}, 1, FinishReason.LENGTH, True),  # the engine's context is narrower than what we know
+        ({}, 1, FinishReason.LENGTH, True),  # the engine's context is narrower than the limit we know
         ({"ignore_eos": True}, 7, FinishReason.LENGTH, False),
         ({"ignore_eos": True}, 7, FinishReason.STOP, False),
         ({"ignore_eos": True}, 8, FinishReason.LENGTH, True),
@@ -71,7 +71,7 @@ async def test_an_empty_read_is_not_passed_on() -> None:
         ({"ignore_eos": True, "stop_token_ids": (5,)}, 7, FinishReason.STOP, True),
     ],
 )
-async def test_an_end_that_comes_too_early_is_no_end(
+async def test_an_end_that_comes_too_early_is_a_protocol_error(
     params: dict[str, Any], delivered: int, reason: FinishReason, is_allowed: bool
 ) -> None:
     call, sink = begin(LiveCalls("e", 60), **params)
@@ -79,36 +79,36 @@ async def test_an_end_that_comes_too_early_is_no_end(
     assert sink.breaches == []
     assert (sink.end is reason) == is_allowed
     assert (type(sink.end) is BackendProtocolError) == (not is_allowed)
-    assert call.hang_ups == (not is_allowed)
+    assert call.aborts == (not is_allowed)
 
 
 async def test_unavailable_becomes_an_error_once_tokens_went_out() -> None:
     call, sink = begin(LiveCalls("e", 60))
     call.feed([1], BackendUnavailable("gone"))
     assert type(sink.end) is BackendLost
-    assert call.hang_ups == 1
+    assert call.aborts == 1
 
 
-async def test_a_normal_end_does_not_hang_up_and_a_cancel_after_it_neither() -> None:
+async def test_a_normal_end_does_not_abort_and_a_cancel_after_it_neither() -> None:
     calls = LiveCalls("e", 60)
     call, _ = begin(calls)
     call.feed([1], FinishReason.STOP)
     call.cancel()
-    assert (call.hang_ups, len(calls)) == (0, 1)
+    assert (call.aborts, len(calls)) == (0, 1)
     call.release()
     assert len(calls) == 0
 
 
-async def test_an_engine_that_would_go_on_is_left_at_the_end() -> None:
+async def test_an_engine_that_would_go_on_is_aborted_at_the_end() -> None:
     calls = LiveCalls("e", 60)
     sink = RecordingSink()
-    told = Told()
-    sink.call = call = BareCall(calls, sink, SamplingParams(8), told)
+    reader = ScriptedReader()
+    sink.call = call = BareCall(calls, sink, SamplingParams(8), reader)
     call.feed([1])
-    told.is_cut = True
+    reader.must_abort = True
     call.feed([2], FinishReason.STOP)
     assert (sink.token_ids, sink.end, sink.breaches) == ([1, 2], FinishReason.STOP, [])
-    assert (call.hang_ups, len(calls)) == (1, 0)
+    assert (call.aborts, len(calls)) == (1, 0)
 
 
 async def test_tokens_beyond_max_tokens_are_not_passed_on() -> None:
@@ -119,11 +119,11 @@ async def test_tokens_beyond_max_tokens_are_not_passed_on() -> None:
     assert type(sink.end) is BackendProtocolError
 
 
-async def test_an_exchange_that_does_not_end_after_the_answer_is_hung_up_on() -> None:
+async def test_an_exchange_that_does_not_end_after_the_answer_is_aborted() -> None:
     calls = LiveCalls("e", 0.08)
     call, sink = begin(calls)
     call.feed([1], FinishReason.STOP)
-    await settled(lambda: call.hang_ups == 1, "hung up")
+    await settled(lambda: call.aborts == 1, "an abort")
     assert sink.end is FinishReason.STOP
     assert len(calls) == 0
 

@@ -1,14 +1,14 @@
-"""What each backend says it can do: of its own, by its server's word, and as the operator corrects it."""
+"""The needs that each backend serves: by default, by its server's configuration, and by the operator's settings."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from gateway.backends.needs import corrected
+from gateway.backends.capabilities import apply_overrides
 from gateway.backends.relay import RelayServer
 from gateway.backends.triton import TritonBackend
-from gateway.backends.triton_config import Abilities, read_abilities
+from gateway.backends.triton_config import ModelCapabilities, read_capabilities
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import Need
 from gateway.errors import NeedRefused
@@ -24,7 +24,7 @@ MIN_TOKENS = {"min_tokens": [1]}
 GUIDE = {"guided_decoding_guide_type": [1], "guided_decoding_guide": [1]}
 XGRAMMAR = {"guided_decoding_backend": "xgrammar"}
 NOTHING: frozenset[Need] = frozenset()
-PLAIN = frozenset({Need.PENALTIES, Need.MIN_TOKENS})  # before a server has told its model's configuration
+DEFAULT_NEEDS = frozenset({Need.PENALTIES, Need.MIN_TOKENS})  # before the model's configuration is read
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ PLAIN = frozenset({Need.PENALTIES, Need.MIN_TOKENS})  # before a server has told
         ({"return_log_probs": [1], "runtime_min_p": [1]}, XGRAMMAR, set()),
     ],
 )
-def test_a_triton_model_can_do_what_its_configuration_declares(
+def test_a_triton_model_serves_the_needs_that_its_configuration_declares(
     inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str], needs: set[Need]
 ) -> None:
-    assert read_abilities(model_config(inputs, parameters).config, 1000) == Abilities(frozenset(needs), 1000)
+    assert read_capabilities(model_config(inputs, parameters).config, 1000) == ModelCapabilities(frozenset(needs), 1000)
 
 
 INFO = {"xgrammar_tokenizer_info_path": "/engines/xgrammar.json"}
@@ -67,22 +67,22 @@ OFF = {"guided_decoding_backend": "", "xgrammar_tokenizer_info_path": "", "token
 def test_the_cpp_backend_follows_guides_where_both_of_its_parameters_are_filled_in(
     parameters: Mapping[str, str], needs: set[Need]
 ) -> None:
-    assert read_abilities(model_config(GUIDE, parameters, "tensorrtllm").config, 1000).needs == needs
+    assert read_capabilities(model_config(GUIDE, parameters, "tensorrtllm").config, 1000).needs == needs
 
 
 @pytest.mark.parametrize(
     ("dims", "known", "abilities"),
     [
-        ([-1], 1000, Abilities(frozenset({Need.LOGIT_BIAS}), 1000)),
-        ([512], 1000, Abilities(frozenset({Need.LOGIT_BIAS}), 512)),
-        ([512], 0, Abilities(frozenset({Need.LOGIT_BIAS}), 512)),
-        ([-1], 0, Abilities(NOTHING, 0)),
+        ([-1], 1000, ModelCapabilities(frozenset({Need.LOGIT_BIAS}), 1000)),
+        ([512], 1000, ModelCapabilities(frozenset({Need.LOGIT_BIAS}), 512)),
+        ([512], 0, ModelCapabilities(frozenset({Need.LOGIT_BIAS}), 512)),
+        ([-1], 0, ModelCapabilities(NOTHING, 0)),
     ],
 )
-def test_a_bias_is_as_long_as_the_model_says_or_the_vocabulary(
-    dims: Sequence[int], known: int, abilities: Abilities
+def test_a_bias_has_the_length_of_the_models_input_or_of_the_vocabulary(
+    dims: Sequence[int], known: int, abilities: ModelCapabilities
 ) -> None:
-    assert read_abilities(model_config({"embedding_bias": dims}, {}).config, known) == abilities
+    assert read_capabilities(model_config({"embedding_bias": dims}, {}).config, known) == abilities
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,18 @@ def test_a_bias_is_as_long_as_the_model_says_or_the_vocabulary(
         (set(), {Need.GUIDE: False}, set()),
     ],
 )
-def test_the_operator_knows_better(own: set[Need], capabilities: Mapping[Need, bool], expected: set[Need]) -> None:
-    assert corrected(frozenset(own), capabilities) == expected
+def test_the_operators_settings_override_a_backends_own_needs(
+    own: set[Need], capabilities: Mapping[Need, bool], expected: set[Need]
+) -> None:
+    assert apply_overrides(frozenset(own), capabilities) == expected
 
 
-async def test_vllm_can_do_all_but_what_needs_a_flag() -> None:
+async def test_vllm_serves_all_needs_except_those_that_require_a_flag() -> None:
     url = "http://127.0.0.1:1"
     vllm = VLLMBackend(VLLMSettings("vllm", url))
-    told = VLLMBackend(VLLMSettings("vllm", url, capabilities={Need.PRIORITY: True, Need.GUIDE: False}))
+    corrected = VLLMBackend(VLLMSettings("vllm", url, capabilities={Need.PRIORITY: True, Need.GUIDE: False}))
     assert vllm.capabilities == frozenset(Need) - {Need.PRIORITY}
-    assert told.capabilities == vllm.capabilities - {Need.GUIDE} | {Need.PRIORITY}
+    assert corrected.capabilities == vllm.capabilities - {Need.GUIDE} | {Need.PRIORITY}
 
 
 async def test_a_relay_takes_a_clients_own_body_and_nothing_else() -> None:
@@ -129,7 +131,7 @@ async def test_triton_is_asked_once_it_is_ready_and_again_when_it_was_away(engin
     backend = open_backend(engine)
     engine.is_model_ready = False
     assert not await backend.is_ready()
-    assert (backend.capabilities, engine.configs_told) == (PLAIN, 0)
+    assert (backend.capabilities, engine.configs_told) == (DEFAULT_NEEDS, 0)
     engine.is_model_ready = True
     assert await backend.is_ready()
     assert await backend.is_ready()
@@ -137,7 +139,7 @@ async def test_triton_is_asked_once_it_is_ready_and_again_when_it_was_away(engin
     engine.is_model_ready = False
     engine.config = model_config({}, {})
     assert not await backend.is_ready()
-    assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}  # nobody is told "never" of what is only away
+    assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}  # they stay while the model is not ready
     engine.is_model_ready = True
     assert await backend.is_ready()
     assert (backend.capabilities, engine.configs_told) == (NOTHING, 2)
@@ -148,7 +150,7 @@ async def test_a_server_that_does_not_tell_is_ready_all_the_same_and_asked_again
     backend = open_backend(engine)
     config, engine.config = engine.config, None
     assert await backend.is_ready()
-    assert backend.capabilities == PLAIN
+    assert backend.capabilities == DEFAULT_NEEDS
     engine.config = config
     assert await backend.is_ready()
     assert backend.capabilities == {Need.LOGIT_BIAS, Need.GUIDE}
@@ -178,16 +180,14 @@ async def test_a_bias_has_the_length_that_the_server_declared(engine: FakeTriton
 
 
 PENALISED = replace(
-    REQUEST,
-    params=replace(REQUEST.params, frequency_penalty=0.5),
-    needs={Need.PENALTIES: "frequency_penalty"},
+    REQUEST, params=replace(REQUEST.params, frequency_penalty=0.5), needs={Need.PENALTIES: "frequency_penalty"}
 )
 
 
-async def test_what_the_engine_refuses_is_lost_until_the_server_has_been_away(
+async def test_a_need_that_the_engine_refuses_is_dropped_until_the_server_comes_back(
     engine: FakeTriton, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a model does that declares penalties, before an engine that does not follow them."""
+    """The model declares penalties, but its engine does not follow them."""
     engine.config = model_config(PENALTIES | MIN_TOKENS, {})
     engine.script = lambda _: [Fault("unfollowed")]
     backend = open_backend(engine, {Need.PENALTIES: True})

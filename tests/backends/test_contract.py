@@ -1,7 +1,8 @@
-"""What core.Backend promises, asked of every adapter over real sockets."""
+"""The contract of core.TokenBackend, tested on every adapter over real sockets."""
 
 import asyncio
 import gc
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,58 +21,42 @@ from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST, Lane
 from tests.fakes.script import EndToken, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
 from tests.fakes.sink import RecordingSink, settled
 
-
-async def test_ids_arrive_complete_and_in_order(lane: Lane) -> None:
-    lane.engine.play(Say((5,)), Say((6, 7)), Pause(0.02), Say((8,)), Say((2**31 - 1,)), EndToken())
-    sink = lane.ask()
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids == [5, 6, 7, 8, 2**31 - 1, END_ID]
-    assert lane.engine.asked[0].prompt == REQUEST.prompt.token_ids
-
-
-async def test_end_token_is_the_last_id_even_when_it_is_the_only_one(lane: Lane) -> None:
-    lane.engine.play(EndToken())
-    sink = lane.ask()
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids == [END_ID]
-
-
-async def test_reaching_max_tokens_is_length(lane: Lane) -> None:
-    lane.engine.play(Say((5, 6)), Say((7,)), Full())
-    sink = lane.ask(max_tokens=3)
-    assert await sink.ended() is FinishReason.LENGTH
-    assert sink.token_ids == [5, 6, 7]
-
-
-async def test_end_token_at_the_limit_is_stop(lane: Lane) -> None:
-    lane.engine.play(Say((5, 6)), EndToken())
-    sink = lane.ask(max_tokens=3)
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids == [5, 6, END_ID]
+STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
+BY_77 = {"stop_token_ids": (77,)}
+ANSWERS: dict[str, tuple[Sequence[Step], Mapping[str, object], FinishReason, list[int]]] = {
+    "many ids": (
+        (Say((5,)), Say((6, 7)), Pause(0.02), Say((2**31 - 1,)), EndToken()),
+        {},
+        STOP,
+        [5, 6, 7, 2**31 - 1, 2],
+    ),
+    "an end token alone": ((EndToken(),), {}, STOP, [END_ID]),
+    "a slow first token": ((Pause(0.3), Say((5,)), EndToken()), {}, STOP, [5, END_ID]),
+    "max_tokens reached": ((Say((5, 6)), Say((7,)), Full()), {"max_tokens": 3}, LENGTH, [5, 6, 7]),
+    "an end token at the limit": ((Say((5, 6)), EndToken()), {"max_tokens": 3}, STOP, [5, 6, END_ID]),
+    "another end token": ((Say((5,)), Say((OTHER_END_ID,)), StopWord()), BY_77, STOP, [5, OTHER_END_ID]),
+    "another at the limit": ((Say((5,)), Say((3,)), StopWord()), BY_77 | {"max_tokens": 2}, STOP, [5, OTHER_END_ID]),
+    "a stop token": ((Say((5,)), Say((77,)), StopWord()), BY_77, STOP, [5, 77]),
+    "a stop token at the limit": ((Say((5,)), Say((77,)), StopWord()), BY_77 | {"max_tokens": 2}, STOP, [5, 77]),
+    "min_tokens": ((Say((77, 5)), Say((6, 77)), StopWord()), BY_77 | {"min_tokens": 3}, STOP, [77, 5, 6, 77]),
+    "ignored ends": (
+        (Say((5, 2, 3)), Full()),
+        {"max_tokens": 3, "ignore_eos": True},
+        LENGTH,
+        [5, END_ID, OTHER_END_ID],
+    ),
+}
 
 
-@pytest.mark.parametrize("max_tokens", [2, 32])
-async def test_second_end_token_and_stop_ids_stop_and_are_delivered_once(lane: Lane, max_tokens: int) -> None:
-    for last in (OTHER_END_ID, 77):
-        lane.engine.play(Say((5,)), Say((last,)), StopWord())
-        sink = lane.ask(max_tokens=max_tokens, stop_token_ids=(77,))
-        assert await sink.ended() is FinishReason.STOP
-        assert sink.token_ids == [5, last]
-
-
-async def test_ignoring_the_end_token_runs_to_the_limit(lane: Lane) -> None:
-    lane.engine.play(Say((5, END_ID, OTHER_END_ID)), Full())
-    sink = lane.ask(max_tokens=3, ignore_eos=True)
-    assert await sink.ended() is FinishReason.LENGTH
-    assert sink.token_ids == [5, END_ID, OTHER_END_ID]
-    assert lane.engine.asked[0].end_id is None
-
-
-async def test_a_slow_first_token_is_waited_for(lane: Lane) -> None:
-    lane.engine.play(Pause(0.3), Say((5,)), EndToken())
-    sink = lane.ask()
-    assert sink.end is None
-    assert await sink.ended() is FinishReason.STOP
+@pytest.mark.parametrize(("steps", "params", "reason", "ids"), ANSWERS.values(), ids=ANSWERS)
+async def test_an_answer_has_all_its_ids_in_order_and_its_reason(
+    lane: Lane, steps: Sequence[Step], params: Mapping[str, object], reason: FinishReason, ids: list[int]
+) -> None:
+    lane.engine.play(*steps)
+    assert await lane.answer(**params) == (reason, ids)
+    (asked,) = lane.engine.asked
+    assert (asked.prompt, asked.end_id is None) == (REQUEST.prompt.token_ids, "ignore_eos" in params)
+    await lane.idle()
 
 
 async def test_one_connection_serves_one_request_after_another(lane: Lane) -> None:
@@ -93,6 +78,15 @@ async def test_a_hundred_at_once_each_get_their_own_answer(lane: Lane) -> None:
         assert await sink.ended() is FinishReason.STOP
         assert sink.token_ids == [*(token_id for i in range(10) for token_id in (1000 + n, i)), END_ID]
     await lane.idle()
+
+
+async def test_the_same_request_never_meets_itself_on_the_server(lane: Lane) -> None:
+    for _ in range(2):
+        await lane.answer()
+    raws = [asked.raw for asked in lane.engine.asked]
+    call_ids = {str(raw["id"] if "id" in raw else raw["request_id"]) for raw in raws}
+    assert len(call_ids) == 2
+    assert all(call_id.startswith(REQUEST.request_id) for call_id in call_ids)
 
 
 # Cancelling.
@@ -119,7 +113,7 @@ async def test_cancel_before_the_first_token_frees_the_engine(lane: Lane) -> Non
 async def test_cancel_in_mid_answer_frees_the_engine_and_harms_no_neighbour(lane: Lane) -> None:
     lane.engine.play(Say((5,)), Pause(0.3), Say((6,)), EndToken())
     neighbour, sink = lane.ask(), lane.ask()
-    await sink.heard(1)
+    await sink.received(1)
     sink.cancel()
     sink.cancel()
     await settled(lambda: lane.engine.left == 1, "the engine seeing its caller leave")
@@ -132,7 +126,7 @@ async def test_cancel_in_mid_answer_frees_the_engine_and_harms_no_neighbour(lane
 async def test_a_sink_may_cancel_from_inside_tokens(lane: Lane) -> None:
     lane.engine.play(Say((5,)), Say((6,)), Say((7,)), EndToken())
     sink = lane.ask(reaction=RecordingSink.cancel)
-    await sink.heard(1)
+    await sink.received(1)
     await asyncio.sleep(0.1)
     await lane.idle()
 
@@ -146,7 +140,7 @@ async def test_cancel_after_the_end_keeps_the_connection(lane: Lane) -> None:
 
 
 def lives(kind: type) -> bool:
-    """Compiled ones cannot be referred to weakly."""
+    """Skipped for compiled calls, which have no weak references."""
     return any(type(thing) is kind for thing in gc.get_objects())
 
 
@@ -154,7 +148,7 @@ def lives(kind: type) -> bool:
 async def test_a_call_that_is_over_is_freed_without_waiting_for_the_collector(lane: Lane, end: str) -> None:
     lane.engine.play(Say((5,)), *([EndToken()] if end == "finished" else [Stall()]))
     sink = lane.ask()
-    await sink.heard(1)
+    await sink.received(1)
     kind = type(sink.call)
     assert lives(kind)
     gc.disable()
@@ -173,29 +167,28 @@ async def test_a_call_that_is_over_is_freed_without_waiting_for_the_collector(la
 # Failing.
 
 
-async def test_refused_is_unavailable(lane: Lane) -> None:
-    await lane.wire.refuse()
-    sink = lane.ask()
-    assert type(await sink.ended()) is BackendUnavailable
-
-
 async def test_a_server_that_does_not_speak_ends_a_call_in_bounded_time(lane: Lane) -> None:
     lane.wire.freeze()
     started = asyncio.get_running_loop().time()
     lane.backend.calls._idle_timeout_s = 0.5
     sink = lane.ask()
-    # Over HTTP a connection that stays silent looks like a slow engine; gRPC shakes hands first.
+    # Over HTTP a silent connection looks like a slow engine; a gRPC server has to send its settings first.
     assert type(await sink.ended()) in {BackendUnavailable, BackendTimeout}
     assert asyncio.get_running_loop().time() - started < 10
     await settled(lambda: len(lane.backend.calls) == 0, repr(lane.backend))
 
 
-async def test_cut_before_the_first_token_is_unavailable(lane: Lane) -> None:
-    lane.engine.play(Stall())
+@pytest.mark.parametrize(("said", "error"), [((), BackendUnavailable), ((5,), BackendLost)])
+async def test_a_cut_is_unavailable_before_the_first_token_and_an_error_after_it(
+    lane: Lane, said: tuple[int, ...], error: type[Exception]
+) -> None:
+    lane.engine.play(*([Say(said)] if said else []), Stall())
     sink = lane.ask()
     await settled(lambda: lane.engine.running == 1, "request running")
+    await sink.received(len(said))
     lane.wire.cut()
-    assert type(await sink.ended()) is BackendUnavailable
+    assert type(await sink.ended()) is error
+    assert sink.token_ids == list(said)
     assert len(lane.engine.asked) == 1
     await lane.idle()
 
@@ -210,37 +203,19 @@ async def test_asking_in_the_moment_in_which_the_connection_breaks_is_answered_o
         await settled_ready(lane)
 
 
-async def test_cut_after_the_first_token_is_an_error(lane: Lane) -> None:
-    lane.engine.play(Say((5,)), Stall())
-    sink = lane.ask()
-    await sink.heard(1)
-    lane.wire.cut()
-    assert type(await sink.ended()) is BackendLost
-    assert sink.token_ids == [5]
-    await lane.idle()
-
-
-async def test_what_has_not_begun_is_given_up_when_the_engine_answers_no_probe_any_more(
+async def test_calls_without_a_token_fail_when_the_engine_answers_no_probe_any_more(
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
     lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
     waiting = lane.ask()
     answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
-    await answered.heard(1)
+    await answered.received(1)
     await settled(lambda: lane.engine.running == 2, "both running")
     lane.wire.freeze()
     assert not await lane.backend.is_ready()
     assert type(await waiting.ended()) is BackendUnavailable
     assert answered.end is None
-
-
-async def test_a_stop_token_after_min_tokens_ends_the_answer_and_frees_the_engine(lane: Lane) -> None:
-    lane.engine.play(Say((9,)), Say((5, 6)), Say((9,)), StopWord())
-    sink = lane.ask(min_tokens=3, stop_token_ids=(9,))
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids == [9, 5, 6, 9]
-    await lane.idle()
 
 
 async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(lane: Lane) -> None:
@@ -258,7 +233,7 @@ async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(la
         ("broken", BackendError, BackendError),
     ],
 )
-async def test_the_engines_own_errors_are_told_apart(
+async def test_the_engines_own_errors_are_distinguished(
     lane: Lane, kind: str, first: type[Exception], later: type[Exception]
 ) -> None:
     lane.engine.play(Fault(kind))
@@ -325,12 +300,6 @@ async def test_is_ready_follows_the_server(lane: Lane) -> None:
     await settled_ready(lane)
 
 
-async def test_is_ready_is_bounded_when_the_server_is_mute(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{type(lane.backend).__module__}.READY_TIMEOUT_S", 0.3)
-    lane.wire.freeze()
-    assert not await lane.backend.is_ready()
-
-
 async def test_a_server_that_comes_back_is_used_again(lane: Lane) -> None:
     await lane.ask().ended()
     await lane.wire.refuse()
@@ -353,7 +322,7 @@ async def test_closing_ends_every_call_and_frees_the_engine(lane: Lane) -> None:
     lane.engine.script = lambda asked: [*([Say((5,))] if asked.prompt[0] == 1 else []), Stall()]
     waiting = lane.ask()
     answered = lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
-    await answered.heard(1)
+    await answered.received(1)
     await settled(lambda: lane.engine.running == 2, "both running")
     fresh = lane.ask()
     await lane.backend.aclose()

@@ -17,7 +17,7 @@ from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS
 from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
-from gateway.errors import BackendUnavailable, ContextLengthExceeded, InvalidRequest
+from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.fakes.sink import RecordingSink, settled
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.parametrize("anyio_backend", [True], ids=["uvloop"], in
 
 @pytest.fixture(scope="module")
 def question() -> GenerateRequest:
-    """One that the model answers in a few tokens and an end token."""
+    """A question that the model answers with a few tokens and an end token."""
     language = ModelLanguage.load(WEIGHTS)
     prompt = language.render_chat([{"role": "user", "content": "What is the capital of France?"}])
     return GenerateRequest("req", "m", prompt, GREEDY, language.eos_token_ids)
@@ -44,7 +44,7 @@ def question() -> GenerateRequest:
 
 @dataclass
 class Engine:
-    """A backend and its engine's own count of the requests it holds."""
+    """A backend, and the engine's own count of its running requests."""
 
     backend: TritonBackend | VLLMBackend
     metrics: Client
@@ -66,6 +66,10 @@ class Engine:
         changed = replace(request, params=replace(request.params, **params))  # type: ignore[arg-type]  # by name
         sink.call = self.backend.start(changed, sink)
         return sink
+
+    async def answer(self, request: GenerateRequest, **params: object) -> tuple[FinishReason | GatewayError, list[int]]:
+        sink = self.ask(request, **params)
+        return await sink.ended(), sink.token_ids
 
 
 @pytest.fixture(
@@ -100,60 +104,40 @@ def open_engine(kind: str, urls: Mapping[str, Mapping[str, object]]) -> Engine:
     return Engine(backend, Client(metrics_url, peer="metrics", connect_timeout_s=5), GAUGES[name])
 
 
-async def test_an_answer_ends_in_the_end_token(engine: Engine, question: GenerateRequest) -> None:
-    sink = engine.ask(question)
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids[-1] == question.eos_token_ids[0]
-    assert 1 < len(sink.token_ids) < 64
-
-
-async def test_max_tokens_end_in_length_with_exactly_so_many(engine: Engine, question: GenerateRequest) -> None:
-    whole = engine.ask(question)
-    await whole.ended()
-    short = engine.ask(question, max_tokens=3)
-    assert await short.ended() is FinishReason.LENGTH
-    assert short.token_ids == whole.token_ids[:3]
-
-
-async def test_the_end_token_on_the_last_place_is_stop(engine: Engine, question: GenerateRequest) -> None:
-    whole = engine.ask(question)
-    await whole.ended()
-    exact = engine.ask(question, max_tokens=len(whole.token_ids))
-    assert await exact.ended() is FinishReason.STOP
-    assert exact.token_ids == whole.token_ids
+async def test_an_answer_ends_in_the_end_token_and_max_tokens_cut_it(engine: Engine, question: GenerateRequest) -> None:
+    reason, whole = await engine.answer(question)
+    assert (reason, whole[-1]) == (FinishReason.STOP, question.eos_token_ids[0])
+    assert 3 < len(whole) < 64
+    assert await engine.answer(question, max_tokens=3) == (FinishReason.LENGTH, whole[:3])
+    assert await engine.answer(question, max_tokens=len(whole)) == (FinishReason.STOP, whole)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 async def test_a_stop_id_ends_the_answer_and_is_its_last_id(engine: Engine, question: GenerateRequest, at: int) -> None:
-    whole = engine.ask(question)
-    await whole.ended()
-    stop_id = whole.token_ids[at]
-    stopped = engine.ask(question, stop_token_ids=(9, stop_id))
-    assert await stopped.ended() is FinishReason.STOP
-    assert stopped.token_ids == whole.token_ids[: whole.token_ids.index(stop_id) + 1]
+    _, whole = await engine.answer(question)
+    until_stop = whole[: whole.index(whole[at]) + 1]
+    assert await engine.answer(question, stop_token_ids=(9, whole[at])) == (FinishReason.STOP, until_stop)
 
 
 async def test_any_of_the_models_end_tokens_ends_an_answer(engine: Engine, question: GenerateRequest) -> None:
     principal, *others = question.eos_token_ids
-    turned = replace(question, eos_token_ids=(*others, principal))
-    sink = engine.ask(turned)
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids[-1] == principal
+    reason, token_ids = await engine.answer(replace(question, eos_token_ids=(*others, principal)))
+    assert (reason, token_ids[-1]) == (FinishReason.STOP, principal)
 
 
 async def test_ignoring_the_end_gives_exactly_so_many(engine: Engine, question: GenerateRequest) -> None:
-    sink = engine.ask(question, ignore_eos=True, max_tokens=40, min_tokens=40)
-    assert await sink.ended() is FinishReason.LENGTH
-    assert len(sink.token_ids) == 40
+    reason, token_ids = await engine.answer(question, ignore_eos=True, max_tokens=40, min_tokens=40)
+    assert (reason, len(token_ids)) == (FinishReason.LENGTH, 40)
 
 
 async def test_seeds_repeat_and_their_absence_does_not(engine: Engine, question: GenerateRequest) -> None:
-    nonsense = replace(question, prompt=Prompt(tuple(range(300, 340))))  # of its own language the model is too sure
+    # In its own language the model's distribution is too narrow.
+    nonsense = replace(question, prompt=Prompt(tuple(range(300, 340))))
 
     async def sampled(seed: int | None) -> list[int]:
-        sink = engine.ask(nonsense, temperature=2.0, ignore_eos=True, max_tokens=60, seed=seed)
-        assert await sink.ended() is FinishReason.LENGTH
-        return sink.token_ids
+        reason, token_ids = await engine.answer(nonsense, temperature=2.0, ignore_eos=True, max_tokens=60, seed=seed)
+        assert reason is FinishReason.LENGTH
+        return token_ids
 
     assert await sampled(7) == await sampled(7)
     assert await sampled(-7) == await sampled(-7)
@@ -161,21 +145,21 @@ async def test_seeds_repeat_and_their_absence_does_not(engine: Engine, question:
     assert await sampled(None) != await sampled(None)
 
 
-async def test_a_prompt_beyond_the_context_is_told_apart(engine: Engine, question: GenerateRequest) -> None:
-    sink = engine.ask(replace(question, prompt=Prompt((11,) * 1500)))
-    assert type(await sink.ended()) is ContextLengthExceeded
+async def test_a_prompt_beyond_the_context_has_an_error_of_its_own(engine: Engine, question: GenerateRequest) -> None:
+    end, _ = await engine.answer(replace(question, prompt=Prompt((11,) * 1500)))
+    assert type(end) is ContextLengthExceeded
 
 
 async def test_cancelling_in_any_phase_frees_the_engine(engine: Engine, question: GenerateRequest) -> None:
     whole = replace(question, params=replace(GREEDY, max_tokens=900, ignore_eos=True))
     sinks = [engine.ask(whole) for _ in range(12)]
-    for sink in sinks[:4]:  # before anything was sent
+    for sink in sinks[:4]:  # before the request is sent
         sink.cancel()
     await asyncio.sleep(0.05)
-    for sink in sinks[4:8]:  # queued, or in the prompt, or just begun
+    for sink in sinks[4:8]:  # queued, in the prompt's phase, or just begun
         sink.cancel()
     for sink in sinks[8:]:
-        await sink.heard(2)
+        await sink.received(2)
         sink.cancel()
     await engine.holds(0)
     await asyncio.sleep(0.1)
@@ -183,20 +167,19 @@ async def test_cancelling_in_any_phase_frees_the_engine(engine: Engine, question
 
 
 async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, question: GenerateRequest) -> None:
-    alone = engine.ask(question)
-    await alone.ended()
+    _, alone = await engine.answer(question)
     sinks = [engine.ask(question) for _ in range(100)]
     for sink in sinks:
         assert await sink.ended() is FinishReason.STOP
-    assert {tuple(sink.token_ids) for sink in sinks} == {tuple(alone.token_ids)}
+    assert {tuple(sink.token_ids) for sink in sinks} == {tuple(alone)}
     assert [sink.breaches for sink in sinks if sink.breaches] == []
     await settled(lambda: len(engine.backend.calls) == 0, repr(engine.backend))
 
 
-# What only some can do.
+# Needs that only some engines serve.
 
 
-async def test_what_each_engine_says_it_can_do(engine: Engine) -> None:
+async def test_the_needs_that_each_engine_serves(engine: Engine) -> None:
     is_triton = isinstance(engine.backend, TritonBackend)
     by_tensors = {Need.LOGIT_BIAS, Need.PENALTIES, Need.MIN_TOKENS, Need.GUIDE}
     expected = by_tensors if is_triton else set(Need) - {Need.PRIORITY}
@@ -210,15 +193,11 @@ def skip_without(engine: Engine, need: Need) -> None:
 
 async def test_a_bias_makes_a_token_and_bans_another(engine: Engine, question: GenerateRequest) -> None:
     skip_without(engine, Need.LOGIT_BIAS)
-    whole = engine.ask(question)
-    await whole.ended()
-    first = whole.token_ids[0]
-    without = engine.ask(question, logit_bias=((first, -100.0),), max_tokens=8, ignore_eos=True)
-    assert await without.ended() is FinishReason.LENGTH
-    assert first not in without.token_ids
-    only = engine.ask(question, logit_bias=((300, 100.0), (299, -100.0)), max_tokens=5)
-    assert await only.ended() is FinishReason.LENGTH
-    assert only.token_ids == [300] * 5
+    _, (first, *_) = await engine.answer(question)
+    reason, without = await engine.answer(question, logit_bias=((first, -100.0),), max_tokens=8, ignore_eos=True)
+    assert (reason, first in without) == (FinishReason.LENGTH, False)
+    only = await engine.answer(question, logit_bias=((300, 100.0), (299, -100.0)), max_tokens=5)
+    assert only == (FinishReason.LENGTH, [300] * 5)
 
 
 @pytest.mark.parametrize(
@@ -236,17 +215,15 @@ async def test_an_answer_is_held_to_its_guide(
     skip_without(engine, Need.GUIDE)
     language = ModelLanguage.load(WEIGHTS)
     for temperature in (0.0, 1.0):
-        sink = engine.ask(question, guide=guide, temperature=temperature)
-        assert await sink.ended() is FinishReason.STOP
-        assert sink.token_ids[-1] in question.eos_token_ids
-        assert re.fullmatch(answers, language.decode(sink.token_ids))
+        reason, token_ids = await engine.answer(question, guide=guide, temperature=temperature)
+        assert (reason, token_ids[-1] in question.eos_token_ids) == (FinishReason.STOP, True)
+        assert re.fullmatch(answers, language.decode(token_ids))
 
 
 async def test_any_json_object_is_one(engine: Engine, question: GenerateRequest) -> None:
     skip_without(engine, Need.GUIDE)
-    sink = engine.ask(question, guide=Guide(GuideKind.JSON), max_tokens=200)
-    end = await sink.ended()
-    text = ModelLanguage.load(WEIGHTS).decode(sink.token_ids)
+    end, token_ids = await engine.answer(question, guide=Guide(GuideKind.JSON), max_tokens=200)
+    text = ModelLanguage.load(WEIGHTS).decode(token_ids)
     assert text.lstrip().startswith("{")
     if end is FinishReason.STOP:
         assert isinstance(orjson.loads(text), dict)
@@ -267,8 +244,7 @@ async def test_a_guide_that_is_none_is_the_requests_fault_and_harms_no_neighbour
 ) -> None:
     skip_without(engine, Need.GUIDE)
     neighbour = engine.ask(question)
-    sink = engine.ask(replace(question, needs={Need.GUIDE: "response_format"}), guide=guide)
-    end = await sink.ended()
+    end, _ = await engine.answer(replace(question, needs={Need.GUIDE: "response_format"}), guide=guide)
     assert type(end) is InvalidRequest
     assert end.param == "response_format"
     assert await neighbour.ended() is FinishReason.STOP
@@ -276,12 +252,11 @@ async def test_a_guide_that_is_none_is_the_requests_fault_and_harms_no_neighbour
 
 async def test_log_probabilities_belong_to_their_tokens(engine: Engine, question: GenerateRequest) -> None:
     skip_without(engine, Need.LOGPROBS)
-    plain = engine.ask(question)
-    await plain.ended()
+    _, plain = await engine.answer(question)
     for count in (0, 1, 5, 20):
         sink = engine.ask(question, logprobs=count)
         assert await sink.ended() is FinishReason.STOP
-        assert sink.token_ids == [entry.token_id for entry in sink.entries] == plain.token_ids
+        assert sink.token_ids == [entry.token_id for entry in sink.entries] == plain
         for entry in sink.entries:
             assert entry.logprob is not None
             assert entry.logprob <= 0
@@ -295,7 +270,7 @@ async def test_an_unlikely_token_is_not_among_the_most_probable(engine: Engine, 
     sink = engine.ask(question, logprobs=3, logit_bias=((300, 100.0),), max_tokens=4)
     assert await sink.ended() is FinishReason.LENGTH
     for entry in sink.entries:
-        assert (entry.token_id, len(entry.top)) == (300, 3)  # of the model's own distribution, before the bias
+        assert (entry.token_id, len(entry.top)) == (300, 3)  # from the model's own distribution, without the bias
         assert 300 not in dict(entry.top)
 
 
@@ -316,11 +291,7 @@ async def test_a_prompt_has_log_probabilities_but_for_its_first_token(
 
 async def test_a_min_p_of_one_leaves_the_most_probable_only(engine: Engine, question: GenerateRequest) -> None:
     skip_without(engine, Need.MIN_P)
-    greedy = engine.ask(question)
-    await greedy.ended()
-    sink = engine.ask(question, temperature=2.0, min_p=1.0)
-    assert await sink.ended() is FinishReason.STOP
-    assert sink.token_ids == greedy.token_ids
+    assert await engine.answer(question, temperature=2.0, min_p=1.0) == await engine.answer(question)
 
 
 @pytest.mark.parametrize("stack", ["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])

@@ -1,17 +1,18 @@
-"""HTTP/2 as the gRPC client speaks it, bytes against bytes: framing, windows, header blocks, ends, and broken rules."""
+"""The gRPC client's HTTP/2, bytes in and bytes out: framing, windows, header blocks, ends, and violations."""
 
 import gc
 import random
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
 from gateway.backends.rpc import h2_connection
+from gateway.backends.rpc.call import Outcome, Status
 from gateway.backends.rpc.h2_connection import Connection
 from gateway.backends.rpc.h2_frames import ErrorCode
 from gateway.backends.rpc.h2_stream import MAX_MESSAGE_BYTES, WINDOW, H2Stream
-from gateway.backends.rpc.status import Status
 from tests.fakes.h2 import (
     ACK,
     CONTINUATION,
@@ -42,7 +43,7 @@ from tests.fakes.h2 import (
 )
 from tests.fakes.receiver import RecordingReceiver
 
-# Nothing here has to do with an event loop.
+# Nothing here needs an event loop.
 pytestmark = pytest.mark.parametrize("anyio_backend", [True], ids=["uvloop"], indirect=True)
 
 PATH = "/package.Service/Method"
@@ -51,13 +52,13 @@ DEFAULT_WINDOW = 65_535
 
 
 class Ends:
-    """A Connection and a Peer, wired back to back by hand."""
+    """A Connection and a Peer, connected by method calls."""
 
-    def __init__(self, greeting: dict[int, int] | None = None, *, is_greeted: bool = True) -> None:
+    def __init__(self, greeting: dict[int, int] | None = None, *, sends_settings: bool = True) -> None:
         self.client = Connection("engine:8001")
         self.server = Peer()
-        if is_greeted:
-            self.says(settings(greeting))
+        if sends_settings:
+            self.server_sends(settings(greeting))
 
     def call(self, request: bytes = REQUEST, receiver: RecordingReceiver | None = None) -> RecordingReceiver:
         receiver = receiver or RecordingReceiver()
@@ -68,12 +69,12 @@ class Ends:
         self.pass_on()
         return receiver
 
-    def says(self, *data: bytes) -> None:
+    def server_sends(self, *data: bytes) -> None:
         self.client.receive(b"".join(data))
         self.pass_on()
 
     def pass_on(self) -> None:
-        self.server.feed(self.client.take())
+        self.server.feed(self.client.data_to_send())
 
     def cancel(self, receiver: RecordingReceiver) -> None:
         receiver.cancel()
@@ -85,11 +86,11 @@ def ends() -> Ends:
     return Ends()
 
 
-# What goes out.
+# Requests.
 
 
 def test_it_begins_with_settings_that_refuse_pushes_and_open_the_windows() -> None:
-    ends = Ends(is_greeted=False)
+    ends = Ends(sends_settings=False)
     ends.pass_on()
     assert ends.server.settings == {2: 0, 4: WINDOW, 6: h2_connection.MAX_HEADER_BYTES}
     assert ends.server.updates == [(0, 2**31 - 1 - DEFAULT_WINDOW)]
@@ -100,20 +101,15 @@ def test_a_request_is_a_grpc_call_with_one_message_and_a_half_close(ends: Ends) 
         ends.call(b"x" * 10)
         sent = ends.server.requests[stream_id]
         assert sent.fields == {
-            ":method": "POST",
-            ":scheme": "http",
-            ":path": PATH,
-            ":authority": "engine:8001",
-            "content-type": "application/grpc",
-            "te": "trailers",
-            "grpc-accept-encoding": "identity",
+            ":method": "POST", ":scheme": "http", ":path": PATH, ":authority": "engine:8001",
+            "content-type": "application/grpc", "te": "trailers", "grpc-accept-encoding": "identity",
             "user-agent": "crossover",
-        }
+        }  # fmt: skip
         assert (sent.content, sent.is_whole) == (b"x" * 10, True)
 
 
 def test_settings_are_acknowledged_and_pings_answered(ends: Ends) -> None:
-    ends.says(settings({MAX_STREAMS: 7}), frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"87654321"))
+    ends.server_sends(settings({MAX_STREAMS: 7}), frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"87654321"))
     assert ends.server.settings_acks == 2
     assert ends.server.acks == [b"12345678"]
     assert ends.server.pings == []
@@ -135,21 +131,13 @@ def wire_of_everything(server: Peer) -> bytes:
     """Answers to streams 1 and 3 in every form that DATA and HEADERS can have."""
     whole = message(b"one") + message(b"") + message(b"three" * 40)
     wire = [
-        server.headers(1, *HEAD),
-        frame(DATA, 0, 1, message(b"zero")),
-        frame(DATA, 0, 1, whole[:2]),
-        frame(PING, 0, 0, b"12345678"),
-        server.headers(3, (":status", "103")),
-        server.headers(3, *HEAD),
-        frame(DATA, 0, 3, b""),
-        frame(DATA, PADDED, 1, padded(whole[2:11], 20)),
-        frame(PRIORITY, 0, 3, bytes(5)),
-        frame(DATA, 0, 1, whole[11:]),
-        frame(DATA, PADDED, 3, padded(message(b"padded"), 0)),
-        frame(DATA, 0, 3, message(b"three-zero")),
-        frame(0x42, 0xFF, 1, b"a type nobody knows"),
+        server.headers(1, *HEAD), frame(DATA, 0, 1, message(b"zero")), frame(DATA, 0, 1, whole[:2]),
+        frame(PING, 0, 0, b"12345678"), server.headers(3, (":status", "103")), server.headers(3, *HEAD),
+        frame(DATA, 0, 3, b""), frame(DATA, PADDED, 1, padded(whole[2:11], 20)), frame(PRIORITY, 0, 3, bytes(5)),
+        frame(DATA, 0, 1, whole[11:]), frame(DATA, PADDED, 3, padded(message(b"padded"), 0)),
+        frame(DATA, 0, 3, message(b"three-zero")), frame(0x42, 0xFF, 1, b"a type nobody knows"),
         frame(SETTINGS, 0, 0, b"\xff\xff\0\0\0\1"),
-    ]
+    ]  # fmt: skip
     block = server.block(*OK, ("x-filler", "f" * 50))
     wire += [
         frame(HEADERS, END_STREAM | PADDED | HAS_PRIORITY, 1, padded(bytes(5) + block[:3], 7)),
@@ -161,39 +149,31 @@ def wire_of_everything(server: Peer) -> bytes:
 
 
 def check_everything(first: RecordingReceiver, second: RecordingReceiver) -> None:
-    assert (first.status, first.heard) == (Status.OK, [b"zero", b"one", b"", b"three" * 40])
-    assert (second.status, second.heard) == (Status.OK, [b"padded", b"three-zero"])
+    assert (first.status, first.received) == (Status.OK, [b"zero", b"one", b"", b"three" * 40])
+    assert (second.status, second.received) == (Status.OK, [b"padded", b"three-zero"])
     assert first.breaches == second.breaches == []
 
 
-def test_answers_cut_in_two_at_every_byte() -> None:
+def test_answers_cut_in_two_at_every_byte_and_in_small_pieces() -> None:
     size = len(wire_of_everything(Peer()))
-    for cut in range(size + 1):
+    for borders in [(cut,) for cut in range(size + 1)] + [
+        tuple(range(0, size, step)) for step in (1, 2, 3, 7, 9, 14, 64)
+    ]:
         ends = Ends()
         first, second = ends.call(), ends.call()
         wire = wire_of_everything(ends.server)
-        ends.says(wire[:cut])
-        ends.says(wire[cut:])
+        for start, end in pairwise((0, *borders, size)):
+            ends.server_sends(wire[start:end])
         check_everything(first, second)
         assert not ends.client.streams
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 9, 14, 64])
-def test_answers_in_small_pieces(size: int) -> None:
-    ends = Ends()
-    first, second = ends.call(), ends.call()
-    wire = wire_of_everything(ends.server)
-    for at in range(0, len(wire), size):
-        ends.says(wire[at : at + size])
-    check_everything(first, second)
-
-
-def test_messages_that_come_together_are_handed_on_together(ends: Ends) -> None:
+def test_messages_that_arrive_together_are_delivered_together(ends: Ends) -> None:
     receivers = [ends.call() for _ in range(3)]
     streams = (1, 3, 5)
-    ends.says(*(ends.server.headers(stream_id, *HEAD) for stream_id in streams))
-    ends.says(*(frame(DATA, 0, stream_id, message(b"a")) for _ in range(4) for stream_id in streams))
-    ends.says(frame(DATA, 0, 3, message(b"b") * 5))
+    ends.server_sends(*(ends.server.headers(stream_id, *HEAD) for stream_id in streams))
+    ends.server_sends(*(frame(DATA, 0, stream_id, message(b"a")) for _ in range(4) for stream_id in streams))
+    ends.server_sends(frame(DATA, 0, 3, message(b"b") * 5))
     assert [receiver.batches for receiver in receivers] == [[4], [4, 5], [4]]
 
 
@@ -201,11 +181,11 @@ def test_a_message_may_be_as_long_as_many_frames(ends: Ends) -> None:
     receiver = ends.call()
     content = random.Random(0).randbytes(200_000)
     wire = message(content)
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     for at in range(0, len(wire), 16_384):
-        ends.says(frame(DATA, 0, 1, wire[at : at + 16_384]))
-    ends.says(ends.server.headers(1, *OK, is_end=True))
-    assert (receiver.heard, receiver.status) == ([content], Status.OK)
+        ends.server_sends(frame(DATA, 0, 1, wire[at : at + 16_384]))
+    ends.server_sends(ends.server.headers(1, *OK, is_end=True))
+    assert (receiver.received, receiver.status) == ([content], Status.OK)
 
 
 FRAMES: dict[str, Callable[[Peer], bytes]] = {
@@ -232,36 +212,36 @@ FRAMES: dict[str, Callable[[Peer], bytes]] = {
 
 
 def heard_of(frames: Sequence[str], size: int | None) -> object:
-    """What is heard and said when these frames come in reads of their own, or in pieces."""
+    """What the receivers and the server receive when these frames arrive one per read, or in pieces."""
     ends = Ends()
     receivers = [ends.call() for _ in range(3)]
-    ends.says(ends.server.headers(1, *HEAD), ends.server.headers(3, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD), ends.server.headers(3, *HEAD))
     said = b""
     for name in frames:
         wire = FRAMES[name](ends.server)
         for at in range(0, len(wire), size or len(wire)):
             ends.client.receive(wire[at : at + (size or len(wire))])
-            said += ends.client.take()
+            said += ends.client.data_to_send()
     return (
         said,
         ends.client.is_broken,
-        [(receiver.heard, receiver.outcome, receiver.breaches) for receiver in receivers],
+        [(receiver.received, receiver.outcome, receiver.breaches) for receiver in receivers],
     )
 
 
 @pytest.mark.parametrize("first", FRAMES)
 @pytest.mark.parametrize("second", FRAMES)
 def test_a_read_that_is_one_frame_is_the_same_as_one_in_pieces(first: str, second: str) -> None:
-    """A read that is one frame with one message takes a short way."""
+    """A read of one frame with one message is parsed by a shorter way."""
     assert heard_of((first, second, "a message"), None) == heard_of((first, second, "a message"), 13)
 
 
 def test_a_receiver_may_leave_from_inside_a_read_that_is_one_message(ends: Ends) -> None:
     receiver = ends.call(receiver=RecordingReceiver(RecordingReceiver.cancel))
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     for _ in range(2):
-        ends.says(frame(DATA, 0, 1, message(b"token")))
-    assert (receiver.heard, receiver.breaches, ends.client.streams) == ([b"token"], [], {})
+        ends.server_sends(frame(DATA, 0, 1, message(b"token")))
+    assert (receiver.received, receiver.breaches, ends.client.streams) == ([b"token"], [], {})
     assert ends.server.resets == {1: ErrorCode.CANCEL}
 
 
@@ -270,39 +250,39 @@ def test_a_receiver_may_leave_from_inside_a_read_that_is_one_message(ends: Ends)
 
 def test_windows_are_opened_again_by_what_came_in_whole_and_in_pieces(ends: Ends) -> None:
     ends.call()
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     whole, pieces = frame(DATA, 0, 1, message(bytes(16_000))), frame(DATA, PADDED, 1, padded(message(bytes(700)), 255))
     opened = {0: 2**31 - 1, 1: WINDOW}
     taken = 0
     ends.server.updates.clear()
     for number in range(1000):
         wire = whole if number % 2 else pieces
-        ends.says(wire)
+        ends.server_sends(wire)
         taken += len(wire) - 9
     for stream_id, increment in ends.server.updates:
         opened[stream_id] += increment
     assert opened[1] - taken >= WINDOW // 2
-    assert all(stream_id == 1 for stream_id, _ in ends.server.updates)  # the connection's is far larger
+    assert all(stream_id == 1 for stream_id, _ in ends.server.updates)  # the connection's window is far larger
 
 
 def test_the_connections_window_is_opened_again(ends: Ends) -> None:
     ends.client._credit = 2**30 + 10_000
     ends.call()
     ends.server.updates.clear()
-    ends.says(ends.server.headers(1, *HEAD), frame(DATA, 0, 1, message(bytes(9_000))))
+    ends.server_sends(ends.server.headers(1, *HEAD), frame(DATA, 0, 1, message(bytes(9_000))))
     assert ends.server.updates == []
-    ends.says(frame(DATA, 0, 1, message(bytes(9_000))))
+    ends.server_sends(frame(DATA, 0, 1, message(bytes(9_000))))
     assert [stream_id for stream_id, _ in ends.server.updates] == [0]
 
 
 def test_what_comes_for_a_call_that_was_left_counts_for_the_connection_only(ends: Ends) -> None:
     receiver = ends.call()
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     ends.cancel(receiver)
     before = ends.client._credit
-    ends.says(frame(DATA, 0, 1, message(b"late")))
+    ends.server_sends(frame(DATA, 0, 1, message(b"late")))
     assert ends.client._credit == before - len(message(b"late"))
-    assert receiver.heard == []
+    assert receiver.received == []
 
 
 # Send windows.
@@ -313,13 +293,13 @@ def test_a_long_request_waits_for_both_windows() -> None:
     ends.call(bytes(70_000))
     sent = ends.server.requests[1]
     assert len(sent.body) == 100
-    ends.says(window_update(1, 100_000))
+    ends.server_sends(window_update(1, 100_000))
     assert len(sent.body) == DEFAULT_WINDOW  # the connection's
     assert max(sent.frames) == 16_384
-    ends.says(window_update(0, 10))
+    ends.server_sends(window_update(0, 10))
     assert len(sent.body) == DEFAULT_WINDOW + 10
     assert not sent.is_whole
-    ends.says(window_update(0, 100_000))
+    ends.server_sends(window_update(0, 100_000))
     assert (sent.content, sent.is_whole) == (bytes(70_000), True)
 
 
@@ -328,7 +308,7 @@ def test_byte_by_byte_windows_carry_everything_in_the_end() -> None:
     ends.call(b"precious")
     assert ends.server.requests[1].body == b""
     for _ in range(len(message(b"precious"))):
-        ends.says(window_update(1, 1))
+        ends.server_sends(window_update(1, 1))
     sent = ends.server.requests[1]
     assert (sent.content, sent.frames, sent.is_whole) == (b"precious", [1] * 13, True)
 
@@ -337,18 +317,18 @@ def test_a_new_initial_window_changes_streams_that_are_open_even_to_below_zero()
     ends = Ends({INITIAL_WINDOW: 1000})
     ends.call(bytes(5000))
     sent = ends.server.requests[1]
-    ends.says(settings({INITIAL_WINDOW: 400}))
-    ends.says(window_update(1, 600))
+    ends.server_sends(settings({INITIAL_WINDOW: 400}))
+    ends.server_sends(window_update(1, 600))
     assert len(sent.body) == 1000  # 1000 are gone, 400 + 600 are allowed
-    ends.says(window_update(1, 1))
+    ends.server_sends(window_update(1, 1))
     assert len(sent.body) == 1001
-    ends.says(settings({INITIAL_WINDOW: 100_000}))
+    ends.server_sends(settings({INITIAL_WINDOW: 100_000}))
     assert sent.is_whole
 
 
 def test_larger_frames_are_sent_where_they_are_allowed() -> None:
     ends = Ends({MAX_FRAME: 50_000, INITIAL_WINDOW: 1_000_000})
-    ends.says(window_update(0, 1_000_000))
+    ends.server_sends(window_update(0, 1_000_000))
     ends.call(bytes(120_000))
     assert ends.server.requests[1].frames == [50_000, 50_000, 20_005]
 
@@ -358,7 +338,7 @@ def test_a_long_request_does_not_hold_up_short_ones() -> None:
     ends.call(bytes(400_000))
     ends.call(bytes(1000))
     assert not ends.server.requests[3].is_whole
-    ends.says(window_update(0, 40_000))
+    ends.server_sends(window_update(0, 40_000))
     assert ends.server.requests[3].is_whole
     assert not ends.server.requests[1].is_whole
 
@@ -379,7 +359,7 @@ def test_a_request_that_is_cancelled_while_it_waits_frees_its_bytes_and_the_next
     assert ends.server.resets == {1: ErrorCode.CANCEL}
     assert isinstance(first.stream, H2Stream)
     assert len(first.stream.body) == 0
-    ends.says(window_update(3, 1000), window_update(1, 1000))
+    ends.server_sends(window_update(3, 1000), window_update(1, 1000))
     assert ends.server.requests[3].is_whole
     assert len(ends.server.requests[1].body) == 10
     assert second.outcome is None
@@ -405,12 +385,12 @@ def test_trailers_end_a_call_with_or_without_a_head_before(
 ) -> None:
     ends = Ends()
     first, second = ends.call(), ends.call()
-    ends.says(ends.server.answer(1, b"m", trailers=trailers))
-    ends.says(ends.server.headers(3, *HEAD, *trailers, is_end=True))
+    ends.server_sends(ends.server.answer(1, b"m", trailers=trailers))
+    ends.server_sends(ends.server.headers(3, *HEAD, *trailers, is_end=True))
     for receiver in (first, second):
         assert receiver.outcome is not None
-        assert (receiver.outcome.status, receiver.outcome.detail) == (status, detail)
-    assert first.heard == [b"m"]
+        assert receiver.outcome == Outcome(status, detail)
+    assert first.received == [b"m"]
     assert ends.server.resets == {}
     assert not ends.client.streams
 
@@ -432,14 +412,14 @@ def test_trailers_end_a_call_with_or_without_a_head_before(
 def test_an_answer_that_is_not_grpcs_ends_by_its_http_status(http: str, status: Status, *, is_end: bool) -> None:
     ends = Ends()
     receiver = ends.call()
-    ends.says(ends.server.headers(1, (":status", http), ("content-type", "text/html"), is_end=is_end))
+    ends.server_sends(ends.server.headers(1, (":status", http), ("content-type", "text/html"), is_end=is_end))
     assert receiver.status is status
     assert ends.server.resets == ({} if is_end else {1: ErrorCode.CANCEL})
 
 
 def test_another_content_type_is_no_answer(ends: Ends) -> None:
     receiver = ends.call()
-    ends.says(ends.server.headers(1, (":status", "200"), ("content-type", "text/html")))
+    ends.server_sends(ends.server.headers(1, (":status", "200"), ("content-type", "text/html")))
     assert receiver.status is Status.UNKNOWN
 
 
@@ -459,16 +439,16 @@ def test_another_content_type_is_no_answer(ends: Ends) -> None:
 def test_resets_end_one_call_by_their_code(code: int, status: Status) -> None:
     ends = Ends()
     receiver, neighbour = ends.call(), ends.call()
-    ends.says(reset(1, code))
+    ends.server_sends(reset(1, code))
     assert receiver.status is status
     assert neighbour.outcome is None
     assert ends.server.resets == {}
 
 
-def test_messages_before_an_end_in_the_same_read_are_heard_first(ends: Ends) -> None:
+def test_messages_before_an_end_in_the_same_read_are_delivered_first(ends: Ends) -> None:
     receiver = ends.call()
-    ends.says(ends.server.headers(1, *HEAD), frame(DATA, 0, 1, message(b"m")), reset(1, ErrorCode.CANCEL))
-    assert (receiver.heard, receiver.status, receiver.breaches) == ([b"m"], Status.CANCELLED, [])
+    ends.server_sends(ends.server.headers(1, *HEAD), frame(DATA, 0, 1, message(b"m")), reset(1, ErrorCode.CANCEL))
+    assert (receiver.received, receiver.status, receiver.breaches) == ([b"m"], Status.CANCELLED, [])
 
 
 BROKEN_ANSWERS = {
@@ -491,43 +471,45 @@ BROKEN_ANSWERS = {
 def test_a_broken_answer_ends_its_call_and_no_other(wire: Callable[[Peer], bytes]) -> None:
     ends = Ends()
     receiver, neighbour = ends.call(), ends.call()
-    ends.says(wire(ends.server))
+    ends.server_sends(wire(ends.server))
     assert receiver.status is Status.INTERNAL
     assert not ends.client.is_broken
-    ends.says(ends.server.answer(3, b"fine"))
-    assert (neighbour.status, neighbour.heard) == (Status.OK, [b"fine"])
+    ends.server_sends(ends.server.answer(3, b"fine"))
+    assert (neighbour.status, neighbour.received) == (Status.OK, [b"fine"])
 
 
 def test_an_answer_that_ends_before_its_request_has_gone_out_stops_the_request() -> None:
     ends = Ends({INITIAL_WINDOW: 10})
     receiver = ends.call(bytes(1000))
-    ends.says(ends.server.headers(1, *HEAD, ("grpc-status", "13"), is_end=True))
+    ends.server_sends(ends.server.headers(1, *HEAD, ("grpc-status", "13"), is_end=True))
     assert receiver.outcome is not None
     assert not receiver.outcome.is_sent
     assert ends.server.resets == {1: ErrorCode.NO_ERROR}
-    ends.says(window_update(1, 1000))
+    ends.server_sends(window_update(1, 1000))
     assert len(ends.server.requests[1].body) == 10
 
 
-# Leaving.
+# Cancelling.
 
 
-def test_cancelling_resets_the_stream_and_is_heard_no_more(ends: Ends) -> None:
+def test_cancelling_resets_the_stream_and_nothing_more_is_delivered(ends: Ends) -> None:
     receiver = ends.call()
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     ends.cancel(receiver)
     ends.cancel(receiver)
     assert ends.server.resets == {1: ErrorCode.CANCEL}
-    ends.says(frame(DATA, 0, 1, message(b"late")), ends.server.headers(1, *OK, is_end=True), reset(1, 0))
-    assert (receiver.heard, receiver.outcome, receiver.breaches) == ([], None, [])
+    ends.server_sends(frame(DATA, 0, 1, message(b"late")), ends.server.headers(1, *OK, is_end=True), reset(1, 0))
+    assert (receiver.received, receiver.outcome, receiver.breaches) == ([], None, [])
     assert not ends.client.is_broken
 
 
 def test_header_blocks_of_calls_that_were_left_are_decoded_for_the_others_sake(ends: Ends) -> None:
     left, stayed = ends.call(), ends.call()
     ends.cancel(left)
-    ends.says(ends.server.headers(1, *HEAD, ("x-in-the-table", "value")))
-    ends.says(ends.server.headers(3, *HEAD, ("x-in-the-table", "value")), ends.server.headers(3, *OK, is_end=True))
+    ends.server_sends(ends.server.headers(1, *HEAD, ("x-in-the-table", "value")))
+    ends.server_sends(
+        ends.server.headers(3, *HEAD, ("x-in-the-table", "value")), ends.server.headers(3, *OK, is_end=True)
+    )
     assert stayed.status is Status.OK
 
 
@@ -539,8 +521,8 @@ def test_a_receiver_may_cancel_itself_and_its_neighbours_from_inside(ends: Ends)
             receiver.cancel()
 
     everyone += [ends.call(receiver=RecordingReceiver(cancel_all)) for _ in range(3)]
-    ends.says(*(ends.server.answer(stream_id, b"a", b"b") for stream_id in (1, 3, 5)))
-    assert [receiver.heard for receiver in everyone] == [[b"a", b"b"], [], []]
+    ends.server_sends(*(ends.server.answer(stream_id, b"a", b"b") for stream_id in (1, 3, 5)))
+    assert [receiver.received for receiver in everyone] == [[b"a", b"b"], [], []]
     assert [receiver.breaches for receiver in everyone] == [[], [], []]
 
 
@@ -555,11 +537,11 @@ def test_a_call_that_is_over_is_kept_by_nothing(how: str) -> None:
     try:
         match how:
             case "ended":
-                ends.says(reset(1, ErrorCode.CANCEL))
+                ends.server_sends(reset(1, ErrorCode.CANCEL))
             case "cancelled":
                 ends.cancel(receiver)
             case _:
-                ends.client.lose("lost")
+                ends.client.end_streams("lost")
         del receiver
         assert held() is None
         assert stream is None or stream() is None
@@ -574,27 +556,27 @@ def test_a_call_that_is_over_is_kept_by_nothing(how: str) -> None:
 
 def test_a_server_that_goes_away_finishes_what_it_has_seen_and_nothing_else(ends: Ends) -> None:
     receivers = [ends.call() for _ in range(3)]
-    ends.says(goaway(3, debug=b"max_age"))
+    ends.server_sends(goaway(3, debug=b"max_age"))
     assert [receiver.status for receiver in receivers] == [None, None, Status.UNAVAILABLE]
     assert not ends.client.has_room
-    ends.says(ends.server.answer(1, b"m"), goaway(1))
+    ends.server_sends(ends.server.answer(1, b"m"), goaway(1))
     assert [receiver.status for receiver in receivers] == [Status.OK, Status.UNAVAILABLE, Status.UNAVAILABLE]
     assert not ends.client.is_broken
 
 
 def test_going_away_in_two_steps_loses_nothing(ends: Ends) -> None:
     receiver = ends.call()
-    ends.says(goaway(2**31 - 1), frame(PING, 0, 0, b"goodbye!"))
+    ends.server_sends(goaway(2**31 - 1), frame(PING, 0, 0, b"goodbye!"))
     assert ends.server.acks == [b"goodbye!"]
-    ends.says(goaway(1), ends.server.answer(1, b"m"))
+    ends.server_sends(goaway(1), ends.server.answer(1, b"m"))
     assert receiver.status is Status.OK
 
 
 def test_losing_the_connection_ends_every_call_once(ends: Ends) -> None:
     receivers = [ends.call() for _ in range(3)]
-    ends.says(ends.server.answer(3, b"m"))
-    ends.client.lose("gone")
-    ends.client.lose("gone")
+    ends.server_sends(ends.server.answer(3, b"m"))
+    ends.client.end_streams("gone")
+    ends.client.end_streams("gone")
     assert [receiver.status for receiver in receivers] == [Status.UNAVAILABLE, Status.OK, Status.UNAVAILABLE]
     assert [receiver.breaches for receiver in receivers] == [[], [], []]
 
@@ -607,14 +589,14 @@ def test_there_is_room_for_as_many_streams_as_the_server_allows() -> None:
     assert not ends.client.has_room
     ends.cancel(first)
     assert ends.client.has_room
-    ends.says(settings({MAX_STREAMS: 1}))
+    ends.server_sends(settings({MAX_STREAMS: 1}))
     assert not ends.client.has_room
 
 
 def test_there_is_no_room_before_the_server_has_spoken() -> None:
-    ends = Ends(is_greeted=False)
+    ends = Ends(sends_settings=False)
     assert not ends.client.has_room
-    ends.says(settings())
+    ends.server_sends(settings())
     assert ends.client.has_room
 
 
@@ -625,7 +607,7 @@ def test_when_stream_ids_run_out_it_drains(ends: Ends) -> None:
     last = ends.call()
     assert ends.client.is_draining
     assert not ends.client.has_room
-    ends.says(ends.server.answer(2**31 - 1, b"m"))
+    ends.server_sends(ends.server.answer(2**31 - 1, b"m"))
     assert last.status is Status.OK
 
 
@@ -694,26 +676,26 @@ VIOLATIONS = {
 def test_a_broken_rule_ends_the_connection_and_every_call_on_it(wire: bytes, code: ErrorCode) -> None:
     ends = Ends()
     receivers = [ends.call(), ends.call()]
-    ends.says(wire)
+    ends.server_sends(wire)
     assert ends.server.goaways == [code]
     assert ends.client.is_broken
     assert [receiver.status for receiver in receivers] == [Status.UNAVAILABLE] * 2
-    ends.says(ends.server.answer(1, b"m"))
+    ends.server_sends(ends.server.answer(1, b"m"))
     assert [receiver.breaches for receiver in receivers] == [[], []]
-    assert [receiver.heard for receiver in receivers] == [[], []]
+    assert [receiver.received for receiver in receivers] == [[], []]
 
 
 @pytest.mark.parametrize("wire", [frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK, 0), window_update(0, 1)])
 def test_a_server_that_does_not_begin_with_its_settings_is_none(wire: bytes) -> None:
-    ends = Ends(is_greeted=False)
-    ends.says(wire)
+    ends = Ends(sends_settings=False)
+    ends.server_sends(wire)
     assert ends.server.goaways == [ErrorCode.PROTOCOL_ERROR]
 
 
 def test_more_data_than_a_window_allows_ends_the_connection(ends: Ends) -> None:
     receiver = ends.call()
     assert isinstance(receiver.stream, H2Stream)
-    ends.says(ends.server.headers(1, *HEAD))
+    ends.server_sends(ends.server.headers(1, *HEAD))
     receiver.stream.credit = 10
-    ends.says(frame(DATA, 0, 1, message(bytes(100))))
+    ends.server_sends(frame(DATA, 0, 1, message(bytes(100))))
     assert ends.server.goaways == [ErrorCode.FLOW_CONTROL_ERROR]

@@ -1,4 +1,4 @@
-"""What a real gRPC server sent, damaged at random: the client never raises, never hangs, and ends every call once."""
+"""A real gRPC server's bytes, damaged at random: the client never raises, never hangs, and ends every call once."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from gateway.backends.calls import End
 from gateway.backends.rpc.h2_connection import Connection
 from gateway.backends.rpc.h2_stream import H2Stream
 from gateway.backends.triton import STREAM_INFER
-from gateway.backends.triton_tensors import Answer, encode
+from gateway.backends.triton_tensors import TensorReader, encode
 from gateway.errors import BackendProtocolError
 from tests.backends.conftest import REQUEST
 from tests.fakes.damage import DAMAGES, as_it_was, cut_out, flip, put_in
@@ -29,7 +29,7 @@ SCRIPTS: tuple[tuple[Step, ...], ...] = (
 
 
 def begin(connection: Connection) -> list[RecordingReceiver]:
-    """A call per script."""
+    """One call for each script."""
     receivers = []
     for number in range(len(SCRIPTS)):
         receiver = RecordingReceiver()
@@ -43,7 +43,7 @@ def begin(connection: Connection) -> list[RecordingReceiver]:
 
 @pytest.fixture
 async def recorded() -> bytes:
-    """All that grpc's own server says to a call per script."""
+    """The bytes that grpc's own server sends to one call for each script."""
     async with FakeTriton().serving() as engine:
         engine.script = lambda asked: SCRIPTS[int(str(asked.raw["id"]))]
         reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
@@ -52,14 +52,14 @@ async def recorded() -> bytes:
         wire = b""
         async with asyncio.timeout(20):
             while any(receiver.outcome is None for receiver in receivers):
-                writer.write(connection.take())
+                writer.write(connection.data_to_send())
                 data = await reader.read(65_536)
                 assert data
                 wire += data
                 connection.receive(data)
         writer.close()
         await writer.wait_closed()
-    assert [len(receiver.heard) for receiver in receivers] == [21, 3, 2, 1]
+    assert [len(receiver.received) for receiver in receivers] == [21, 3, 2, 1]
     return wire
 
 
@@ -68,7 +68,7 @@ def feed(draw: random.Random, connection: Connection, wire: bytes) -> None:
     while at < len(wire):
         size = draw.choice((1, 9, 14, 100, 1000, len(wire)))
         connection.receive(wire[at : at + size])
-        connection.take()
+        connection.data_to_send()
         at += size
 
 
@@ -84,27 +84,27 @@ def test_damaged_answers_end_every_call_once(recorded: bytes) -> None:
             receivers[leaving].cancel()
         damage = draw.choice(DAMAGES)
         feed(draw, connection, damage(draw, recorded))
-        connection.lose("the end of the test")
+        connection.end_streams("the end of the test")
         for number, receiver in enumerate(receivers):
             assert receiver.breaches == [], (seed, damage)
             assert (receiver.outcome is None) == (number == leaving), (seed, damage)
         assert not connection.streams
         assert not connection._unsent
         outcomes |= {receiver.status for receiver in receivers}
-    assert len(outcomes) > 3  # the damage was felt
+    assert len(outcomes) > 3  # the damage had effects
 
 
 @pytest.mark.timeout(180)
-def test_damaged_messages_are_ids_an_end_or_a_protocol_error_as_parsing_them_says() -> None:
-    """The short way of reading a message never says anything else than parsing it would."""
+def test_damaged_messages_are_read_as_parsing_reads_them() -> None:
+    """Reading a message by its layout returns what parsing it returns."""
     felt = 0
     for seed in range(ROUNDS):
         draw = random.Random(seed)
-        quick, slow = Answer("triton", REQUEST), Answer("triton", REQUEST)
+        quick, slow = TensorReader("triton", REQUEST), TensorReader("triton", REQUEST)
         for token_id in (5, 6, 7):
             whole = tokens_response("id", [token_id], is_final=False).SerializeToString()
             message = draw.choice((flip, cut_out, put_in, as_it_was, as_it_was))(draw, whole)
-            slow._moulds_left = 0
+            slow._layouts_left = 0
             said: list[tuple[list[int], type | End | None]] = []
             for answer in (quick, slow):
                 token_ids, end = answer.read([message])

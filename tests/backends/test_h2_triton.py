@@ -1,4 +1,4 @@
-"""The HTTP/2 client against the real tritonserver: many streams, cancels at any moment, long prompts, its death."""
+"""The HTTP/2 client with the real tritonserver: many streams, cancels at any moment, long prompts, a server's death."""
 
 import asyncio
 import os
@@ -16,8 +16,8 @@ from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendLost, BackendUnavailable, ContextLengthExceeded
 from gateway.settings import TritonSettings
 from tests.engines.wires.servers import Server, free_ports, is_zero, metric_becomes, serving
-from tests.engines.wires.test_triton_launcher import children_of
 from tests.fakes.sink import RecordingSink, settled
+from tests.processes import find_children
 
 pytestmark = [
     pytest.mark.stack,
@@ -30,7 +30,7 @@ GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 
 
 class Ports:
-    """Of a tritonserver of one's own."""
+    """The settings for a tritonserver of this test's own."""
 
     def __init__(self) -> None:
         self.grpc, self.http, self.metrics = free_ports(3)
@@ -57,7 +57,7 @@ async def backend(cpu_stack: Launched) -> AsyncIterator[TritonBackend]:
 
 
 async def is_idle(backend: TritonBackend, metrics_url: str) -> None:
-    """Nothing is held for any call, on either side."""
+    """Neither side holds anything for a call."""
     await settled(lambda: len(backend.calls) == 0, repr(backend))
     name = "nv_trt_llm_request_metrics"
     await metric_becomes(is_zero, metrics_url, name, model="tensorrt_llm", request_type="active")
@@ -96,7 +96,7 @@ async def test_random_prompts_and_cancels_at_random_moments(backend: TritonBacke
             assert sink.token_ids == alone[which]
         assert sink.breaches == []
     await settled(lambda: all(sink.end is not None or sink._is_cancelled for _, sink in sinks), "all ended or left")
-    # An answer's last ids come before its stream's end does.
+    # An answer's last ids arrive before its stream's end.
     await settled(lambda: "streams=0" in repr(backend), "every stream closed")
     assert repr(backend).count("<Link") == 1
 
@@ -111,7 +111,7 @@ async def test_prompts_of_a_hundred_thousand_ids_reach_it_whole_and_hold_up_nobo
     long = [ask(backend, tuple(range(100_000))) for _ in range(8)]
     short += [ask(backend, (300, 301, 302)) for _ in range(8)]
     for sink in long:
-        # Triton has read all 400 kB of it, or it could not know.
+        # Triton can only know after it has read all 400 kB.
         assert type(await sink.ended()) is ContextLengthExceeded
     for sink in short:
         assert await sink.ended() is FinishReason.LENGTH
@@ -136,9 +136,9 @@ async def test_a_server_that_is_killed_in_mid_answer_and_comes_back() -> None:
         assert await backend.is_ready()
         begun = [ask(backend, (300, 301), max_tokens=900) for _ in range(4)]
         for sink in begun:
-            await sink.heard(1)
+            await sink.received(1)
         waiting = [ask(backend, tuple(range(300, 1020)), max_tokens=100) for _ in range(4)]
-        (tritonserver,) = children_of(server.process.pid)
+        tritonserver = next(iter(find_children(server.process.pid)))
         os.kill(tritonserver, signal.SIGKILL)
         for sink in begun:
             assert type(await sink.ended()) is BackendLost

@@ -1,18 +1,18 @@
-"""HTTP/1.1 as the client reads it, from a server that sends whatever bytes a test wants, cut where it wants."""
+"""The HTTP/1.1 client, with a server that sends any bytes, cut anywhere."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeAlias
 
 import pytest
 
-from gateway.backends.http1 import MAX_INTERIM, Take
 from gateway.backends.http1_client import Client
+from gateway.backends.http1_connection import MAX_INTERIM, Deliver
 from gateway.backends.http1_framing import Head
 from gateway.errors import BackendProtocolError, BackendUnavailable, GatewayError
-from tests.fakes.sink import PATIENCE_S, settled
+from tests.fakes.openai import Answer, Exchange, FakeOpenAI, saying
+from tests.fakes.sink import settled
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n6;ext=1\r\nd\r\nef!\r\n0\r\nTrailer: 1\r\n\r\n"
@@ -21,11 +21,9 @@ SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabcd\r\nef!"
 EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 EARLY_HINT = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + SIZED
 
-Answers: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-
-class Told:
-    """A receiver that writes down what it is told."""
+class AnswerRecorder:
+    """A receiver that records its answer."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -34,13 +32,13 @@ class Told:
         self.status: int | None = None
         self.error: GatewayError | None = None
 
-    def whole(self, head: Head, data: bytes) -> None:
-        take = self.head(head, len(data))
+    def receive_answer(self, head: Head, data: bytes) -> None:
+        deliver = self.receive_head(head, len(data))
         if data:
-            take(data)
-        self.done()
+            deliver(data)
+        self.exchange_finished()
 
-    def head(self, head: Head, length: int | None) -> Take:
+    def receive_head(self, head: Head, length: int | None) -> Deliver:
         assert self._status is None
         self._status = head.status
         return self._body
@@ -49,72 +47,39 @@ class Told:
         self.data += data
         self.reads += 1
 
-    def done(self) -> None:
+    def exchange_finished(self) -> None:
         assert self.status is None
         assert self.error is None
         self.status = self._status
 
-    def lost(self, error: GatewayError) -> None:
+    def exchange_failed(self, error: GatewayError) -> None:
         assert self.status is None
         assert self.error is None
         self.error = error
 
-    async def over(self) -> "Told":
+    async def over(self) -> "AnswerRecorder":
         await settled(lambda: self.status is not None or self.error is not None, "the answer over")
         return self
 
 
-class Server:
-    """`connections` counts those accepted; `requests` holds the heads received."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
-        self.connections = 0
-        self.requests: list[bytes] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            await self._answers(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
 @asynccontextmanager
-async def talking_to(answers: Answers) -> AsyncIterator[tuple[Client, Server]]:
-    server = Server(answers)
-    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    client = Client(f"http://127.0.0.1:{port}", peer="engine", connect_timeout_s=1.0)
-    try:
-        yield client, server
-    finally:
-        await client.aclose()
-        listener.close()
-        await listener.wait_closed()
+async def talking_to(answer: Answer) -> AsyncIterator[tuple[Client, FakeOpenAI]]:
+    async with FakeOpenAI(answer).serving() as server:
+        client = Client(server.url, peer="engine", connect_timeout_s=1.0)
+        try:
+            yield client, server
+        finally:
+            await client.aclose()
 
 
-def saying(*pieces: bytes, pause_s: float = 0.0, then_close: bool = False) -> Answers:
-    """Answer every request with these pieces, each its own write."""
-
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.readuntil(b"\r\n\r\n"):
-            for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(pause_s)
-            if then_close:
-                return
-
-    return answers
+def post(client: Client) -> bytes:
+    return client.render("POST", "/", b"{}")
 
 
-async def ask(client: Client) -> Told:
-    told = Told()
-    client.send(client.render("GET", "/"), told)
-    return await told.over()
+async def ask(client: Client) -> AnswerRecorder:
+    recorder = AnswerRecorder()
+    client.send(post(client), recorder)
+    return await recorder.over()
 
 
 @pytest.mark.parametrize("answer", [CHUNKED, SIZED, EARLY_HINT])
@@ -122,9 +87,9 @@ async def test_an_answer_is_the_same_in_one_piece_and_byte_by_byte(answer: bytes
     for pieces in ([answer], [bytes([byte]) for byte in answer]):
         async with talking_to(saying(*pieces)) as (client, server):
             for _ in range(2):
-                told = await ask(client)
-                assert (told.status, told.data) == (200, b"abcd\r\nef!")
-            assert server.connections == 1
+                recorder = await ask(client)
+                assert (recorder.status, recorder.data) == (200, b"abcd\r\nef!")
+            assert server.accepted == 1
 
 
 async def test_chunks_that_come_in_one_read_are_handed_on_in_one_call() -> None:
@@ -132,7 +97,7 @@ async def test_chunks_that_come_in_one_read_are_handed_on_in_one_call() -> None:
         assert (await ask(client)).reads == 1
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone tells")
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="only Linux has it")
 @pytest.mark.parametrize(("server", "acknowledges_at_once"), [("uvicorn", False), ("llama.cpp", True)])
 async def test_tokens_are_acknowledged_late_where_the_server_does_not_wait_for_that(
     server: str, acknowledges_at_once: bool
@@ -150,74 +115,66 @@ async def test_a_server_that_closes_after_its_answer_gets_a_new_connection_each_
     async with talking_to(saying(answer, then_close=True)) as (client, server):
         for _ in range(3):
             assert (await ask(client)).status == 200
-        assert server.connections == 3
+        assert server.accepted == 3
 
 
 async def test_a_kept_connection_that_proves_dead_is_replaced_once_without_a_word() -> None:
     async with talking_to(saying(SIZED, then_close=True)) as (client, server):
         assert (await ask(client)).status == 200
-        # Send in the same turn in which the server's close may or may not have been noticed.
+        # Send in the same turn of the loop, in which the server's close may or may not be noticed.
         for _ in range(20):
             assert (await ask(client)).status == 200
-        assert server.connections >= 2
+        assert server.accepted >= 2
 
 
 async def test_a_request_that_a_kept_connection_swallows_is_sent_again_on_a_fresh_one() -> None:
-    requests = []
+    async def answer(exchange: Exchange) -> None:
+        if len(server.exchanges) == 2:
+            exchange.close()  # read, and never answered
+        else:
+            await exchange.say(SIZED)
 
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        requests.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(SIZED)
-        requests.append(await reader.readuntil(b"\r\n\r\n"))  # read, and never answered
-
-    async with talking_to(answers) as (client, server):
+    async with talking_to(answer) as (client, server):
         first, second = await ask(client), await ask(client)
         assert (first.status, second.status) == (200, 200)
-        assert (server.connections, len(requests)) == (2, 3)
+        assert (server.accepted, len(server.exchanges)) == (2, 3)
 
 
 async def test_a_fresh_connection_that_closes_without_an_answer_is_not_tried_again() -> None:
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-
-    async with talking_to(answers) as (client, server):
+    async with talking_to(saying(then_close=True)) as (client, server):
         assert type((await ask(client)).error) is BackendUnavailable
-        assert server.connections == 1
+        assert server.accepted == 1
 
 
 async def test_a_reused_connection_that_has_begun_to_answer_is_not_tried_again() -> None:
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(SIZED)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(SIZED[:-1])
+    async def answer(exchange: Exchange) -> None:
+        if len(server.exchanges) == 1:
+            await exchange.say(SIZED)
+        else:
+            await exchange.say(SIZED[:-1])
+            exchange.close()
 
-    async with talking_to(answers) as (client, server):
+    async with talking_to(answer) as (client, server):
         await ask(client)
-        told = await ask(client)
-        assert type(told.error) is BackendUnavailable
-        assert told.data == b"abcd\r\nef"
-        assert server.connections == 1
+        recorder = await ask(client)
+        assert type(recorder.error) is BackendUnavailable
+        assert recorder.data == b"abcd\r\nef"
+        assert server.accepted == 1
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    ("nonsense", "before"),
     [
-        b"HELLO\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        (b"HELLO\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", b"abc"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", b""),
     ],
 )
-async def test_nonsense_is_a_protocol_error(nonsense: bytes) -> None:
+async def test_nonsense_is_a_protocol_error_after_what_came_before_it(nonsense: bytes, before: bytes) -> None:
     async with talking_to(saying(nonsense)) as (client, _):
-        assert type((await ask(client)).error) is BackendProtocolError
-
-
-async def test_what_came_before_the_nonsense_is_handed_on() -> None:
-    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n"
-    async with talking_to(saying(answer)) as (client, _):
-        told = await ask(client)
-        assert (told.data, type(told.error)) == (b"abc", BackendProtocolError)
+        recorder = await ask(client)
+        assert (recorder.data, type(recorder.error)) == (before, BackendProtocolError)
 
 
 @pytest.mark.parametrize("surplus", [SIZED, b"garbage", EMPTY])
@@ -225,7 +182,7 @@ async def test_an_answer_too_many_is_never_taken_for_the_next_ones(surplus: byte
     async with talking_to(saying(SIZED + surplus)) as (client, server):
         for _ in range(2):
             assert (await ask(client)).data == b"abcd\r\nef!"
-        assert server.connections == 2
+        assert server.accepted == 2
 
 
 async def test_bytes_on_an_idle_connection_close_it() -> None:
@@ -233,7 +190,7 @@ async def test_bytes_on_an_idle_connection_close_it() -> None:
         assert (await ask(client)).status == 200
         await settled(lambda: not client._open, "the connection dropped")
         assert (await ask(client)).data == b"abcd\r\nef!"
-        assert server.connections == 2
+        assert server.accepted == 2
 
 
 async def test_a_few_interim_answers_are_skipped_and_a_flood_of_them_is_a_protocol_error() -> None:
@@ -241,19 +198,19 @@ async def test_a_few_interim_answers_are_skipped_and_a_flood_of_them_is_a_protoc
     async with talking_to(saying(MAX_INTERIM * interim + SIZED)) as (client, _):
         assert (await ask(client)).status == 200
     async with talking_to(saying(*(1000 * interim for _ in range(50)))) as (client, _):
-        told = await ask(client)
-        assert isinstance(told.error, BackendProtocolError)
+        recorder = await ask(client)
+        assert isinstance(recorder.error, BackendProtocolError)
 
 
-async def test_aborting_closes_the_connection_and_says_nothing() -> None:
+async def test_aborting_closes_the_connection_without_calling_the_receiver() -> None:
     async with talking_to(saying(SIZED[:-1])) as (client, _):
-        told = Told()
-        exchange = client.send(client.render("GET", "/"), told)
-        await settled(lambda: bool(told.data), "part of the answer")
+        recorder = AnswerRecorder()
+        exchange = client.send(post(client), recorder)
+        await settled(lambda: bool(recorder.data), "part of the answer")
         exchange.abort()
         exchange.abort()
         await settled(lambda: not client._open, "the connection closed")
-        assert (told.status, told.error) == (None, None)
+        assert (recorder.status, recorder.error) == (None, None)
 
 
 async def test_fetch_returns_status_and_whole_body() -> None:
@@ -265,37 +222,25 @@ async def test_fetch_raises_what_was_lost_and_leaves_no_connection_when_cancelle
     async with AsyncExitStack() as stack:
         client, _ = await stack.enter_async_context(talking_to(saying(b"HELLO\r\n\r\n")))
         with pytest.raises(BackendProtocolError):
-            await client.fetch(client.render("GET", "/"))
+            await client.fetch(post(client))
         mute, _ = await stack.enter_async_context(talking_to(saying()))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await mute.fetch(mute.render("GET", "/"))
+                await mute.fetch(post(mute))
         await settled(lambda: not mute._open, "the connection closed")
 
 
 async def test_connecting_is_bounded_in_time() -> None:
-    # A listener whose backlog is full neither accepts nor refuses: what a lost machine looks like from here.
+    # A listener with a full backlog neither accepts nor refuses, like a machine that is gone.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         port = listener.getsockname()[1]
         client = Client(f"http://127.0.0.1:{port}", peer="engine", connect_timeout_s=0.3)
-        tolds = [Told() for _ in range(8)]
-        for told in tolds:
-            client.send(client.render("GET", "/"), told)
-        await settled(lambda: any(told.error is not None for told in tolds), "a connection given up")
-        assert {type(told.error) for told in tolds if told.error} == {BackendUnavailable}
+        recorders = [AnswerRecorder() for _ in range(8)]
+        for recorder in recorders:
+            client.send(post(client), recorder)
+        await settled(lambda: any(recorder.error is not None for recorder in recorders), "a connection given up")
+        assert {type(recorder.error) for recorder in recorders if recorder.error} == {BackendUnavailable}
         await client.aclose()
-
-
-async def test_giving_up_while_connecting_leaves_nothing_to_wait_for() -> None:
-    async with talking_to(saying(SIZED)) as (client, _):
-        for turns in range(40):  # somewhere among these the connection is just made
-            exchange = client.send(client.render("GET", "/"), Told())
-            for _ in range(turns % 8):
-                await asyncio.sleep(0)
-            exchange.abort()
-        async with asyncio.timeout(PATIENCE_S):
-            await client.aclose()
-        assert repr(client).endswith("connecting=0 busy=0 idle=0>")
 
 
 async def test_addresses_that_are_not_http_are_refused() -> None:

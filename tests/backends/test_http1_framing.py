@@ -1,4 +1,4 @@
-"""Heads and bodies of HTTP/1.1 answers, however the bytes are cut; and everything that is none is refused."""
+"""Heads and bodies of HTTP/1.1 answers, wherever the bytes are cut; other bytes are refused."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,10 +10,10 @@ from gateway.backends.http1_framing import (
     MAX_LINE_BYTES,
     Body,
     Chunked,
-    Endless,
     Head,
     NotHTTP,
     Sized,
+    UntilClose,
     measure_size_line,
     split_head,
 )
@@ -63,7 +63,7 @@ NOT_CHUNKED = {
 
 
 def feed(body: Body, pieces: Iterable[bytes]) -> tuple[bytes, bytes]:
-    """What the pieces carried, and those of their bytes that are the body's; no byte after its end is fed."""
+    """Returns the payload in the pieces, and how many bytes belong to the body; feeds no byte after its end."""
     payload: list[bytes] = []
     own = b""
     for piece in pieces:
@@ -75,7 +75,7 @@ def feed(body: Body, pieces: Iterable[bytes]) -> tuple[bytes, bytes]:
 
 
 def skip(body: Chunked, pieces: Iterable[bytes]) -> bytes:
-    """As `feed` for who passes chunks on."""
+    """As `feed`, with `skip`."""
     own = b""
     for piece in pieces:
         used = body.skip(piece)
@@ -95,19 +95,12 @@ def cuts(data: bytes) -> Iterable[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize(("wire", "payload"), CHUNKED_BODIES.items())
-def test_chunks_are_the_same_however_they_are_cut(wire: bytes, payload: bytes) -> None:
+def test_chunks_that_are_read_or_passed_on_are_the_same_however_they_are_cut(wire: bytes, payload: bytes) -> None:
     for pieces in ((wire,), each_byte(wire), *cuts(wire)):
-        body = Chunked()
-        assert feed(body, pieces) == (payload, wire), pieces
-        assert body.is_complete
-
-
-@pytest.mark.parametrize("wire", CHUNKED_BODIES)
-def test_chunks_that_are_passed_on_are_the_same_however_they_are_cut(wire: bytes) -> None:
-    for pieces in ((wire,), each_byte(wire), *cuts(wire)):
-        body = Chunked()
-        assert skip(body, pieces) == wire, pieces
-        assert body.is_complete
+        fed, skipped = Chunked(), Chunked()
+        assert feed(fed, pieces) == (payload, wire), pieces
+        assert skip(skipped, pieces) == wire, pieces
+        assert (fed.is_complete, skipped.is_complete) == (True, True)
 
 
 @pytest.mark.parametrize("wire", CHUNKED_BODIES)
@@ -149,7 +142,7 @@ def test_a_line_without_end_is_refused() -> None:
             feed(body, [start, *[b"x" * 1024] * (2 + MAX_LINE_BYTES // 1024)])
 
 
-def test_a_sized_body_ends_where_it_says() -> None:
+def test_a_sized_body_ends_after_its_declared_length() -> None:
     wire = b"0123456789"
     for pieces in ((wire,), each_byte(wire), *cuts(wire), (wire + SURPLUS,), (wire[:4], wire[4:] + SURPLUS)):
         body = Sized(10)
@@ -165,7 +158,7 @@ def test_an_empty_body_is_complete_from_the_start() -> None:
 
 
 def test_an_endless_body_takes_everything() -> None:
-    body = Endless()
+    body = UntilClose()
     assert feed(body, (b"abc", b"", SURPLUS)) == (b"abc" + SURPLUS, b"abc" + SURPLUS)
     assert not body.is_complete
     assert body.ends_with_connection
@@ -268,7 +261,7 @@ def test_what_cannot_become_a_head_is_refused_at_its_first_byte() -> None:
 @pytest.mark.parametrize(
     ("fields", "body", "length"),
     [
-        (b"", Endless, None),
+        (b"", UntilClose, None),
         (b"content-length: 7\r\n", Sized, 7),
         (b"content-length: 007\r\n", Sized, 7),
         (b"content-length: 7\r\nContent-Length: 7\r\n", Sized, 7),
@@ -280,14 +273,14 @@ def test_what_cannot_become_a_head_is_refused_at_its_first_byte() -> None:
     ],
 )
 def test_what_frames_a_body(fields: bytes, body: type[Body], length: int | None) -> None:
-    head, told = read_head(OK + fields)
-    assert type(head.body(told)) is body
-    assert told == length
+    head, declared = read_head(OK + fields)
+    assert type(head.body(declared)) is body
+    assert declared == length
 
 
 @pytest.mark.parametrize("status", [b"204", b"304"])
 @pytest.mark.parametrize("fields", [b"", b"content-length: 5\r\n", b"transfer-encoding: chunked\r\n"])
-def test_some_answers_have_no_body_whatever_they_say(status: bytes, fields: bytes) -> None:
+def test_some_answers_have_no_body_whatever_they_declare(status: bytes, fields: bytes) -> None:
     head, length = read_head(b"HTTP/1.1 " + status + b" X\r\n" + fields)
     assert length == 0
     assert head.body(length).is_complete
@@ -315,9 +308,9 @@ def test_whether_a_connection_may_carry_another_answer(version: bytes, fields: b
 
 
 @pytest.mark.parametrize("size", WHOLE)
-def test_a_whole_chunk_is_told_by_its_length_and_its_ends(size: int) -> None:
+def test_a_whole_chunk_is_recognised_by_its_length_and_its_ends(size: int) -> None:
     chunk = WHOLE[size]
-    line = len(b"%x\r\n" % size) if size < 2048 else 0  # longer ones are read the long way
+    line = len(b"%x\r\n" % size) if size < 2048 else 0  # longer chunks are not parsed this way
     assert measure_size_line(chunk) == line
     for other in (chunk[:-1], chunk + b"x", chunk[:-1] + b"x", chunk[:-2] + b"x\n", b"0" + chunk[1:], chunk * 2):
         assert measure_size_line(other) == 0

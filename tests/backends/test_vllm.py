@@ -1,16 +1,14 @@
-"""What is peculiar to vLLM: its two routes, its JSON, and the ways in which it says no."""
+"""vLLM's peculiarities: its two routes, its JSON, and its refusals."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from gateway.backends.calls import End
+from gateway.backends.calls import MAX_LAYOUTS, End
 from gateway.backends.vllm import VLLMBackend
-from gateway.backends.vllm_json import COMPLETIONS, GENERATE, MAX_MOULDS, Answer, encode, refusal
+from gateway.backends.vllm_json import COMPLETIONS, GENERATE, EventReader, encode, error_of_answer
 from gateway.core import FinishReason, Guide, GuideKind, SamplingParams
 from gateway.errors import (
     BackendError,
@@ -21,7 +19,6 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
 )
-from gateway.settings import VLLMSettings
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
 from tests.fakes.script import Fault, Say, Stall
 from tests.fakes.sink import RecordingSink, settled
@@ -60,52 +57,28 @@ def test_completions_body_asks_for_the_same_and_for_ids_back() -> None:
 
 def test_every_value_that_a_generation_config_could_change_is_written_out() -> None:
     assert sampling() == {
-        "max_tokens": 32,
-        "min_tokens": 0,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "ignore_eos": False,
-        "stop_token_ids": [END_ID, OTHER_END_ID],
-        "detokenize": False,
-    }
+        "max_tokens": 32, "min_tokens": 0, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
+        "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "ignore_eos": False,
+        "stop_token_ids": [END_ID, OTHER_END_ID], "detokenize": False,
+    }  # fmt: skip
+
+
+GIVEN = ("temperature", "top_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 def test_given_values_are_sent_as_they_are() -> None:
     given = SamplingParams(
-        max_tokens=5,
-        min_tokens=4,
-        temperature=0.5,
-        top_p=0.25,
-        top_k=7,
-        seed=-3,
-        repetition_penalty=1.5,
-        presence_penalty=0.75,
-        frequency_penalty=-0.5,
-    )
+        max_tokens=5, min_tokens=4, temperature=0.5, top_p=0.25, top_k=7, seed=-3, repetition_penalty=1.5,
+        presence_penalty=0.75, frequency_penalty=-0.5,
+    )  # fmt: skip
     sent = orjson.loads(encode(GENERATE, replace(REQUEST, params=given), "c"))["sampling_params"]
-    for name in ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed"):
-        assert sent[name] == getattr(given, name)
-    for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
-        assert sent[name] == getattr(given, name)
-
-
-def test_greedy_is_a_temperature_of_zero() -> None:
+    assert all(sent[name] == getattr(given, name) for name in ("max_tokens", "min_tokens", "seed", *GIVEN))
     assert sampling(temperature=0.0)["temperature"] == 0
 
 
 def test_where_nothing_can_end_the_answer_early_no_min_tokens_are_sent() -> None:
     assert sampling(min_tokens=4, ignore_eos=True)["min_tokens"] == 0
     assert sampling(min_tokens=4, ignore_eos=True, stop_token_ids=(9,))["min_tokens"] == 4
-
-
-def test_no_seed_is_no_field() -> None:
-    assert "seed" not in sampling(seed=None)
-    assert sampling(seed=0)["seed"] == 0
 
 
 def test_stop_ids_hold_every_end_id_once_and_none_when_the_end_is_ignored() -> None:
@@ -118,9 +91,9 @@ def test_a_top_p_of_zero_becomes_one_that_vllm_accepts() -> None:
     assert 0 < sampling(top_p=0.0)["top_p"] <= 1e-6
 
 
-def test_a_seed_that_vllm_takes_for_none_is_still_a_seed() -> None:
-    assert sampling(seed=-1)["seed"] == 2**63 - 1
-    assert sampling(seed=-2)["seed"] == -2
+def test_no_seed_is_no_field_and_one_that_vllm_takes_for_none_is_still_a_seed() -> None:
+    assert "seed" not in sampling(seed=None)
+    assert [sampling(seed=seed)["seed"] for seed in (0, -1, -2)] == [0, 2**63 - 1, -2]
 
 
 @pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
@@ -134,7 +107,7 @@ def test_what_was_not_asked_for_is_not_sent(route: str) -> None:
 @pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
 def test_min_p_bias_and_priority_are_sent_on_either_route(route: str) -> None:
     sent = body(route, min_p=0.25, logit_bias=((5, -100.0), (70000, 1.5)), priority=-3)
-    assert sent["priority"] == -3  # beside the sampling parameters, on either
+    assert sent["priority"] == -3  # beside the sampling parameters, on both routes
     sent |= sent.get("sampling_params", {})
     assert (sent["min_p"], sent["logit_bias"]) == (0.25, {"5": -100.0, "70000": 1.5})
 
@@ -187,7 +160,7 @@ def error_event(code: object, message: str = "m") -> bytes:
 
 
 def read(*pieces: bytes) -> tuple[list[int], End | None]:
-    answer = Answer("vllm", REQUEST)
+    answer = EventReader("vllm", REQUEST)
     token_ids: list[int] = []
     for piece in pieces:
         new_ids, end = answer.read(piece)
@@ -204,7 +177,7 @@ def test_an_answer_is_the_same_cut_at_any_byte() -> None:
 
 
 def test_several_events_in_one_read_come_as_one_lot() -> None:
-    assert Answer("vllm", REQUEST).read(event([5]) + event([6]) + event([7], "length")) == (
+    assert EventReader("vllm", REQUEST).read(event([5]) + event([6]) + event([7], "length")) == (
         [5, 6, 7],
         FinishReason.LENGTH,
     )
@@ -214,26 +187,26 @@ def test_several_events_in_one_read_come_as_one_lot() -> None:
 
 
 def digits(text: bytes) -> bytes:
-    """An event whose id is spelt like this."""
+    """An event with this spelling of its id."""
     return event([1]).replace(b"[1]", b"[%b]" % text)
 
 
 def test_events_alike_are_read_by_their_form() -> None:
-    answer = Answer("vllm", REQUEST)
+    answer = EventReader("vllm", REQUEST)
     assert answer.read(event([5])) == ([5], None)
     for token_id in (6, 10, 99_999, 1, 0, 2**31 - 1):
         token_ids, end = answer.read(event([token_id]))
         assert (list(token_ids), end) == ([token_id], None)
-    assert answer._moulds_left == MAX_MOULDS - 2  # another for 0, which the short way leaves alone
+    assert answer._layouts_left == MAX_LAYOUTS - 2  # one for 0, which is always parsed
     assert answer.read(event([7, 8])) == ([7, 8], None)
     assert answer.read(event([], None)) == ([], None)
     assert answer.read(event([9], "length")) == ([9], FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("spelling", [b"007", b"00", b"1 ", b" 1", b"1.5", b"1e3", b"+1", b"1,2", b"null", b"", b"-3"])
-def test_an_id_in_an_unusual_spelling_is_what_parsing_says(spelling: bytes) -> None:
-    quick, slow = Answer("vllm", REQUEST), Answer("vllm", REQUEST)
-    slow._moulds_left = 0
+def test_an_id_in_an_unusual_spelling_is_read_as_parsing_reads_it(spelling: bytes) -> None:
+    quick, slow = EventReader("vllm", REQUEST), EventReader("vllm", REQUEST)
+    slow._layouts_left = 0
     heard = []
     for answer in (quick, slow):
         answer.read(event([5]))
@@ -245,26 +218,26 @@ def test_an_id_in_an_unusual_spelling_is_what_parsing_says(spelling: bytes) -> N
 @pytest.mark.parametrize("token_id", [-1, -5, 1000, 2**31, 2**32, 2**63, 10**20])
 @pytest.mark.parametrize("before", [0, 1, 3])
 def test_an_id_outside_the_vocabulary_is_a_protocol_error(token_id: int, before: int) -> None:
-    answer = Answer("vllm", REQUEST, vocab_size=1000)
-    for last_id in (0, 1, 999)[:before]:  # from the second on, an event is read by its form
+    answer = EventReader("vllm", REQUEST, vocab_size=1000)
+    for last_id in (0, 1, 999)[:before]:  # from the second on, an event is read by its layout
         assert list(answer.read(event([last_id]))[0]) == [last_id]
     token_ids, end = answer.read(digits(b"%d" % token_id))
     assert (list(token_ids), type(end)) == ([], BackendProtocolError)
 
 
 def test_an_event_of_more_than_was_asked_for_is_a_protocol_error() -> None:
-    """Parsing it would hold up everything else: 8 MB of empty lists for a quarter of a second."""
+    """Parsing 8 MB of empty lists would block the event loop for a quarter of a second."""
     for surplus in (
         b'"x":[%b]' % b",".join([b"[]"] * 30_000),
         b'"x":[%b]' % b",".join([b"0"] * 30_000),
         b'"x":"%070000d"' % 0,
     ):
         data = b'data: {%b,"choices":[{"token_ids":[5],"finish_reason":null}]}\n\n' % surplus
-        assert isinstance(Answer("vllm", REQUEST).read(data)[1], BackendProtocolError)
+        assert isinstance(EventReader("vllm", REQUEST).read(data)[1], BackendProtocolError)
 
 
 def test_an_unknown_finish_reason_is_cut_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    _, end = Answer("vllm", REQUEST).read(event([5], "x" * 50_000))
+    _, end = EventReader("vllm", REQUEST).read(event([5], "x" * 50_000))
     assert isinstance(end, BackendError)
     assert "unknown finish_reason" in caplog.text
     assert len(caplog.text) < 500
@@ -272,42 +245,42 @@ def test_an_unknown_finish_reason_is_cut_in_the_log(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("token_id", [1.5, None, "7", True, [7]])
 def test_an_id_that_is_no_integer_is_a_protocol_error(token_id: object) -> None:
-    _, end = Answer("vllm", REQUEST).read(event([5, token_id]))
+    _, end = EventReader("vllm", REQUEST).read(event([5, token_id]))
     assert isinstance(end, BackendProtocolError)
 
 
 @pytest.mark.parametrize("text", ["[5]", '"token_ids":[5]', "5"])
 def test_the_id_is_found_wherever_its_digits_occur_besides(text: str) -> None:
     for around in ({"text": text, "logprobs": [5]}, {"prompt_token_ids": [5], "other": {"token_ids": [5]}}):
-        answer = Answer("vllm", REQUEST)
+        answer = EventReader("vllm", REQUEST)
         for token_id in (5, 6, 5, 77):
             choice = {**around, "token_ids": [token_id], "finish_reason": None, "after": around}
             data = b"data: " + orjson.dumps({"before": around, "choices": [choice], "last": [5]}) + b"\n\n"
             assert list(answer.read(data)[0]) == [token_id]
-        assert answer._moulds_left == MAX_MOULDS - 1
+        assert answer._layouts_left == MAX_LAYOUTS - 1
 
 
 def test_an_id_that_stands_elsewhere_too_is_parsed() -> None:
-    """A form in which two numbers change together is none."""
-    answer = Answer("vllm", REQUEST)
+    """A layout in which two numbers change together is not learnt."""
+    answer = EventReader("vllm", REQUEST)
     for token_id in (5, 6, 7):
         choices = [{"token_ids": [], "finish_reason": None}, {"token_ids": [token_id], "finish_reason": None}]
         assert answer.read(b"data: " + orjson.dumps({"choices": choices}) + b"\n\n") == ([token_id], None)
     assert answer._before == b""
 
 
-def test_an_answer_whose_form_keeps_changing_is_parsed() -> None:
-    answer = Answer("vllm", REQUEST)
+def test_an_answer_whose_layout_keeps_changing_is_parsed() -> None:
+    answer = EventReader("vllm", REQUEST)
     for number in range(1, 10):
         choice = {"token_ids": [number], "finish_reason": None, "text": "x" * number}
         assert answer.read(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n") == ([number], None)
-    assert answer._moulds_left == 0
+    assert answer._layouts_left == 0
 
 
 def test_a_known_form_counts_between_events_only() -> None:
     for before in (b"data: ", b": a comment ", b"da"):
-        quick, slow = Answer("vllm", REQUEST), Answer("vllm", REQUEST)
-        slow._moulds_left = 0
+        quick, slow = EventReader("vllm", REQUEST), EventReader("vllm", REQUEST)
+        slow._layouts_left = 0
         heard = []
         for answer in (quick, slow):
             answer.read(event([5]))
@@ -372,7 +345,7 @@ def test_bad_ends(last: bytes, error: type[GatewayError]) -> None:
     ],
 )
 def test_refusals(status: int, message: str, error: type[GatewayError]) -> None:
-    refused = refusal("vllm", status, message.encode())
+    refused = error_of_answer("vllm", status, message.encode())
     assert type(refused) is error
     assert not message or message not in refused.message
 
@@ -387,26 +360,19 @@ def test_refusals(status: int, message: str, error: type[GatewayError]) -> None:
         (500, "oops", BackendError),
     ],
 )
-def test_a_refusal_may_be_what_only_an_engine_can_judge(status: int, message: str, error: type[GatewayError]) -> None:
+def test_a_refusal_may_be_of_a_request_that_only_an_engine_can_check(
+    status: int, message: str, error: type[GatewayError]
+) -> None:
     blame = InvalidRequest("the guide", param="response_format")
     for refused in (
-        refusal("vllm", status, message.encode(), blame),
-        Answer("vllm", REQUEST, if_refused=blame).read(error_event(status, message))[1],
+        error_of_answer("vllm", status, message.encode(), blame),
+        EventReader("vllm", REQUEST, if_refused=blame).read(error_event(status, message))[1],
     ):
         assert type(refused) is error
         assert (refused is blame) is (error is InvalidRequest)
 
 
 # Routes, on a socket.
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[tuple[FakeVLLM, VLLMBackend]]:
-    async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(FakeVLLM().serving())
-        backend = VLLMBackend(VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}"))
-        stack.push_async_callback(backend.aclose)
-        yield engine, backend
 
 
 def ask(backend: VLLMBackend) -> RecordingSink:
@@ -445,9 +411,7 @@ async def test_without_a_probe_the_first_call_falls_back_and_the_next_knows(
     assert engine.paths == [GENERATE, COMPLETIONS, COMPLETIONS]
 
 
-async def test_a_server_that_was_not_ready_is_asked_for_its_routes_again(
-    served: tuple[FakeVLLM, VLLMBackend],
-) -> None:
+async def test_a_server_that_was_not_ready_is_asked_for_its_routes_again(served: tuple[FakeVLLM, VLLMBackend]) -> None:
     engine, backend = served
     engine.has_generate = False
     assert await backend.is_ready()
@@ -474,12 +438,3 @@ async def test_an_error_that_follows_a_200_is_still_unavailable(served: tuple[Fa
     engine.late_errors = True
     engine.play(Fault("busy"))
     assert type(await ask(backend).ended()) is BackendFull
-
-
-async def test_the_same_request_never_meets_itself_on_the_server(served: tuple[FakeVLLM, VLLMBackend]) -> None:
-    engine, backend = served
-    for _ in range(2):
-        await ask(backend).ended()
-    ids = [asked.raw["request_id"] for asked in engine.asked]
-    assert len(set(ids)) == 2
-    assert all(str(call_id).startswith(REQUEST.request_id) for call_id in ids)

@@ -1,7 +1,6 @@
-"""Log-probabilities from vLLM: what its events tell of which token, and when a sink hears it."""
+"""Log-probabilities from vLLM: which token an entry of its events belongs to, and when a sink gets it."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 from gateway.backends.calls import End
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
-from gateway.backends.vllm_scores import ScoredAnswer
+from gateway.backends.vllm_scores import ScoredEventReader
 from gateway.core import FinishReason, GenerateRequest, Prompt, TokenLogprob
 from gateway.errors import BackendProtocolError, BackendUnavailable
-from gateway.settings import VLLMSettings
 from tests.backends.conftest import END_ID, REQUEST
 from tests.fakes.script import EndToken, Fault, Say
 from tests.fakes.sink import RecordingSink, settled
@@ -32,8 +30,8 @@ def event(token_ids: Sequence[int], logprobs: object, finish_reason: str | None 
     return b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
 
 
-def told(*tokens: tuple[int, float | None, dict[int, float] | None]) -> dict[str, Any]:
-    """vLLM's own form, the token itself first among its alternatives."""
+def logprobs_of(*tokens: tuple[int, float | None, dict[int, float] | None]) -> dict[str, Any]:
+    """Log-probabilities in vLLM's form: the token itself is the first of its alternatives."""
     return {
         "tokens": [f"token_id:{token_id}" for token_id, _, _ in tokens],
         "token_logprobs": [logprob for _, logprob, _ in tokens],
@@ -45,7 +43,7 @@ def told(*tokens: tuple[int, float | None, dict[int, float] | None]) -> dict[str
     }
 
 
-def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], list[int], End | None]:
+def read(answer: ScoredEventReader, data: bytes) -> tuple[list[list[TokenLogprob]], list[int], End | None]:
     groups = list(answer.scores(data))
     token_ids, end = answer.read(data)
     return groups, list(token_ids), end
@@ -57,39 +55,35 @@ def read(answer: ScoredAnswer, data: bytes) -> tuple[list[list[TokenLogprob]], l
         (0, ()),
         (1, ((8, -0.5),)),
         (2, ((8, -0.5), (9, -1.0))),
-        (3, ((8, -0.5), (9, -1.0), (5, -3.0))),  # asked for one more, it is there for being the one taken
+        (3, ((8, -0.5), (9, -1.0), (5, -3.0))),  # the third entry is there only because it is the chosen token
     ],
 )
 def test_alternatives_are_the_most_probable_in_order_without_the_token_for_its_own_sake(
     count: int, top: tuple[tuple[int, float], ...]
 ) -> None:
-    answer = ScoredAnswer("vllm", asking(logprobs=count))
-    data = event([5], told((5, -3.0, {5: -3.0, 8: -0.5, 9: -1.0})))
+    answer = ScoredEventReader("vllm", asking(logprobs=count))
+    data = event([5], logprobs_of((5, -3.0, {5: -3.0, 8: -0.5, 9: -1.0})))
     assert read(answer, data) == ([[TokenLogprob(5, -3.0, top)]], [5], None)
 
 
 def test_a_long_prompts_scores_are_read() -> None:
-    """An event of megabytes, whose size the request allows."""
+    """An event of megabytes, a size that the request allows."""
     ids = [number % 1000 for number in range(20_000)]
     asked = replace(asking(logprobs=5, prompt_logprobs=5), prompt=Prompt(tuple(ids)))
     choice = {
-        "index": 0,
-        "text": "word " * 20_001,
-        "logprobs": scored([*ids, 5], 5, unscored=1),
-        "finish_reason": "length",
-        "token_ids": [5],
-        "prompt_token_ids": ids,
-    }
-    answer = ScoredAnswer("vllm", asked)
+        "index": 0, "text": "word " * 20_001, "logprobs": scored([*ids, 5], 5, unscored=1), "finish_reason": "length",
+        "token_ids": [5], "prompt_token_ids": ids,
+    }  # fmt: skip
+    answer = ScoredEventReader("vllm", asked)
     heard = list(answer.scores(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"))
     assert [len(entries) for entries in heard] == [500] * 40 + [1]
     assert answer.read(b"") == ([5], FinishReason.LENGTH)
 
 
 def test_a_prompt_comes_first_and_its_first_token_has_no_log_probability() -> None:
-    answer = ScoredAnswer("vllm", asking(logprobs=1, prompt_logprobs=0))
+    answer = ScoredEventReader("vllm", asking(logprobs=1, prompt_logprobs=0))
     prompt = [(PROMPT[0], None, None), (PROMPT[1], -1.0, {PROMPT[1]: -1.0}), (PROMPT[2], -2.0, {PROMPT[2]: -2.0})]
-    first = event([5], told(*prompt, (5, -0.5, {5: -0.5})))
+    first = event([5], logprobs_of(*prompt, (5, -0.5, {5: -0.5})))
     assert read(answer, first) == (
         [
             [TokenLogprob(PROMPT[0], None), TokenLogprob(PROMPT[1], -1.0), TokenLogprob(PROMPT[2], -2.0)],
@@ -98,13 +92,15 @@ def test_a_prompt_comes_first_and_its_first_token_has_no_log_probability() -> No
         [5],
         None,
     )
-    later = event([6], told((6, -1.5, {6: -1.5})), "stop")
+    later = event([6], logprobs_of((6, -1.5, {6: -1.5})), "stop")
     assert read(answer, later) == ([[TokenLogprob(6, -1.5, ((6, -1.5),))]], [6], FinishReason.STOP)
 
 
 def test_of_a_prompt_alone_the_answers_are_left_out() -> None:
-    answer = ScoredAnswer("vllm", replace(asking(prompt_logprobs=2), prompt=replace(REQUEST.prompt, token_ids=(7,))))
-    groups, token_ids, end = read(answer, event([5], told((7, None, None), (5, -0.5, {5: -0.5})), "length"))
+    answer = ScoredEventReader(
+        "vllm", replace(asking(prompt_logprobs=2), prompt=replace(REQUEST.prompt, token_ids=(7,)))
+    )
+    groups, token_ids, end = read(answer, event([5], logprobs_of((7, None, None), (5, -0.5, {5: -0.5})), "length"))
     assert (groups, token_ids, end) == ([[TokenLogprob(7, None)]], [5], FinishReason.LENGTH)
 
 
@@ -114,7 +110,7 @@ def test_events_that_come_together_are_one_piece_of_news_however_they_are_cut() 
         for token_ids, reason in (([5], None), ([6, 7], None), ([], None), ([8], "stop"))
     )
     for at in range(len(wire)):
-        answer = ScoredAnswer("vllm", asking(logprobs=2))
+        answer = ScoredEventReader("vllm", asking(logprobs=2))
         first, first_ids, _ = read(answer, wire[:at])
         rest, rest_ids, end = read(answer, wire[at:])
         assert (first_ids + rest_ids, end) == ([5, 6, 7, 8], FinishReason.STOP)
@@ -122,9 +118,9 @@ def test_events_that_come_together_are_one_piece_of_news_however_they_are_cut() 
             assert [entry.token_id for group in groups for entry in group] == token_ids
 
 
-def test_a_token_said_again_is_told_again() -> None:
-    answer = ScoredAnswer("vllm", asking(logprobs=0))
-    same = event([5], told((5, 0.0, {5: 0.0})))
+def test_the_scores_of_a_repeated_token_are_delivered_again() -> None:
+    answer = ScoredEventReader("vllm", asking(logprobs=0))
+    same = event([5], logprobs_of((5, 0.0, {5: 0.0})))
     for _ in range(3):
         assert read(answer, same) == ([[TokenLogprob(5, 0.0)]], [5], None)
 
@@ -134,32 +130,32 @@ def test_a_token_said_again_is_told_again() -> None:
     [
         None,
         {},
-        told((5, -0.5, {5: -0.5}), (6, -0.5, {6: -0.5})),
-        {**told((5, -0.5, {5: -0.5})), "tokens": ["five"]},
-        {**told((5, -0.5, {5: -0.5})), "tokens": ["5"]},
-        {**told((5, -0.5, {5: -0.5})), "tokens": [5]},
-        {**told((5, -0.5, {5: -0.5})), "token_logprobs": []},
+        logprobs_of((5, -0.5, {5: -0.5}), (6, -0.5, {6: -0.5})),
+        {**logprobs_of((5, -0.5, {5: -0.5})), "tokens": ["five"]},
+        {**logprobs_of((5, -0.5, {5: -0.5})), "tokens": ["5"]},
+        {**logprobs_of((5, -0.5, {5: -0.5})), "tokens": [5]},
+        {**logprobs_of((5, -0.5, {5: -0.5})), "token_logprobs": []},
     ],
 )
 def test_log_probabilities_that_cannot_be_read_are_a_protocol_error(logprobs: object) -> None:
-    answer = ScoredAnswer("vllm", asking(logprobs=0))
+    answer = ScoredEventReader("vllm", asking(logprobs=0))
     assert type(read(answer, event([5], logprobs))[2]) is BackendProtocolError
 
 
 def test_a_server_that_does_not_echo_is_a_protocol_error() -> None:
-    answer = ScoredAnswer("vllm", asking(prompt_logprobs=0))
-    assert type(read(answer, event([5], told((5, -0.5, {5: -0.5}))))[2]) is BackendProtocolError
+    answer = ScoredEventReader("vllm", asking(prompt_logprobs=0))
+    assert type(read(answer, event([5], logprobs_of((5, -0.5, {5: -0.5}))))[2]) is BackendProtocolError
 
 
 def test_an_end_without_a_reason_is_what_it_is_elsewhere() -> None:
-    assert type(read(ScoredAnswer("vllm", asking(logprobs=0)), b"data: [DONE]\n\n")[2]) is BackendUnavailable
+    assert type(read(ScoredEventReader("vllm", asking(logprobs=0)), b"data: [DONE]\n\n")[2]) is BackendUnavailable
 
 
 # On a socket.
 
 
 class Listener(RecordingSink):
-    """Writes down the words in their order. With `cancels` the first scores make it leave."""
+    """Records the calls in their order. With `cancels` it cancels at the first scores."""
 
     def __init__(self, *, cancels: bool = False) -> None:
         super().__init__()
@@ -175,15 +171,6 @@ class Listener(RecordingSink):
     def tokens(self, token_ids: Sequence[int]) -> None:
         super().tokens(token_ids)
         self.words.append(("tokens", list(token_ids)))
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[tuple[FakeVLLM, VLLMBackend]]:
-    async with AsyncExitStack() as stack:
-        engine = await stack.enter_async_context(FakeVLLM().serving())
-        backend = VLLMBackend(VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}"))
-        stack.push_async_callback(backend.aclose)
-        yield engine, backend
 
 
 def ask(backend: VLLMBackend, request: GenerateRequest, *, cancels: bool = False) -> Listener:
@@ -260,7 +247,7 @@ async def test_a_sink_may_cancel_from_inside_scores(served: tuple[FakeVLLM, VLLM
     engine, backend = served
     engine.play(Say((5,)), Say((6,)), EndToken())
     sink = ask(backend, asking(logprobs=0, prompt_logprobs=0), cancels=True)
-    await settled(lambda: bool(sink.entries), "scores heard")
+    await settled(lambda: bool(sink.entries), "scores received")
     await settled(lambda: len(backend.calls) == 0, repr(backend))
     assert [word for word, _ in sink.words] == ["scores"]
     assert sink.breaches == []

@@ -1,4 +1,4 @@
-"""The command `crossover` itself: finding commands, staying fast, saying clearly what is missing."""
+"""The command `crossover` itself: it finds commands, stays fast, and names what is missing."""
 
 import subprocess
 import sys

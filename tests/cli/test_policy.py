@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.settings import ShareSettings, ThresholdSettings
+from gateway.routing.policies import Share, Threshold
 from tests.fakes.operated import POLICY, Operated
 
 
@@ -50,7 +50,7 @@ def test_set_changes_what_it_names_and_keeps_the_rest(gateway: Operated) -> None
         "llama: threshold low=triton high=vllm up=56 down=44 dwell_s=1.0 calibration=run-7 (version 2, by "
     )
     current = gateway.router.model_state().current
-    assert isinstance(current.policy, ThresholdSettings)
+    assert isinstance(current.policy, Threshold)
     assert (current.policy.low, current.policy.up, current.policy.down) == ("triton", 56, 44)
     assert current.by != "127.0.0.1"  # whoever ran the command, not the address it came from
 
@@ -58,15 +58,15 @@ def test_set_changes_what_it_names_and_keeps_the_rest(gateway: Operated) -> None
 def test_set_goes_to_a_share_and_back_to_thresholds(gateway: Operated) -> None:
     result = policy("set", "--url", gateway.url, "--kind", "share", "--share", "0.05")
     assert result.output.startswith("llama: share low=triton high=vllm share=0.05 (version 2, by ")
-    assert gateway.router.model_state().current.policy == ShareSettings("triton", "vllm", 0.05)
+    assert gateway.router.model_state().current.policy == Share("triton", "vllm", 0.05)
     result = policy("set", "--url", gateway.url, "--share", "0.25")
-    assert gateway.router.model_state().current.policy == ShareSettings("triton", "vllm", 0.25)
+    assert gateway.router.model_state().current.policy == Share("triton", "vllm", 0.25)
     assert "share=0.25" in policy("show", "--url", gateway.url).output
     result = policy("set", "--url", gateway.url, "--kind", "threshold")
     assert (result.exit_code, result.output) == (1, "Error: up: required\n")
     result = policy("set", "--url", gateway.url, "--kind", "threshold", "--up", "50", "--down", "30")
     assert result.exit_code == 0
-    assert gateway.router.model_state().current.policy == ThresholdSettings("triton", "vllm", 50, 30)
+    assert gateway.router.model_state().current.policy == Threshold("triton", "vllm", 50, 30)
 
 
 def test_set_can_swap_the_sides(gateway: Operated) -> None:

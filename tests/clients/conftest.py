@@ -1,4 +1,4 @@
-"""Every official client before every engine: the embedded pair, and the real Triton and vLLM."""
+"""Every official client before the embedded engines, and the first before the real Triton and vLLM."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,46 +16,45 @@ from tests.workers import ON_CPU_STACK
 Connect: TypeAlias = Callable[[Place], Client]
 
 
-@pytest.fixture(scope="session", params=["embedded", pytest.param("cpu", marks=ON_CPU_STACK)])
-def stack(request: pytest.FixtureRequest) -> Launched:
-    launched: Launched = request.getfixturevalue(f"{request.param}_stack")
-    return launched
-
-
-@pytest.fixture(scope="session", params=["triton", "vllm"])
-def place(stack: Launched, request: pytest.FixtureRequest) -> Place:
-    return Place(stack.url, request.param)
+CLIENTS = ("openai-python", "langchain", "openai-node", "ai-sdk")
+# What a client gets depends on the gateway alone; that the engines behind it answer alike is shown in tests/parity.
+PLACES = [
+    *(pytest.param((client, "embedded", "vllm"), id=client) for client in CLIENTS),
+    *(pytest.param(("openai-python", "cpu", pin), marks=ON_CPU_STACK, id=f"real {pin}") for pin in ("triton", "vllm")),
+]
 
 
 @pytest.fixture(scope="session")
-def node_clients() -> Iterator[Callable[[str], Connect]]:
-    """Each Node program starts once, when it is first needed."""
+def find_client() -> Iterator[Callable[[str], Connect]]:
+    """By name. Each Node program starts once, when it is first needed."""
     with ExitStack() as exits:
 
         @cache
-        def connect(program: str) -> Connect:
-            running = exits.enter_context(node(program))
-            return lambda place: NodeClient(running, place)
+        def find(name: str) -> Connect:
+            match name:
+                case "openai-python":
+                    return OpenAIClient
+                case "langchain":
+                    # Its import takes over a second, which every worker would spend on collecting the tests.
+                    from tests.clients.langchain_client import LangChainClient  # noqa: PLC0415
 
-        yield connect
+                    return LangChainClient
+                case program:
+                    running = exits.enter_context(node(program))
+                    return lambda place: NodeClient(running, place)
 
-
-@pytest.fixture(scope="session", params=["openai-python", "langchain", "openai-node", "ai-sdk"])
-def connect(request: pytest.FixtureRequest, node_clients: Callable[[str], Connect]) -> Connect:
-    match request.param:
-        case "openai-python":
-            return OpenAIClient
-        case "langchain":
-            # Its import takes over a second, which every worker would spend on collecting the tests.
-            from tests.clients.langchain_client import LangChainClient  # noqa: PLC0415
-
-            return LangChainClient
-        case program:
-            return node_clients(program)
+        yield find
 
 
-@pytest.fixture
-def client(connect: Connect, place: Place) -> Iterator[Client]:
-    client = connect(place)
+@pytest.fixture(params=CLIENTS)
+def connect(request: pytest.FixtureRequest, find_client: Callable[[str], Connect]) -> Connect:
+    return find_client(request.param)
+
+
+@pytest.fixture(params=PLACES)
+def client(request: pytest.FixtureRequest, find_client: Callable[[str], Connect]) -> Iterator[Client]:
+    name, stack, pin = request.param
+    launched: Launched = request.getfixturevalue(f"{stack}_stack")
+    client = find_client(name)(Place(launched.url, pin))
     yield client
     client.close()

@@ -46,8 +46,6 @@ class LangChainClient:
             model = self._model(question).bind_tools(
                 list(question.tools), tool_choice=question.choice, parallel_tool_calls=question.parallel
             )
-        if question.as_json:
-            model = model.bind(response_format={"type": "json_object"})
         messages = convert_to_messages(question.messages)
         turns: list[Sequence[AIMessage]] = []
         while True:
@@ -55,7 +53,7 @@ class LangChainClient:
             last = join(turns[-1])
             if not (question.weather and last.tool_calls):
                 return fold(turns)
-            messages += [last, *(tell_weather(call, question.weather) for call in last.tool_calls)]
+            messages += [last, *(weather_result(call, question.weather) for call in last.tool_calls)]
 
     def _fill(self, question: Question) -> Answer:
         form = self._model(question).with_structured_output(City, method="json_schema", include_raw=True)
@@ -63,9 +61,9 @@ class LangChainClient:
         with warnings.catch_warnings():
             # Of a stream LangChain serializes the client's parsed object by a type that is not its own.
             warnings.filterwarnings("ignore", "Pydantic serializer warnings")
-            told: list[Any] = list(form.stream(messages)) if question.stream else [form.invoke(messages)]
-        raw = [part["raw"] for part in told if "raw" in part]
-        city = next(part["parsed"] for part in reversed(told) if part.get("parsed") is not None)
+            parts: list[Any] = list(form.stream(messages)) if question.stream else [form.invoke(messages)]
+        raw = [part["raw"] for part in parts if "raw" in part]
+        city = next(part["parsed"] for part in reversed(parts) if part.get("parsed") is not None)
         answer = fold([raw])
         return Answer(
             answer.pieces,
@@ -90,7 +88,7 @@ def join(parts: Sequence[AIMessage]) -> AIMessage:
     return whole
 
 
-def tell_weather(call: Mapping[str, Any], weather: Mapping[str, str]) -> ToolMessage:  # Any: LangChain's ToolCall
+def weather_result(call: Mapping[str, Any], weather: Mapping[str, str]) -> ToolMessage:  # Any: LangChain's ToolCall
     return ToolMessage(weather[call["args"]["city"]], tool_call_id=call["id"])
 
 

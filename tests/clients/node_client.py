@@ -32,8 +32,8 @@ class Node:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"{self._process.args!r} ended with {self._process.wait()}"
-        told: dict[str, Any] = json.loads(line)
-        return told
+        result: dict[str, Any] = json.loads(line)
+        return result
 
 
 @contextmanager
@@ -53,14 +53,14 @@ class NodeClient:
         self._place = place
 
     def ask(self, question: Question) -> Answer:
-        told = self._node.ask(self._place, question)
-        match told:
+        result = self._node.ask(self._place, question)
+        match result:
             case {"answer": answer}:
                 return read_answer(answer)
             case {"refused": error}:
                 raise Refused(**error)
             case _:
-                raise AssertionError(told["fault"])
+                raise AssertionError(result["fault"])
 
     def close(self) -> None:
         """The process is shared."""

@@ -13,7 +13,7 @@ from tests.clients.question import Answer, City, Place, Question, Refused, ToolC
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one request told: the whole completion, and its text in the pieces that came."""
+    """What one request returned: the whole completion, and its text in the pieces that came."""
 
     completion: ChatCompletion
     pieces: tuple[str, ...]
@@ -45,7 +45,7 @@ class OpenAIClient:
         while question.weather and turns[-1].calls:
             # The client's own object goes back as it came, with every field that the gateway put there.
             messages.append(turns[-1].completion.choices[0].message)  # type: ignore[arg-type]  # the client takes it
-            messages += [tell_weather(call, question.weather) for call in turns[-1].calls]
+            messages += [weather_result(call, question.weather) for call in turns[-1].calls]
             turns.append(self._request(question, messages))
         return turns
 
@@ -58,7 +58,7 @@ class OpenAIClient:
             "tool_choice": choice_of(question.choice),
             "parallel_tool_calls": openai.omit if question.parallel is None else question.parallel,
             "max_completion_tokens": question.max_tokens or openai.omit,
-            "response_format": form_of(question),
+            "response_format": City if question.as_city else openai.omit,
         }
         return self._stream(question, options) if question.stream else self._call(question, options)
 
@@ -86,19 +86,13 @@ def choice_of(choice: str | None) -> object:
     return {"type": "function", "function": {"name": choice}}
 
 
-def form_of(question: Question) -> object:
-    if question.as_city:
-        return City
-    return {"type": "json_object"} if question.as_json else openai.omit
-
-
 def read_calls(calls: Iterable[object]) -> Iterable[ToolCall]:
     for call in calls:
         assert isinstance(call, ChatCompletionMessageFunctionToolCall), call
         yield ToolCall(call.id, call.function.name, json.loads(call.function.arguments))
 
 
-def tell_weather(call: ToolCall, weather: Mapping[str, str]) -> dict[str, object]:
+def weather_result(call: ToolCall, weather: Mapping[str, str]) -> dict[str, object]:
     assert isinstance(call.arguments, dict), call
     return {"role": "tool", "tool_call_id": call.id, "content": weather[call.arguments["city"]]}
 

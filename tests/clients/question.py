@@ -1,4 +1,4 @@
-"""One interface over the official clients: a question in, what the client made of the answer out.
+"""One interface over the official clients: a question in, the answer as the client read it out.
 
 Each client uses its own means for it (its types, its stream, its tool loop, its errors): those are what is tested.
 """
@@ -31,10 +31,9 @@ class City(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`choice`: a word of OpenAI's, or a tool's name. `parallel`: whether an answer may hold more than one call.
+    """`choice`: one of OpenAI's words, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
-    `weather`: what the tool get_weather says of each city. `as_city`: the answer is wanted as a City, by its
-    schema; `as_json`: as any JSON object.
+    `weather`: what the tool get_weather returns for each city. `as_city`: the answer is to be a City, by its schema.
     """
 
     messages: Sequence[Message]
@@ -44,7 +43,6 @@ class Question:
     parallel: bool | None = None
     weather: Mapping[str, str] | None = None
     as_city: bool = False
-    as_json: bool = False
     model: str = MODEL
     temperature: float = 0.0
     max_tokens: int | None = None
@@ -60,7 +58,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client was told, over as many requests as its tool loop made; tokens are those of the last one.
+    """What a client read, over as many requests as its tool loop made; tokens are those of the last one.
 
     `pieces`: the text as it came, one piece where it was not streamed. `city`: the structured answer as JSON.
     """
@@ -78,7 +76,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """An error as the client raised it: the name of its class, and what it says of the gateway's error object."""
+    """An error as the client raised it: the name of its class, and the fields of the gateway's error object."""
 
     def __init__(self, error: str, status: int | None, code: str | None, param: str | None, message: str) -> None:
         super().__init__(message)

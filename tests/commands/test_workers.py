@@ -1,7 +1,7 @@
 """`crossover serve --workers 2` as processes before scripted engines: one count, one policy, one page of metrics.
 
 Engines hold every answer until the test lets go of it, so the test knows how many are in flight. A connection stays
-with one worker, and `/admin/state` says with which.
+with one worker, which `/admin/state` names.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ from typing import Any, TypeAlias
 import orjson
 import pytest
 
-from tests.api.conftest import HELLO, MODEL, RawClient, eventually
-from tests.api.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
-from tests.fakes.script import Asked, EndToken, Pause, Say, Step
+from tests.fakes.script import Asked, EndToken, Held, Say, Step
+from tests.processes import is_running
+from tests.serving.stack import HELLO, MODEL, RawClient, eventually
+from tests.serving.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
 
 Json: TypeAlias = Any  # whatever the server answered
 
@@ -34,17 +35,6 @@ OF_PROCESSES = re.compile(r"^(# \w+ )?(process_|crossover_tasks)")
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"  # the engines' loop; the gateway has its own processes
-
-
-@dataclass(frozen=True)
-class Held(Pause):
-    """Say nothing more until the test lets go."""
-
-    seconds: float = 0.0
-    may_go: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def wait(self) -> None:
-        await self.may_go.wait()
 
 
 @dataclass
@@ -234,15 +224,6 @@ async def test_a_policy_set_through_one_worker_holds_for_the_next_request_of_the
     assert histories[0] == histories[1]
 
 
-async def test_a_change_of_a_policy_that_another_worker_replaced_is_a_conflict(site: Site) -> None:
-    one, other = await site.connect_to_each()
-    stale = orjson.loads(await get(one, "/admin/policy"))
-    assert (await put_policy(other, up=70, down=60))[0] == 200
-    status, answer = await put_policy(one, up=71, down=60, version=stale["version"])
-    assert (status, answer["error"]["code"]) == (409, "policy_changed")
-    assert orjson.loads(await get(one, "/admin/policy"))["up"] == 70
-
-
 def node_samples(page: bytes) -> list[str]:
     return [line for line in page.decode().splitlines() if not OF_PROCESSES.match(line)]
 
@@ -358,14 +339,6 @@ async def test_workers_whose_supervisor_is_killed_end_as_on_sigterm(tmp_path: Pa
 
 async def workers_of(site: Site) -> Json:
     return (await state(await site.connect()))["workers"]
-
-
-def is_running(pid: int) -> bool:
-    """Not gone, and not merely waiting for a parent to ask how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 async def test_a_gateway_whose_workers_cannot_start_does_not_start(tmp_path: Path) -> None:

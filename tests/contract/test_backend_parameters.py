@@ -1,7 +1,6 @@
 """config.pbtxt as TensorRT-LLM's C++ backend reads it: what it needs to load a model stands in every rendered file."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -9,11 +8,11 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe
-from engines.recipes.recipe import CacheDType, Gpus, Parallel, Precision, TritonServing, Weights
-from engines.trtllm.contract import Fact, load_contract
+from engines.recipes.load import find_recipe, list_recipes, load_recipe
+from engines.recipes.recipe import CacheDType, CompiledRecipe, Gpus, Parallel, Precision, TritonServing, Weights
 from engines.trtllm.triton_config import render_config
-from gateway.doctor.triton_config import BOOLEANS
+from gateway.engine_kinds.triton.model_config import BOOLEANS
+from tests.contract.facts import Fact, load_contract
 
 RECIPES = {
     name: recipe for name in list_recipes() if isinstance(recipe := load_recipe(find_recipe(name)), CompiledRecipe)
@@ -55,21 +54,19 @@ def test_backend_reads_four_parameters_unguarded() -> None:
 @pytest.mark.parametrize("tp", [1, 2, 4])
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_rendered_file_has_what_the_backend_reads_unguarded(name: str, tp: int, weights: Weights) -> None:
-    recipe = replace(RECIPES[name], parallel=Parallel(tp=tp), gpus=Gpus(count=tp))
+    recipe = RECIPES[name].model_copy(update={"parallel": Parallel(tp=tp), "gpus": Gpus(count=tp)})
     needed = UNGUARDED | (LOOKAHEAD if recipe.speculative and recipe.speculative.kind == "lookahead" else set())
     for cache in CACHES:
-        precise = replace(recipe, precision=Precision(weights=weights, kv_cache=cache))
-        for served in (precise, replace(precise, serving=GUIDED)):
+        precise = recipe.model_copy(update={"precision": Precision(weights=weights, kv_cache=cache)})
+        for served in (precise, precise.model_copy(update={"serving": GUIDED})):
             assert needed <= rendered(served).keys()
 
 
 @pytest.mark.parametrize("serving", [TritonServing(), GUIDED], ids=["without guides", "with guides"])
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_parameter_is_one_of_the_backends_and_has_a_value_that_it_can_read(
-    name: str, serving: TritonServing
-) -> None:
+def test_every_parameter_is_the_backends_with_a_value_that_it_reads(name: str, serving: TritonServing) -> None:
     """It takes a slip in either for its default, and goes on."""
-    parameters = rendered(replace(RECIPES[name], serving=serving), Path("/models/llama"))
+    parameters = rendered(RECIPES[name].model_copy(update={"serving": serving}), Path("/models/llama"))
     assert parameters.keys() - FACTS.keys() == set()
     unreadable = {name: value for name, value in parameters.items() if not is_readable(FACTS[name], value)}
     assert unreadable == {}

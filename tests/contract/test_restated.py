@@ -12,9 +12,9 @@ from tritonclient.grpc import model_config_pb2
 
 from engines.recipes import rules
 from engines.reference import trtllm_contract as reference
-from engines.trtllm.contract import Facts, load_contract
 from gateway.backends.triton_config import CPP_GUIDE_PARAMETERS
-from gateway.doctor import triton_config as doctor
+from gateway.engine_kinds.triton import model_config as doctor
+from tests.contract.facts import Facts, load_contract
 
 CONTRACT = load_contract()
 PYTHON_MODEL = Path(__file__).parents[2] / "model_repo/python/tensorrt_llm/config.pbtxt"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.trtllm.contract import CONTRACT, load_contract, parse_contract
+from tests.contract.facts import CONTRACT, load_contract, parse_contract
 
 PAGE = (Path(__file__).parents[2] / "docs/engines.md").read_text()
 SECTION = re.compile(r"^## Seen in one version only$(.*?)^## ", re.MULTILINE | re.DOTALL)

@@ -18,11 +18,11 @@ from deploy.ports import LOCALHOST, find_free
 from deploy.processes import Process
 from deploy.stacks import MODEL, WEIGHTS, gateway
 from deploy.supervisor import Supervisor
-from gateway.backends.vllm_json import Answer, encode
-from gateway.backends.vllm_scores import ScoredAnswer
+from gateway.backends.vllm_json import EventReader, encode
+from gateway.backends.vllm_scores import ScoredEventReader
 from gateway.core import FinishReason
-from gateway.doctor.http import Http
-from gateway.doctor.parity import CHATS, TEXTS, compare_prompts
+from gateway.engine_kinds.vllm.parity import CHATS, TEXTS, compare_prompts
+from gateway.evidence import Http
 from gateway.language import ModelLanguage
 from tests.contract.vllm_bodies import list_requests
 from tests.contract.vllm_releases import NEWEST, find_python
@@ -86,9 +86,7 @@ async def test_it_is_the_newest_release(site: Site, session: aiohttp.ClientSessi
 
 
 @pytest.mark.parametrize("case", RENDERED, ids=attrgetter("name"))
-async def test_prompt_ids_are_those_that_vllm_renders_but_for_the_listed(
-    site: Site, session: aiohttp.ClientSession, case: Case
-) -> None:
+async def test_prompt_ids_are_vllms_but_for_the_listed(site: Site, session: aiohttp.ClientSession, case: Case) -> None:
     ours, theirs = await asyncio.gather(
         read_ours(session, f"{site.gateway}{case.path}", case), read_theirs(session, f"{site.vllm}{case.path}", case)
     )
@@ -123,10 +121,10 @@ async def test_the_doctors_comparison_finds_no_difference(site: Site) -> None:
 async def test_it_answers_every_body_of_the_adapter(site: Site, session: aiohttp.ClientSession, number: int) -> None:
     route, asked = REQUESTS[number]
     is_scored = asked.params.logprobs is not None or asked.params.prompt_logprobs is not None
-    answer = ScoredAnswer("vllm", asked) if is_scored else Answer("vllm", asked)
+    answer = ScoredEventReader("vllm", asked) if is_scored else EventReader("vllm", asked)
     async with session.post(site.vllm + route, data=encode(route, asked, f"call-{number}"), headers=JSON) as response:
         data = await response.read()
-    if isinstance(answer, ScoredAnswer):
+    if isinstance(answer, ScoredEventReader):
         assert list(answer.scores(data))
     token_ids, end = answer.read(data)
     assert 0 < len(token_ids) <= asked.params.max_tokens

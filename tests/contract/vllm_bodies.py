@@ -12,15 +12,15 @@ import orjson
 from gateway.backends.relay import RelayServer
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, encode
 from gateway.core import GenerateRequest, Guide, GuideKind, Prompt, RelayRequest, SamplingParams
-from gateway.doctor.http import Answer as DoctorAnswer
-from gateway.doctor.http import Http
-from gateway.doctor.parity import compare_prompts
+from gateway.engine_kinds.vllm.parity import compare_prompts
+from gateway.evidence import Answer as EngineAnswer
+from gateway.evidence import Http
 from gateway.language import ModelLanguage
 from gateway.settings import RelaySettings
-from loadtest.answer import Answer
-from loadtest.sender import Sender
-from loadtest.target import Target
-from loadtest.work import Asked, Place
+from loadtest.client.prompts import PromptId, Work
+from loadtest.client.sender import Sender
+from loadtest.client.streamed_answer import StreamedAnswer
+from loadtest.client.target import Target
 from tests.contract.vllm_releases import Body
 from tests.fakes.openai import FakeOpenAI
 from tests.parity.case import Relayed
@@ -84,10 +84,10 @@ def list_relayed() -> Iterator[Body]:
 async def record_load_tester() -> list[Body]:
     async with FakeOpenAI().serving() as server:
         target = Target.parse(server.url)
-        for counted, is_exact in product([False, True], [False, True]):
-            sender = Sender(target, "m", "", 1, 5, counted=counted, is_exact=is_exact)
+        for wants_counts, is_exact in product([False, True], [False, True]):
+            sender = Sender(target, "m", "", 1, 5, wants_counts=wants_counts, is_exact=is_exact)
             connection = await sender.connect()
-            await sender.send(connection, Asked("", Place(0, 0, 0), 6), Answer())
+            await sender.send(connection, Work("", PromptId(0, 0, 0), 6), StreamedAnswer())
             connection.abort()
         return [("/v1/chat/completions", orjson.loads(exchange.body)) for exchange in server.exchanges]
 
@@ -99,10 +99,10 @@ class RecordingHttp(Http):
         super().__init__()
         self.bodies: list[Body] = []
 
-    async def post(self, url: str, document: object) -> DoctorAnswer:
+    async def post(self, url: str, document: object) -> EngineAnswer:
         assert isinstance(document, dict)
         self.bodies.append((url, document))
-        return DoctorAnswer(404, b"")
+        return EngineAnswer(404, b"")
 
 
 async def record_doctor(language: ModelLanguage) -> list[Body]:

@@ -17,10 +17,10 @@ from socket import AF_UNIX, create_server, socket
 import orjson
 import yaml
 
-from tests.api.conftest import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 from tests.deploy.namespaces import Host, network
-from tests.fakes.script import Asked, EndToken, Pause, Say, Step
+from tests.fakes.script import Asked, EndToken, Held, Pause, Say, Step
 from tests.fakes.vllm import FakeVLLM
+from tests.serving.stack import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy/haproxy/haproxy.cfg"
 ADDRESSES = {"balancer": "10.77.0.1", "client": "10.77.0.2", "node1": "10.77.0.11", "node2": "10.77.0.12"}
@@ -28,17 +28,6 @@ PORT = 8080
 ENGINE_PORT = 8010
 STARTS_WITHIN_S = 120  # two at once, on a busy machine
 SOON_S = 30
-
-
-@dataclass(frozen=True)
-class Held(Pause):
-    """Say nothing more until the test lets go."""
-
-    seconds: float = 0.0
-    may_go: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def wait(self) -> None:
-        await self.may_go.wait()
 
 
 @dataclass
@@ -151,7 +140,7 @@ class Site:
         return answer
 
     async def command(self, text: str) -> str:
-        """What HAProxy answers on its own socket."""
+        """HAProxy's answer on its own socket."""
         reader, writer = await asyncio.open_unix_connection(self.control)
         writer.write(f"{text}\n".encode())
         answer = (await reader.read()).decode()
@@ -242,14 +231,14 @@ def accepts(path: Path) -> bool:
 
 @asynccontextmanager
 async def balancing(host: Host, control: Path) -> AsyncIterator[None]:
-    told = {
+    settings = {
         "CROSSOVER_BALANCER_LISTEN": f"{host.address}:{PORT}",
         "CROSSOVER_BALANCER_SOCKET": str(control),
         "CROSSOVER_NODE_SLOWSTART": "1s",
         "CROSSOVER_NODE_1": f"{ADDRESSES['node1']}:{PORT}",
         "CROSSOVER_NODE_2": f"{ADDRESSES['node2']}:{PORT}",
     }
-    environment = os.environ | told  # noqa: TID251 - a process launcher
+    environment = os.environ | settings  # noqa: TID251 - a process launcher
     with control.with_suffix(".log").open("wb") as log:
         command = host.command("haproxy", "-db", "-f", str(CONFIGURATION))
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)

@@ -1,4 +1,4 @@
-"""A `crossover demo` in a process of its own, as a user runs it, and an eye on the processes it starts."""
+"""A `crossover demo` in a process of its own, as a user runs it."""
 
 import re
 import signal
@@ -48,22 +48,3 @@ class Demo:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output += line
-
-
-def find_children(parent: int) -> dict[int, str]:
-    """Every descendant of a process, with its command line."""
-    found: dict[int, str] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            ppid = int(stat.read_text().rpartition(")")[2].split()[1])
-            command = stat.with_name("cmdline").read_text().replace("\0", " ")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if ppid == parent:
-            pid = int(stat.parent.name)
-            found |= {pid: command} | find_children(pid)
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()

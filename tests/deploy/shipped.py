@@ -1,4 +1,4 @@
-"""What deploy/ ships, as tests read it: files with their tags, overlays rendered, tools that CI has.
+"""The files of deploy/, as tests read them: files with their tags, overlays rendered, tools that CI has.
 
 Knows no server: nothing here is started.
 """
@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.settings import Settings, load_settings
+from gateway.configuration import load_settings
+from gateway.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -89,7 +90,7 @@ def run_tool(*command: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProc
 
 
 def check_schema(path: Path, *schema: str) -> str:
-    """What check-jsonschema has against the file, nothing if it is well."""
+    """The violations that check-jsonschema finds in the file, as text; empty if there is none."""
     done = run_tool(find_tool("check-jsonschema"), *schema, path)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
@@ -143,7 +144,7 @@ class Unit(RawConfigParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__(strict=False, interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-        self.optionxform = str  # type: ignore[assignment,method-assign]  # as the module's documentation says to
+        self.optionxform = str  # type: ignore[assignment,method-assign]  # as the module's documentation recommends
         self.read_string(path.read_text().replace("\\\n", " "))
 
 

@@ -1,13 +1,10 @@
 """`crossover demo` as a user runs it: a process with options, output, signals and an exit code."""
 
 import json
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +12,9 @@ import openai
 import pytest
 
 from deploy.ports import LOCALHOST, find_free, is_taken
-from deploy.stacks import MODEL, ROOT, crossover_script
-from tests.deploy.demo_process import Demo, find_children, is_alive
+from deploy.stacks import MODEL, ROOT
+from tests.deploy.demo_process import Demo
+from tests.processes import find_children, is_running
 
 QUESTION = "What is the capital of France?"
 
@@ -55,43 +53,17 @@ def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: St
         )
         assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert demo.end() == 0
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)
 
 
-def test_demo_ends_with_a_message_when_an_engine_dies(start: Start, port: int) -> None:
-    demo = start("--no-calibrate", "--port", str(port))
-    demo.wait_for(rf"ready http://127\.0\.0\.1:{port}/v1", 50)
-    children = find_children(demo.process.pid)
-    [engine] = [pid for pid, command in children.items() if "kserve" in command and "leash" not in command]
-    os.kill(engine, signal.SIGKILL)
-    assert demo.process.wait(30) == 1
-    demo.end()
-    assert "triton ended unexpectedly (killed by SIGKILL)" in demo.output
-    assert not [command for pid, command in children.items() if is_alive(pid)]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_demo_that_is_interrupted_while_it_starts_leaves_nothing(
-    start: Start, port: int, number: signal.Signals
-) -> None:
-    demo = start("--no-calibrate", "--port", str(port))
-    deadline = time.monotonic() + 30
-    while len(children := find_children(demo.process.pid)) < 6:
-        assert time.monotonic() < deadline, demo.output
-    assert demo.end(number) == 130
-    assert not [command for pid, command in children.items() if is_alive(pid)]
-
-
-def test_ctrl_c_during_the_calibration_ends_the_demo_and_keeps_what_was_measured(
-    start: Start, port: int, tmp_path: Path
-) -> None:
+def test_ctrl_c_while_calibrating_ends_the_demo_and_keeps_results(start: Start, port: int, tmp_path: Path) -> None:
     demo = start("--port", str(port), "--time-scale", "2")
     demo.wait_for(r" +1  (triton|vllm) .*", 50)
     children = find_children(demo.process.pid)
     assert any("calibrate" in command for command in children.values())
     assert demo.end() == 130
-    assert not [command for pid, command in children.items() if is_alive(pid)]
+    assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)
     (path,) = tmp_path.glob("run/calibration/*/result.json")
     assert json.loads(path.read_text())["status"] == "interrupted"
@@ -114,8 +86,3 @@ def test_cpu_stack_that_is_not_installed_exits_with_2(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
     assert "run `make stacks`" in ended.stderr
-
-
-def test_help_shows_an_example() -> None:
-    ended = subprocess.run([crossover_script(), "demo", "--help"], capture_output=True, text=True, check=True)
-    assert "crossover demo --stack cpu" in ended.stdout

@@ -16,20 +16,20 @@ def list_first_cells(heading: str) -> list[str]:
 
 
 @on_linux
-def test_every_step_of_the_script_is_told_in_its_order() -> None:
+def test_every_step_of_the_script_is_listed_in_its_order() -> None:
     steps = [line.split()[0] for line in run_tool(DEPLOY / "node.sh", "--list").stdout.splitlines()]
     assert list_first_cells("One command") == steps
 
 
-def test_every_overlay_and_component_is_told() -> None:
+def test_every_overlay_and_component_is_listed() -> None:
     components = sorted(f"components/{path.parent.name}" for path in KUBERNETES.glob("components/*/kustomization.yaml"))
     assert sorted(list_first_cells("Kubernetes")) == sorted([*OVERLAYS, *components])
 
 
-def test_there_are_as_many_alerts_as_it_says() -> None:
+def test_the_number_of_alerts_is_right() -> None:
     groups = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())["groups"]
-    told = set(re.findall(r"(\d+) alerts", PAGE))
-    assert told == {str(sum(len(group["rules"]) for group in groups))}
+    written = set(re.findall(r"(\d+) alerts", PAGE))
+    assert written == {str(sum(len(group["rules"]) for group in groups))}
 
 
 def test_every_path_in_it_exists() -> None:

@@ -1,4 +1,4 @@
-"""What deploy/haproxy promises, with real processes on hosts of their own: two gateways, HAProxy, and who asks them."""
+"""The promises of deploy/haproxy, with real processes on hosts of their own: two gateways, HAProxy and clients."""
 
 import asyncio
 import shutil
@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 import orjson
 import pytest
 
-from tests.api.conftest import RawAnswer, RawClient, eventually
 from tests.deploy.balanced import SOON_S, Site, balanced
 from tests.deploy.namespaces import why_not
+from tests.serving.stack import RawAnswer, RawClient, eventually
 
 pytestmark = pytest.mark.timeout(240)  # the first starts two gateways and HAProxy, and some start one again
 LONG = 200_000  # bytes of a body, which take some 50,000 tokens; HAProxy by default keeps 16,384
@@ -52,7 +52,7 @@ def is_whole(answer: RawAnswer) -> bool:
 
 
 async def first_events(clients: Sequence[RawClient]) -> None:
-    """Every one of them has been told something, and more is to come."""
+    """Every one of them has its first event, and more is to come."""
     async with asyncio.timeout(SOON_S):
         await asyncio.gather(*(client.until(b"data: ") for client in clients))
 
@@ -65,15 +65,6 @@ async def is_cut(client: RawClient) -> bool:
         except (IncompleteReadError, ConnectionResetError):
             return True
     return False
-
-
-async def test_each_request_goes_to_the_node_with_the_fewest_in_flight(site: Site) -> None:
-    clients = await site.ask(20, stream=True)
-    # Two threads of HAProxy may take the same node at the same moment.
-    assert all(abs(node.arrived - 10) <= 1 for node in site.nodes)
-    for node in site.nodes:
-        node.release()
-    assert all(map(is_whole, await all_answers(clients)))
 
 
 async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_9(site: Site) -> None:
@@ -93,12 +84,12 @@ async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_
     two.release()
     assert all(map(is_whole, await all_answers(waiting)))
     assert [await is_cut(client) for client in begun].count(True) == to_be_cut
-    assert one.engine.running == 0  # its engine has been told by the closed connections
+    assert one.engine.running == 0  # the closed connections cancelled its work
     site.answer_at_once()
     assert is_whole(await site.answer())
 
 
-async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
+async def test_a_node_that_gets_sigterm_cuts_nothing_off(site: Site) -> None:
     one, two = site.nodes
     begun = await site.ask(10, stream=True)
     await first_events(begun)
@@ -118,9 +109,7 @@ async def test_a_node_that_is_told_to_end_cuts_nothing_off(site: Site) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_no_request_of_a_steady_load_fails_while_a_node_goes_and_comes_back(
-    site: Site, number: signal.Signals
-) -> None:
+async def test_no_request_of_a_steady_load_fails_while_a_node_restarts(site: Site, number: signal.Signals) -> None:
     """Sixteen clients that ask again as soon as they are answered, none of them twice for the same."""
     one, _ = site.nodes
     site.answer_at_once()

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.settings import ThresholdSettings, load_settings
 from tests.deploy.shipped import DEPLOY, on_linux
 
 pytestmark = on_linux
@@ -92,13 +91,6 @@ def test_a_bare_host_becomes_a_node_step_after_step(host: Host) -> None:
     assert len(re.findall(r"^   holds( now)?$|fits$", done.stdout, re.MULTILINE)) == 15
 
 
-def test_what_was_measured_outlives_the_gateway(host: Host) -> None:
-    host.run()
-    [model] = load_settings(host.home / "crossover.yaml", environ={}).models
-    assert isinstance(model.policy, ThresholdSettings)
-    assert (model.id, model.policy.up, model.policy.down) == ("llama", 71, 53)
-
-
 def test_a_second_run_asks_and_changes_nothing(host: Host) -> None:
     host.run()
     files = {path: path.read_bytes() for path in host.folder.rglob("*") if path.is_file() and "state" not in path.parts}
@@ -150,44 +142,32 @@ def test_sharing_takes_both_files_four_ranks_and_a_cache_of_fixed_size(host: Hos
     assert "TRITON_RANKS=4\n" in settings
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """`file` of the host, or of the stand-ins' state, holds `content`; None: it is not there."""
-
-    file: str
-    content: str | None
-    step: str
-    message: str
-
-
-FAULTS = (
-    Fault("host/etc/os-release", "ID=debian\nVERSION_ID=12\n", "host", "this is debian 12"),
-    Fault("state/gpus", "NVIDIA H100 80GB HBM3, 590.44.01\n" * 3, "driver", "four H100 are needed, found: NVIDIA H100"),
-    Fault("state/gpus", "NVIDIA A100-SXM4-80GB, 590.44.01\n" * 4, "driver", "four H100 are needed, found: NVIDIA A100"),
-    Fault("state/gpus", H100.replace("590.44.01", "550.90.07"), "driver", "the driver is of branch 550"),
-    Fault("llama/model-00001.safetensors", None, "checkpoint", "checkpoint has no *.safetensors"),
-    Fault("state/world_size", "4", "engine", "the engine is for 4 GPUs, the layout two-plus-two gives Triton 2"),
-    Fault(
-        "state/quantization", '{"quant_algo": "FP8"}', "engine", "the engine computes in FP8, vLLM as the checkpoint"
-    ),
-    Fault(
-        "state/quantization", '{"kv_cache_quant_algo": "FP8"}', "engine", "the engine's KV cache is FP8, vLLM's is not"
-    ),
-    Fault("state/rendered", 'string_value: "${max_beam_width}"\n', "repository", "has unfilled placeholders"),
-    Fault("state/vllm_ready", "0.0", "start", "1 of two engines are ready"),
-    Fault("state/findings", "error  vllm: one API process\n", "doctor", "one API process"),
-    Fault("state/calibrate", "3", "calibrate", "crossover calibrate ended with 3"),
+QUANTIZED = "state/quantization"
+# A file of the host, or of the stand-ins' state, its content (None: it is not there), the step and the message.
+FAULTS: tuple[tuple[str, str | None, str, str], ...] = (
+    ("host/etc/os-release", "ID=debian\nVERSION_ID=12\n", "host", "this is debian 12"),
+    ("state/gpus", "NVIDIA H100 80GB HBM3, 590.44.01\n" * 3, "driver", "four H100 are needed, found: NVIDIA H100"),
+    ("state/gpus", "NVIDIA A100-SXM4-80GB, 590.44.01\n" * 4, "driver", "four H100 are needed, found: NVIDIA A100"),
+    ("state/gpus", H100.replace("590.44.01", "550.90.07"), "driver", "the driver is of branch 550"),
+    ("llama/model-00001.safetensors", None, "checkpoint", "checkpoint has no *.safetensors"),
+    ("state/world_size", "4", "engine", "the engine is for 4 GPUs, the layout two-plus-two gives Triton 2"),
+    (QUANTIZED, '{"quant_algo": "FP8"}', "engine", "the engine computes in FP8, vLLM as the checkpoint"),
+    (QUANTIZED, '{"kv_cache_quant_algo": "FP8"}', "engine", "the engine's KV cache is FP8, vLLM's is not"),
+    ("state/rendered", 'string_value: "${max_beam_width}"\n', "repository", "has unfilled placeholders"),
+    ("state/vllm_ready", "0.0", "start", "1 of two engines are ready"),
+    ("state/findings", "error  vllm: one API process\n", "doctor", "one API process"),
+    ("state/calibrate", "3", "calibrate", "crossover calibrate ended with 3"),
 )
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.message)
-def test_a_fault_ends_its_step_with_a_cure(host: Host, fault: Fault) -> None:
-    path = host.folder / fault.file
-    path.unlink() if fault.content is None else path.write_text(fault.content)
-    done = host.run("--only", fault.step)
+@pytest.mark.parametrize(("file", "content", "step", "message"), FAULTS)
+def test_a_fault_ends_its_step_with_a_cure(host: Host, file: str, content: str | None, step: str, message: str) -> None:
+    path = host.folder / file
+    path.unlink() if content is None else path.write_text(content)
+    done = host.run("--only", step)
     assert done.returncode == 1
-    assert f"node.sh: {fault.step}: " in done.stderr
-    assert fault.message in done.stderr
+    assert f"node.sh: {step}: " in done.stderr
+    assert message in done.stderr
     assert "\n  cure: " in done.stderr
     assert "== done" not in done.stdout
 
@@ -200,7 +180,7 @@ def test_without_a_driver_it_installs_one_and_asks_for_a_reboot(host: Host) -> N
     assert "reboot, then run this again" in done.stderr
 
 
-def test_a_node_that_no_single_threshold_fits_is_told_apart(host: Host) -> None:
+def test_a_node_that_no_single_threshold_fits_has_an_exit_code_of_its_own(host: Host) -> None:
     (host.state / "calibrate").write_text("4")
     done = host.run("--only", "calibrate")
     assert done.returncode == 4

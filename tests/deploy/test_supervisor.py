@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.ports import find_free, is_taken, listens
+from deploy.ports import find_free, listens
 from deploy.processes import Process
 from deploy.supervisor import ChildDied, NotReady, Supervisor
+from tests.processes import comes_true, is_running
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0
@@ -32,23 +33,6 @@ def python(name: str, code: str, *arguments: str, is_ready: Callable[[], bool] =
     return Process(name, (sys.executable, "-S", "-c", code, *arguments), is_ready)
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def ignore(_name: str, _seconds: float) -> None:
     pass
 
@@ -66,7 +50,7 @@ def port() -> int:
 def start_family(supervisor: Supervisor, port: int) -> list[int]:
     child = supervisor.start(python("family", FAMILY, str(port), is_ready=lambda: listens(port)))
     supervisor.wait_until_ready(PATIENCE_S, ignore)
-    assert eventually(lambda: len(child.tail().split()) == 2)
+    assert comes_true(lambda: len(child.tail().split()) == 2)
     return [int(pid) for pid in child.tail().split()]
 
 
@@ -95,7 +79,7 @@ def test_child_killed_by_a_signal_is_reported_as_such(logs: Path, port: int) -> 
         os.kill(pids[0], signal.SIGSEGV)
         with pytest.raises(ChildDied, match="killed by SIGSEGV"):
             supervisor.watch()
-        assert eventually(lambda: not is_alive(pids[1])), "what a dead child started must not outlive it"
+        assert comes_true(lambda: not is_running(pids[1])), "what a dead child started must not outlive it"
 
 
 def test_child_that_never_gets_ready_is_named(logs: Path) -> None:
@@ -105,19 +89,11 @@ def test_child_that_never_gets_ready_is_named(logs: Path) -> None:
             supervisor.wait_until_ready(0.2, ignore)
 
 
-def test_leaving_the_block_ends_children_and_grandchildren(logs: Path, port: int) -> None:
-    with Supervisor(logs) as supervisor:
-        pids = start_family(supervisor, port)
-        assert all(is_alive(pid) for pid in pids)
-    assert not any(is_alive(pid) for pid in pids)
-    assert not is_taken(port)
-
-
 def test_child_that_ignores_sigterm_is_killed(logs: Path) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     with Supervisor(logs) as supervisor:
         child = supervisor.start(python("deaf", code))
-        assert eventually(lambda: child.tail() == "deaf")
+        assert comes_true(lambda: child.tail() == "deaf")
     assert child.status == 128 + signal.SIGKILL
 
 
@@ -132,13 +108,13 @@ signal.signal(signal.SIGTERM, end)
 print("up", flush=True)
 time.sleep(600)
 """
-    heard: list[int] = []
-    before = signal.signal(number, lambda received, _frame: heard.append(received))
+    received: list[int] = []
+    before = signal.signal(number, lambda got, _frame: received.append(got))
     try:
         with Supervisor(logs) as supervisor:
             child = supervisor.start(python("signaller", code, str(os.getpid()), str(int(number))))
-            assert eventually(lambda: child.tail() == "up")
-        assert (child.status, heard) == (0, [])
+            assert comes_true(lambda: child.tail() == "up")
+        assert (child.status, received) == (0, [])
     finally:
         signal.signal(number, before)
 
@@ -159,10 +135,10 @@ time.sleep(600)
 """
     with Supervisor(logs) as supervisor:
         child = supervisor.start(python("daemon", code))
-        assert eventually(lambda: child.tail().isdigit())
+        assert comes_true(lambda: child.tail().isdigit())
         daemon = int(child.tail())
-        assert is_alive(daemon)
-    assert not is_alive(daemon)
+        assert is_running(daemon)
+    assert not is_running(daemon)
 
 
 def test_run_returns_the_status_and_ends_early_when_a_child_dies(logs: Path) -> None:
@@ -204,24 +180,10 @@ def parent(logs: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_nothing_outlives_a_supervisor_that_a_signal_ends(
-    parent: subprocess.Popen[str], number: signal.Signals
-) -> None:
+def test_nothing_outlives_a_supervisor_ended_by_a_signal(parent: subprocess.Popen[str], number: signal.Signals) -> None:
     assert parent.stdout is not None
     pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(pids) == 2
     parent.send_signal(number)
     parent.wait(PATIENCE_S)
-    assert eventually(lambda: not any(is_alive(pid) for pid in pids))
-
-
-def test_what_has_ended_starts_again_and_its_log_stays(logs: Path) -> None:
-    with Supervisor(logs) as supervisor:
-        stays = supervisor.start(python("stays", "import time; time.sleep(600)"))
-        died = supervisor.start(python("died", "print('last words'); raise SystemExit(3)"))
-        assert eventually(lambda: died.status == 3)
-        assert eventually(lambda: supervisor.start_again() == ["died"])
-        assert stays.status is None
-        assert eventually(lambda: (logs / "died-again.log").read_text() == "last words\n")
-        assert (logs / "died.log").read_text() == "last words\n"
-        assert eventually(lambda: supervisor.start_again() == ["died"])
+    assert comes_true(lambda: not any(is_running(pid) for pid in pids))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
@@ -18,6 +18,7 @@ import pytest
 
 from deploy.ports import find_free
 from tests.deploy.shipped import DEPLOY, UNITS, Unit, need_tool
+from tests.processes import comes_true, is_running
 
 PRINT = '#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n'
 
@@ -110,12 +111,11 @@ class Job:
     def __init__(self, process: subprocess.Popen[bytes], port: int, state: Path) -> None:
         self._process, self._port, self._state = process, port, state
 
-    def wait_for_ranks(self, count: int) -> list[tuple[int, set[int]]]:
-        """The process id and cores of each."""
+    def wait_for_ranks(self, count: int) -> list[int]:
+        """Their process ids."""
         paths = [self._state / f"rank{rank}" for rank in range(count)]
         self._wait_until(lambda: all(path.exists() and path.read_text() for path in paths))
-        notes = [path.read_text().split() for path in paths]
-        return [(int(pid), set(map(int, cores.split(",")))) for pid, cores in notes]
+        return [int(path.read_text()) for path in paths]
 
     def begin_answer(self, lines: int) -> "Answer":
         self._wait_until(self._answers)
@@ -187,26 +187,6 @@ def read_good_codes() -> set[int]:
     return {0, int(Unit(UNITS / "crossover-triton.service")["Service"]["SuccessExitStatus"])}
 
 
-def is_running(pid: int) -> bool:
-    """False also for one that has ended and that nobody has waited for: mpirun does not wait for what it kills."""
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-
-
-def end_soon(pids: Iterable[int]) -> bool:
-    end = time.monotonic() + 5
-    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not left
-
-
-def test_no_rank_is_pinned_to_a_core(repository: Path) -> None:
-    with started(repository, 2) as job:
-        assert [cores for _, cores in job.wait_for_ranks(2)] == [os.sched_getaffinity(0)] * 2
-
-
 @ONE_AND_TWO
 def test_a_stop_gives_running_answers_their_time(repository: Path, ranks: int) -> None:
     with started(repository, ranks) as job:
@@ -220,20 +200,20 @@ def test_a_stop_gives_running_answers_their_time(repository: Path, ranks: int) -
 def test_answers_that_take_longer_are_cut_and_no_rank_stays(repository: Path) -> None:
     with started(repository, 2, TRITON_EXIT_TIMEOUT_S="1") as job:
         answer = job.begin_answer(lines=400)
-        pids = [pid for pid, _ in job.wait_for_ranks(2)]
+        pids = job.wait_for_ranks(2)
         code, after_s = job.stop()
         assert not answer.is_whole()
         assert code == 1
         assert 1 < after_s < 1 + KILL_S + 10
-        assert end_soon(pids)
+        assert comes_true(lambda: not any(map(is_running, pids)), 5.0)
 
 
 @ONE_AND_TWO
 def test_it_can_be_stopped_while_it_loads(repository: Path, ranks: int) -> None:
     with started(repository, ranks, LOAD_S="50") as job:
-        pids = [pid for pid, _ in job.wait_for_ranks(ranks)]
+        pids = job.wait_for_ranks(ranks)
         code, after_s = job.stop()
         assert code == 143
         assert code in read_good_codes()
         assert after_s < KILL_S + 10
-        assert end_soon(pids)
+        assert comes_true(lambda: not any(map(is_running, pids)), 5.0)

@@ -1,6 +1,6 @@
 """Stands in for tritonserver with TensorRT-LLM's backend, one rank of a job of real Open MPI, or alone.
 
-In: tritonserver's arguments. In the folder $STATE each rank notes its process id and the cores it may use. Out: the
+In: tritonserver's arguments. In the folder $STATE each rank notes its process id. Out: the
 leader answers `GET /N` with N lines, one each 0.1 s.
 It stops as the real ones do (Triton server v2.71.0, src/main.cc; TensorRT-LLM, model_instance_state.cc@c8c6df0,
 executorImpl.cpp@036a60f, mpiUtils.cpp@0caf05f). No rank handles SIGTERM while its model loads, and all but the leader
@@ -69,8 +69,7 @@ class Answers(BaseHTTPRequestHandler):
 
 def main(options: dict[str, str]) -> int:
     signal.alarm(LONGEST_S)
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    (STATE / f"rank{RANK}").write_text(f"{os.getpid()} {cores}")
+    (STATE / f"rank{RANK}").write_text(str(os.getpid()))
     mpi = Mpi() if RANKS > 1 else None
     time.sleep(LOAD_S)
     if mpi is not None and RANK > 0:

@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 from deploy.launch import Launched
-from gateway.doctor import Question, Report, examine
-from gateway.settings import parse_settings
+from gateway.configuration import parse_settings
+from gateway.doctor import Options, Report, examine
+from gateway.engine_kinds import ENGINE_KINDS
 
 Json: TypeAlias = Any  # a configuration, changed key by key
 Changes: TypeAlias = Mapping[str, Mapping[str, object]]  # by backend, keys that differ
 
-QUIET = Question(generates=False)
+QUIET = Options(generates=False)
 
 
 class Clinic:
@@ -36,10 +37,10 @@ class Clinic:
         (model,) = self.configuration({name: keys})["models"]
         return [{"id": model["id"], "tokenizer": model["tokenizer"], "backends": {name: model["backends"][name]}}]
 
-    async def examine(self, changes: Changes | None = None, question: Question = QUIET, **settings: object) -> Report:
-        """Without a generation, which takes a second, unless the question says so."""
+    async def examine(self, changes: Changes | None = None, options: Options = QUIET, **settings: object) -> Report:
+        """Without a generation, which takes a second, unless the options ask for one."""
         document = self.configuration(changes, **settings)
-        return await examine(parse_settings(document, environ={}), question, lambda _: None)
+        return await examine(parse_settings(document, environ={}), options, ENGINE_KINDS, lambda _: None)
 
 
 @pytest.fixture

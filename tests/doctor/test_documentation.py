@@ -25,7 +25,8 @@ def test_every_feature_has_a_row_that_says_how_it_is_proved() -> None:
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.code)
 def test_every_row_is_found_by_some_rule_and_shown_by_some_test(fault: Fault) -> None:
-    rules = (path for path in (ROOT / "gateway" / "doctor").glob("*.py") if path.stem != "faults")
+    rooms = (ROOT / "gateway" / name for name in ("doctor", "engine_kinds"))
+    rules = (path for room in rooms for path in room.rglob("*.py") if path.stem != "faults")
     tests = (path for path in Path(__file__).parent.glob("test_*.py"))
     for sources in (rules, tests):
         assert any(re.search(rf"\bFault\.{fault.name}\b", path.read_text()) for path in sources)

@@ -7,42 +7,31 @@ from typing import Any
 import pytest
 
 from deploy.stacks import WEIGHTS
+from gateway.configuration import parse_settings
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
 from gateway.doctor.node import Machine, find_node_faults
 from gateway.doctor.processes import Listener
 from gateway.doctor.rules import find_features_off, find_narrow_front_end, find_tight_limits, find_uncredited
-from gateway.doctor.sights import Sight, Subject
 from gateway.doctor.statements import Account, Statement, Topic
-from gateway.evidence import Place
-from gateway.evidence.readers import Engine
+from gateway.doctor.subjects import EngineReport, Subject
+from gateway.engine_kinds.openai_server import OpenAIReader
+from gateway.evidence import Engine, Http, Place
 from gateway.language import ModelLanguage
-from gateway.settings import Settings, parse_settings
+from gateway.settings import Settings
 
-DOCUMENT: Mapping[str, Any] = {  # Any: YAML
-    "models": [
-        {
-            "id": "m",
-            "tokenizer": str(WEIGHTS),
-            "backends": {
-                "triton": {
-                    "kind": "triton",
-                    "url": "grpc://127.0.0.1:8001",
-                    "metrics_url": "http://127.0.0.1:8002/metrics",
-                },
-                "vllm": {"kind": "vllm", "url": "http://127.0.0.1:8010"},
-            },
-            "policy": {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40},
-        }
-    ]
-}
+TRITON = {"kind": "triton", "url": "grpc://127.0.0.1:8001", "metrics_url": "http://127.0.0.1:8002/metrics"}
+BACKENDS = {"triton": TRITON, "vllm": {"kind": "vllm", "url": "http://127.0.0.1:8010"}}
+POLICY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40}
+MODEL = {"id": "m", "tokenizer": str(WEIGHTS), "backends": BACKENDS, "policy": POLICY}
+DOCUMENT: Mapping[str, Any] = {"models": [MODEL]}  # Any: YAML
 
 
 def configure(**settings: object) -> Settings:
     return parse_settings({**DOCUMENT, **settings}, environ={})
 
 
-def tell(facts: Mapping[Topic, float]) -> Account:
+def account_of(facts: Mapping[Topic, float]) -> Account:
     return {topic: Statement(topic, value, "a table") for topic, value in facts.items()}
 
 
@@ -55,25 +44,10 @@ def language() -> ModelLanguage:
     return ModelLanguage.load(WEIGHTS)
 
 
-class Unasked:
-    """A reader for rules, which ask nobody."""
-
-    async def read_metrics(self) -> bytes | None:
-        raise AssertionError
-
-    def count(self, page: bytes) -> int | None:
-        raise AssertionError
-
-    async def identify(self, page: bytes | None) -> Mapping[str, str | int]:
-        raise AssertionError
-
-    async def aclose(self) -> None:
-        raise AssertionError
-
-
 def subject(name: str, language: ModelLanguage | None = None) -> Subject:
     (model,) = configure().models
-    return Subject(Engine(Unasked(), (Place("m", name),)), model.backends[name], (model,), language)
+    reader = OpenAIReader(Http(), model.backends[name].url, None)  # rules ask nobody
+    return Subject(Engine(reader, (Place("m", name),)), model.backends[name], (model,), language)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +68,11 @@ def subject(name: str, language: ModelLanguage | None = None) -> Subject:
 def test_a_feature_that_is_off_is_a_fault_where_it_could_be_on(
     facts: Mapping[Topic, float], found: list[Fault]
 ) -> None:
-    assert faults(find_features_off("triton (m)", tell(facts))) == found
+    assert faults(find_features_off("triton (m)", account_of(facts))) == found
 
 
 def test_a_credited_feature_has_to_be_shown() -> None:
-    account = tell({Topic.FP8: True, Topic.CUDA_GRAPHS: False})
+    account = account_of({Topic.FP8: True, Topic.CUDA_GRAPHS: False})
     findings = list(find_uncredited("vllm (m)", account, {Topic.FP8, Topic.CUDA_GRAPHS, Topic.PAGED_KV}))
     assert faults(findings) == [Fault.CREDITED_NOT_SHOWN] * 2
     assert [finding.seen for finding in findings] == [
@@ -122,7 +96,7 @@ def test_a_credited_feature_has_to_be_shown() -> None:
 def test_an_engines_limits_are_held_against_what_it_will_be_sent(
     language: ModelLanguage, name: str, facts: Mapping[Topic, float], found: list[Fault]
 ) -> None:
-    assert faults(find_tight_limits(subject(name, language), tell(facts))) == found
+    assert faults(find_tight_limits(subject(name, language), account_of(facts))) == found
 
 
 @pytest.mark.parametrize(
@@ -137,16 +111,19 @@ def test_an_engines_limits_are_held_against_what_it_will_be_sent(
     ],
 )
 def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float], found: list[Fault]) -> None:
-    assert faults(find_narrow_front_end("vllm (m)", tell(facts))) == found
+    assert faults(find_narrow_front_end("vllm (m)", account_of(facts))) == found
 
 
 MACHINE = Machine(open_files=1024)
 H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", 81559, frozenset())
 SECOND = replace(H100, index="1")
+WITH_GPU = replace(MACHINE, gpus=(H100,))
 
 
-def see(name: str, facts: Mapping[Topic, float] | None = None, **rest: Any) -> Sight:  # Any: fields of Sight
-    return Sight(subject(name), (), tell(facts or {}), **rest)
+def see(
+    name: str, facts: Mapping[Topic, float] | None = None, **rest: Any
+) -> EngineReport:  # Any: fields of EngineReport
+    return EngineReport(subject(name), (), account_of(facts or {}), **rest)
 
 
 def listening(shared_memory_bytes: int | None) -> Listener:
@@ -154,20 +131,20 @@ def listening(shared_memory_bytes: int | None) -> Listener:
 
 
 TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
+NEW_TRITON = see("triton", identity=TRTLLM)
+CACHE_BY_MEMORY, FIXED_CACHE = (
+    see("triton", {Topic.HAS_FIXED_CACHE: is_fixed}, gpus=("0",), identity=TRTLLM) for is_fixed in (False, True)
+)
 
 
 @pytest.mark.parametrize(
-    ("sights", "machine", "found"),
+    ("engines", "machine", "found"),
     [
         ((), MACHINE, []),
         ((see("vllm", {Topic.CAPACITY: 256}),), MACHINE, []),
         ((see("vllm", {Topic.CAPACITY: 448}),), MACHINE, []),
         ((see("vllm", {Topic.CAPACITY: 449}),), MACHINE, [Fault.FEW_OPEN_FILES]),
-        (
-            (see("vllm", {Topic.CAPACITY: 256}), see("triton", {Topic.CAPACITY: 256})),
-            MACHINE,
-            [Fault.FEW_OPEN_FILES],
-        ),
+        ((see("vllm", {Topic.CAPACITY: 256}), see("triton", {Topic.CAPACITY: 256})), MACHINE, [Fault.FEW_OPEN_FILES]),
         ((see("vllm", listener=listening(1 << 26), gpus=("0", "1")),), MACHINE, [Fault.SMALL_SHARED_MEMORY]),
         ((see("vllm", listener=listening(1 << 34), gpus=("0", "1")),), MACHINE, []),
         ((see("vllm", listener=listening(1 << 26), gpus=("0",)),), MACHINE, []),
@@ -177,39 +154,17 @@ TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
         ((see("vllm", identity={"engine": "vllm", "version": "1.0.0"}),), MACHINE, []),
         ((see("vllm", identity={"engine": "vllm"}),), MACHINE, []),
         ((see("triton", identity={"engine": "triton", "version": "2.50.0"}),), MACHINE, [Fault.RELEASE_OLD]),
-        ((see("triton", identity=TRTLLM),), replace(MACHINE, gpus=(H100,)), []),
-        (
-            (see("triton", identity=TRTLLM),),
-            replace(MACHINE, gpus=(replace(H100, driver="580.95.05"),)),
-            [Fault.DRIVER_OLD],
-        ),
-        ((see("triton", identity=TRTLLM | {"version": "2.51.0"}),), replace(MACHINE, gpus=(H100,)), []),
-        (
-            (see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)),),
-            replace(MACHINE, gpus=(H100,)),
-            [],
-        ),
+        ((NEW_TRITON,), WITH_GPU, []),
+        ((NEW_TRITON,), replace(MACHINE, gpus=(replace(H100, driver="580.95.05"),)), [Fault.DRIVER_OLD]),
+        ((see("triton", identity=TRTLLM | {"version": "2.51.0"}),), WITH_GPU, []),
+        ((see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)),), WITH_GPU, []),
         (
             (see("vllm", {Topic.GPU_SHARE: 0.6}, gpus=("0",)), see("vllm", {Topic.GPU_SHARE: 0.6}, gpus=("1",))),
             replace(MACHINE, gpus=(H100, SECOND)),
             [],
         ),
-        (
-            (
-                see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)),
-                see("triton", {Topic.HAS_FIXED_CACHE: False}, gpus=("0",), identity=TRTLLM),
-            ),
-            replace(MACHINE, gpus=(H100,)),
-            [Fault.MEMORY_BY_START_ORDER],
-        ),
-        (
-            (
-                see("vllm", {Topic.GPU_SHARE: 0.45, Topic.HAS_FIXED_CACHE: True}, gpus=("0",)),
-                see("triton", {Topic.HAS_FIXED_CACHE: True}, gpus=("0",), identity=TRTLLM),
-            ),
-            replace(MACHINE, gpus=(H100,)),
-            [],
-        ),
+        ((see("vllm", {Topic.GPU_SHARE: 0.92}, gpus=("0",)), CACHE_BY_MEMORY), WITH_GPU, [Fault.MEMORY_BY_START_ORDER]),
+        ((see("vllm", {Topic.GPU_SHARE: 0.45, Topic.HAS_FIXED_CACHE: True}, gpus=("0",)), FIXED_CACHE), WITH_GPU, []),
         ((), replace(MACHINE, listening="a Crossover gateway", stale={"m": ()}), []),
         ((), replace(MACHINE, listening="Triton's HTTP port"), [Fault.LISTEN_TAKEN]),
         (
@@ -220,17 +175,17 @@ TRTLLM = {"engine": "triton", "version": "2.71.0", "platform": "tensorrtllm"}
     ],
 )
 def test_what_does_not_fit_together_on_the_node(
-    sights: tuple[Sight, ...], machine: Machine, found: list[Fault]
+    engines: tuple[EngineReport, ...], machine: Machine, found: list[Fault]
 ) -> None:
-    assert faults(find_node_faults(configure(), sights, machine)) == found
+    assert faults(find_node_faults(configure(), engines, machine)) == found
 
 
-def test_two_vllms_that_claim_one_gpu_twice_are_told_with_their_shares() -> None:
+def test_two_vllms_that_claim_one_gpu_twice_are_named_with_their_shares() -> None:
     both = [
-        Sight(subject(name), (), tell({Topic.GPU_SHARE: share}), gpus=("0",))
+        EngineReport(subject(name), (), account_of({Topic.GPU_SHARE: share}), gpus=("0",))
         for name, share in (("vllm", 0.6), ("triton", 0.5))
     ]
-    (finding,) = find_node_faults(configure(), both, replace(MACHINE, gpus=(H100,)))
+    (finding,) = find_node_faults(configure(), both, WITH_GPU)
     assert finding.fault is Fault.MEMORY_OVERCOMMITTED
     assert finding.seen == (
         "GPU 0 (NVIDIA H100 80GB HBM3): 1.1 of its memory is claimed, 0.6 by vllm (m), 0.5 by triton (m)"
@@ -238,11 +193,8 @@ def test_two_vllms_that_claim_one_gpu_twice_are_told_with_their_shares() -> None
 
 
 def with_urls(**urls: str) -> list[Mapping[str, Any]]:  # Any: YAML
-    (model,) = DOCUMENT["models"]
-    backends = {
-        name: backend | ({"url": urls[name]} if name in urls else {}) for name, backend in model["backends"].items()
-    }
-    return [model | {"backends": backends}]
+    backends = {name: backend | ({"url": urls[name]} if name in urls else {}) for name, backend in BACKENDS.items()}
+    return [MODEL | {"backends": backends}]
 
 
 @pytest.mark.parametrize(
@@ -258,10 +210,7 @@ def with_urls(**urls: str) -> list[Mapping[str, Any]]:  # Any: YAML
             {"models": with_urls(vllm="http://localhost:8002")},
             ["127.0.0.1:8002 is to be a Triton's metrics page and a vLLM"],
         ),
-        (
-            {"models": with_urls(triton="grpc://127.0.0.1:8010")},
-            ["127.0.0.1:8010 is to be a Triton's gRPC and a vLLM"],
-        ),
+        ({"models": with_urls(triton="grpc://127.0.0.1:8010")}, ["127.0.0.1:8010 is to be a Triton's gRPC and a vLLM"]),
         ({"models": with_urls(triton="grpc://triton:8010", vllm="http://vllm:8010")}, []),
     ],
 )

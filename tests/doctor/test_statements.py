@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway.doctor import engine_folder, logs, triton_config, vllm_words
-from gateway.doctor.statements import Account, Statement, Topic, settle
-from gateway.doctor.triton_config import TritonConfig
+from gateway.doctor import Statement, Topic, logs, make_account, vllm_settings
+from gateway.doctor.statements import Account
+from gateway.engine_kinds.triton import engine_folder, model_config
+from gateway.engine_kinds.triton.model_config import TritonConfig
 
 
 def values(statements: Iterable[Statement]) -> dict[Topic, float]:
-    return {topic: statement.value for topic, statement in settle(statements).items()}
+    return {topic: statement.value for topic, statement in make_account(statements).items()}
 
 
 def test_of_two_sources_the_first_is_believed() -> None:
-    account: Account = settle([
+    account: Account = make_account([
         Statement(Topic.FP8, True, "a page"),
         Statement(Topic.FP8, False, "a log"),
         Statement(Topic.CAPACITY, 8, "a log"),
@@ -44,28 +45,18 @@ GPU_LOG = (
     "(ApiServer_0 pid=7) INFO: Application startup complete.\n(ApiServer_1 pid=8) INFO: Application startup complete.\n"
 )
 CPU = {
-    Topic.CUDA_GRAPHS: False,
-    Topic.FP8: False,
-    Topic.PREFIX_CACHING: True,
-    Topic.CHUNKED_PREFILL: True,
-    Topic.IS_ON_GPU: False,
-    Topic.CONTEXT_LENGTH: 1024,
-    Topic.CAPACITY: 128,
-}
+    Topic.CUDA_GRAPHS: False, Topic.FP8: False, Topic.PREFIX_CACHING: True, Topic.CHUNKED_PREFILL: True,
+    Topic.IS_ON_GPU: False, Topic.CONTEXT_LENGTH: 1024, Topic.CAPACITY: 128,
+}  # fmt: skip
 GPU = {
-    Topic.CUDA_GRAPHS: True,
-    Topic.FP8: True,
-    Topic.FP8_KV: True,
-    Topic.PREFIX_CACHING: False,
-    Topic.CHUNKED_PREFILL: False,
-    Topic.IS_ON_GPU: True,
-    Topic.CONTEXT_LENGTH: 8192,
+    Topic.CUDA_GRAPHS: True, Topic.FP8: True, Topic.FP8_KV: True, Topic.PREFIX_CACHING: False,
+    Topic.CHUNKED_PREFILL: False, Topic.IS_ON_GPU: True, Topic.CONTEXT_LENGTH: 8192,
     Topic.HAS_SEVERAL_API_PROCESSES: True,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "known"),
     [
         ("", {}),
         ("INFO: 127.0.0.1:5 - GET /health 200\n", {}),
@@ -87,12 +78,12 @@ GPU = {
         ),
     ],
 )
-def test_a_log_tells_of_its_last_start(log: str, told: Mapping[Topic, float]) -> None:
-    assert values(logs.read_statements(log.splitlines())) == told
+def test_a_log_tells_of_its_last_start(log: str, known: Mapping[Topic, float]) -> None:
+    assert values(logs.read_statements(log.splitlines())) == known
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "known"),
     [
         ("vllm serve m", {}),
         ("vllm serve m --enforce-eager --max-num-seqs 64", {Topic.CUDA_GRAPHS: False, Topic.CAPACITY: 64}),
@@ -111,15 +102,15 @@ def test_a_log_tells_of_its_last_start(log: str, told: Mapping[Topic, float]) ->
         ("pytest -q fp8 --max-num-seqs 3", {}),  # whatever else may have the port
     ],
 )
-def test_a_command_line_tells_what_it_sets(arguments: str, told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_options(arguments.split())) == told
+def test_a_command_line_tells_what_it_sets(arguments: str, known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_options(arguments.split())) == known
 
 
 CACHE_INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_prefix_caching="%s",engine="0"%s} 1.0\n'
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "known"),
     [
         ("", {}),
         ('python_info{version="3.12"} 1.0\n', {}),  # any program's
@@ -137,18 +128,15 @@ CACHE_INFO = 'vllm:cache_config_info{block_size="16",cache_dtype="%s",enable_pre
             CACHE_INFO % ("auto", "False", ',num_gpu_blocks="None"') + 'python_info{version="3.12"} 1.0\n',
             {Topic.PREFIX_CACHING: False, Topic.HAS_SEVERAL_API_PROCESSES: False},
         ),
-        (
-            CACHE_INFO % ("bfloat16", "None", ""),
-            {Topic.FP8_KV: False, Topic.HAS_SEVERAL_API_PROCESSES: True},
-        ),
+        (CACHE_INFO % ("bfloat16", "None", ""), {Topic.FP8_KV: False, Topic.HAS_SEVERAL_API_PROCESSES: True}),
     ],
 )
-def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_page(page.encode())) == told
+def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_page(page.encode())) == known
 
 
 @pytest.mark.parametrize(
-    ("info", "told"),
+    ("info", "known"),
     [
         ({}, {}),
         ({"vllm_config": "model='m', ..."}, {}),
@@ -168,25 +156,22 @@ def test_vllms_metrics_page_tells_of_its_cache_and_its_processes(page: str, told
         ),
     ],
 )
-def test_server_info_tells_what_vllm_resolved(info: Mapping[str, object], told: Mapping[Topic, float]) -> None:
-    assert values(vllm_words.read_info(info)) == told
+def test_server_info_tells_what_vllm_resolved(info: Mapping[str, object], known: Mapping[Topic, float]) -> None:
+    assert values(vllm_settings.read_info(info)) == known
 
 
 def triton(backend: str = "tensorrtllm", **parameters: str) -> TritonConfig:
-    return TritonConfig(backend, True, 8, triton_config.INPUTS, triton_config.OUTPUTS, parameters)
+    return TritonConfig(backend, True, 8, model_config.INPUTS, model_config.OUTPUTS, parameters)
 
 
 UNSET = {
-    Topic.IS_ON_GPU: True,
-    Topic.CUDA_GRAPHS: False,
-    Topic.CHUNKED_PREFILL: False,
-    Topic.PREFIX_CACHING: True,
+    Topic.IS_ON_GPU: True, Topic.CUDA_GRAPHS: False, Topic.CHUNKED_PREFILL: False, Topic.PREFIX_CACHING: True,
     Topic.HAS_FIXED_CACHE: False,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "known"),
     [
         (triton("python", cuda_graph_mode="true"), {}),  # what another model means by it nobody knows
         (triton(), UNSET),
@@ -204,8 +189,8 @@ UNSET = {
         (triton(gpt_model_type="${batching_strategy}"), UNSET),
     ],
 )
-def test_config_pbtxt_tells_what_tensorrt_llm_makes_of_it(config: TritonConfig, told: Mapping[Topic, float]) -> None:
-    assert values(triton_config.read_statements(config)) == told
+def test_config_pbtxt_tells_what_tensorrt_llm_makes_of_it(config: TritonConfig, known: Mapping[Topic, float]) -> None:
+    assert values(model_config.read_statements(config)) == known
 
 
 ENGINE = {
@@ -220,37 +205,26 @@ ENGINE = {
 }
 
 
+OLD_ENGINE = {
+    "pretrained_config": {"quantization": {"quant_algo": None}},
+    "build_config": {"kv_cache_type": "continuous", "plugin_config": {"use_paged_context_fmha": False}},
+}
+BUILT = {Topic.PAGED_KV: True, Topic.FP8: True, Topic.FP8_KV: True, Topic.CAPACITY: 256, Topic.CONTEXT_LENGTH: 8192}
+OLD = dict.fromkeys((Topic.PAGED_KV, Topic.FP8, Topic.FP8_KV, Topic.CHUNKED_PREFILL, Topic.PREFIX_CACHING), False)
+
+
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "known"),
     [
         ("not JSON", {}),
         ("[]", {}),
-        (
-            json.dumps(ENGINE),
-            {
-                Topic.PAGED_KV: True,
-                Topic.FP8: True,
-                Topic.FP8_KV: True,
-                Topic.CAPACITY: 256,
-                Topic.CONTEXT_LENGTH: 8192,
-            },
-        ),
-        (
-            json.dumps({
-                "pretrained_config": {"quantization": {"quant_algo": None}},
-                "build_config": {"kv_cache_type": "continuous", "plugin_config": {"use_paged_context_fmha": False}},
-            }),
-            {
-                Topic.PAGED_KV: False,
-                Topic.FP8: False,
-                Topic.FP8_KV: False,
-                Topic.CHUNKED_PREFILL: False,
-                Topic.PREFIX_CACHING: False,
-            },
-        ),
+        (json.dumps(ENGINE), BUILT),
+        (json.dumps(OLD_ENGINE), OLD),
     ],
 )
-def test_an_engine_directory_tells_how_it_was_built(tmp_path: Path, document: str, told: Mapping[Topic, float]) -> None:
+def test_an_engine_directory_tells_how_it_was_built(
+    tmp_path: Path, document: str, known: Mapping[Topic, float]
+) -> None:
     (tmp_path / "config.json").write_text(document)
-    assert values(engine_folder.read_statements(tmp_path)) == told
+    assert values(engine_folder.read_statements(tmp_path)) == known
     assert values(engine_folder.read_statements(tmp_path / "elsewhere")) == {}

@@ -29,12 +29,7 @@ class WrongTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     """
 
     def __init__(
-        self,
-        url: str,
-        change: Change = lambda _: None,
-        *,
-        takes_turns: bool = False,
-        restricts_config: bool = False,
+        self, url: str, change: Change = lambda _: None, *, takes_turns: bool = False, restricts_config: bool = False
     ) -> None:
         self._url = url
         self._restricts_config = restricts_config

@@ -1,7 +1,6 @@
-"""Random checkpoints in the format of the trained one, and the interpreter that holds torch and transformers."""
+"""Random checkpoints in the format of the trained one."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,28 +8,9 @@ import numpy as np
 import pytest
 
 from engines.reference.checkpoint import Checkpoint, expected_shapes, load_checkpoint, parse_config
+from engines.reference.launch import WEIGHTS
 
-REFERENCE_CONFIG: dict[str, object] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 640,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "hidden_act": "silu",
-    "max_position_embeddings": 1024,
-    "rms_norm_eps": 1e-5,
-    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-    "tie_word_embeddings": True,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "dtype": "bfloat16",
-}
+REFERENCE_CONFIG: dict[str, object] = json.loads((WEIGHTS / "config.json").read_text())
 TINY: dict[str, object] = {
     "vocab_size": 128,
     "hidden_size": 64,
@@ -97,13 +77,3 @@ def checkpoint(checkpoint_directory: Path) -> Checkpoint:
 def tiny(make_checkpoint: MakeCheckpoint) -> Checkpoint:
     """Small enough for tests that run thousands of steps: vocabulary 128, context 64."""
     return load_checkpoint(make_checkpoint(**TINY))
-
-
-@pytest.fixture(scope="session")
-def torch_python() -> Path:
-    """An interpreter with torch and transformers, which this environment must not hold."""
-    named = os.environ.get("CROSSOVER_TORCH_PYTHON")  # noqa: TID251 - names an interpreter to launch
-    python = Path(named) if named else Path(__file__).parents[2] / ".stacks/vllm/bin/python"
-    if not python.exists():
-        pytest.fail(f"{python} does not exist: `make stacks` makes it, or CROSSOVER_TORCH_PYTHON names another one")
-    return python

@@ -89,28 +89,11 @@ def close(ours: Any, theirs: Any) -> None:  # arrays of any precision
     np.testing.assert_allclose(ours, theirs, atol=2e-4, rtol=0)
 
 
-def test_a_whole_prompt_matches_the_formulas(shaped: Checkpoint) -> None:
-    prompt = prompt_of(30, seed=1)
-    logits = Model(shaped).forward([Chunk(0, 0, prompt)], KVCache(shaped.config, 1))
-    assert logits.dtype == np.float32
-    close(logits, written_out(shaped, prompt)[-1:])
-
-
 def test_token_by_token_matches_the_formulas(shaped: Checkpoint) -> None:
     prompt = prompt_of(20, seed=2)
     model, cache = Model(shaped), KVCache(shaped.config, 1)
     logits = [model.forward([Chunk(0, at, [token])], cache)[0] for at, token in enumerate(prompt)]
     close(logits, written_out(shaped, prompt))
-
-
-@pytest.mark.parametrize("sequences", [2, 6, 7, 13])
-def test_sequences_of_many_lengths_do_not_touch_each_other(shaped: Checkpoint, sequences: int) -> None:
-    prompts = [prompt_of(3 + 5 * index, seed=index) for index in range(sequences)]
-    model, cache = Model(shaped), KVCache(shaped.config, sequences)
-    first = model.forward([Chunk(slot, 0, prompt[:-1]) for slot, prompt in enumerate(prompts)], cache)
-    second = model.forward([Chunk(slot, len(prompt) - 1, prompt[-1:]) for slot, prompt in enumerate(prompts)], cache)
-    for slot, prompt in enumerate(prompts):
-        close([first[slot], second[slot]], written_out(shaped, prompt)[-2:])
 
 
 def test_decoding_and_pieces_of_prompts_share_a_step_in_any_order(shaped: Checkpoint) -> None:

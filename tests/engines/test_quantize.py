@@ -29,22 +29,6 @@ def test_a_weight_moves_by_no_more_than_half_a_step_of_its_scale(weight: np.ndar
     assert moved.max() > step.max() / 4
 
 
-def test_a_channel_is_left_with_the_values_of_its_integers() -> None:
-    evenly = np.linspace(-1, 1, 1001, dtype=np.float32)[None]
-    for bits, values in ((2, 3), (4, 15), (8, 255)):
-        assert len(np.unique(round_trip(evenly, bits, "channel"))) == values
-
-
-def test_one_scale_for_all_takes_more_from_small_channels(weight: np.ndarray) -> None:
-    assert not round_trip(weight, 4, "tensor")[0].any()
-    assert round_trip(weight, 4, "channel")[0].any()
-
-
-def test_a_round_trip_of_a_round_trip_changes_nothing_more(weight: np.ndarray) -> None:
-    once = round_trip(weight, 8, "channel")
-    np.testing.assert_allclose(round_trip(once, 8, "channel"), once, rtol=1e-6)
-
-
 def test_a_copy_loads_with_its_norms_as_they_were(checkpoint_directory: Path, tmp_path: Path) -> None:
     write_copy(checkpoint_directory, tmp_path / "copy", 8, "tensor")
     before, after = load_checkpoint(checkpoint_directory), load_checkpoint(tmp_path / "copy")

@@ -15,6 +15,8 @@ from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.pacing import Pacer
 from engines.reference.runner import Runner, post_inline
 from engines.reference.sampling import SamplingParams
+from tests.engines.wires.expected import run_alone
+from tests.processes import comes_true
 
 PROMPT = [5, 6, 7]
 # 20 ms to the first token, 5 ms from one to the next, however many there are.
@@ -65,19 +67,7 @@ def greedy(max_tokens: int) -> SamplingParams:
 
 
 def alone(checkpoint: Checkpoint, max_tokens: int) -> list[int]:
-    engine = Engine(checkpoint, max_batch=1)
-    engine.add("it", PROMPT, greedy(max_tokens))
-    tokens: list[int] = []
-    while len(tokens) < max_tokens:
-        tokens += [output.token_id for output in engine.step()]
-    return tokens
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    return [output.token_id for output in run_alone(Engine(checkpoint, max_batch=1), PROMPT, greedy(max_tokens))]
 
 
 @pytest.mark.parametrize("make_outlet", [lambda: None, paced], ids=["free", "paced"])
@@ -90,43 +80,27 @@ def test_answers_arrive_whole_and_in_order(tiny: Checkpoint, make_outlet: Callab
             assert recorder.is_over.wait(10)
             assert recorder.ids == alone(tiny, 12)
             assert [output.position for output in recorder.outputs] == list(range(1, 13))
-        wait_until(lambda: runner.stats.running == 0)
+        assert comes_true(lambda: runner.stats.running == 0)
         assert runner.stats.generated_tokens == 96
         assert runner.stats.prompt_tokens == 24
 
 
-def test_one_post_delivers_the_tokens_of_a_whole_step(tiny: Checkpoint) -> None:
-    posts: list[int] = []
-
-    def post(function: Callable[..., None], *arguments: Any) -> None:
-        posts.append(len(arguments[0]))
-        function(*arguments)
-
-    with running(Engine(tiny, max_batch=16), post=post) as runner:
-        recorders = [Recorder() for _ in range(16)]
-        for index, recorder in enumerate(recorders):
-            runner.submit(str(index), PROMPT, greedy(20), recorder)
-        assert all(recorder.is_over.wait(10) for recorder in recorders)
-        assert len(posts) <= runner.stats.steps
-        assert sum(posts) == 16 * 20
-
-
 @pytest.mark.parametrize("make_outlet", [lambda: None, paced], ids=["free", "paced"])
-def test_cancelled_request_hears_nothing_more_and_leaves_the_engine(
+def test_cancelled_request_gets_nothing_more_and_leaves_the_engine(
     tiny: Checkpoint, make_outlet: Callable[[], Outlet | None]
 ) -> None:
     with running(Engine(tiny, max_batch=2), make_outlet()) as runner:
         left, other = Recorder(), Recorder()
         runner.submit("left", PROMPT, greedy(60), left)
         runner.submit("other", PROMPT, greedy(30), other)
-        wait_until(lambda: bool(left.outputs))
+        assert comes_true(lambda: bool(left.outputs))
         runner.cancel("left")
-        heard = len(left.outputs)
+        count = len(left.outputs)
         runner.cancel("left")
         assert other.is_over.wait(10)
         assert other.ids == alone(tiny, 30)
-        assert len(left.outputs) == heard
-        wait_until(lambda: runner.stats.running + runner.stats.waiting + runner.stats.kv_tokens_used == 0)
+        assert len(left.outputs) == count
+        assert comes_true(lambda: runner.stats.running + runner.stats.waiting + runner.stats.kv_tokens_used == 0)
 
 
 def test_what_the_engine_refuses_fails_with_its_words(tiny: Checkpoint) -> None:
@@ -135,10 +109,10 @@ def test_what_the_engine_refuses_fails_with_its_words(tiny: Checkpoint) -> None:
         runner.submit("1", [5000], greedy(4), recorder)
         assert recorder.is_over.wait(10)
         assert recorder.error == "the prompt holds token ids outside the vocabulary of 128"
-        wait_until(lambda: runner.stats.running == 0)
+        assert comes_true(lambda: runner.stats.running == 0)
 
 
-def test_an_engine_that_breaks_fails_what_is_in_flight_and_says_that_it_is_dead(tiny: Checkpoint) -> None:
+def test_an_engine_that_breaks_fails_what_is_in_flight_and_is_reported_dead(tiny: Checkpoint) -> None:
     class Broken(Engine):
         def step(self, only: Collection[str] | None = None) -> list[TokenOutput]:
             raise FloatingPointError("no more")
@@ -148,7 +122,7 @@ def test_an_engine_that_breaks_fails_what_is_in_flight_and_says_that_it_is_dead(
         runner.submit("1", PROMPT, greedy(4), recorder)
         assert recorder.is_over.wait(10)
         assert recorder.error == "The engine failed: FloatingPointError: no more"
-        wait_until(lambda: not runner.is_alive)
+        assert comes_true(lambda: not runner.is_alive)
         later = Recorder()
         runner.submit("2", PROMPT, greedy(4), later)
         assert later.error == recorder.error
@@ -192,23 +166,3 @@ def test_a_slow_step_holds_no_computed_token_back(tiny: Checkpoint) -> None:
         runner.submit("1", PROMPT, greedy(30), recorder)
         assert recorder.is_over.wait(30)
         assert runner.stats.late_tokens < 10
-
-
-def test_requests_beyond_capacity_wait_and_count_as_waiting(tiny: Checkpoint) -> None:
-    with running(Engine(tiny, max_batch=2), paced(capacity=2)) as runner:
-        recorders = [Recorder() for _ in range(5)]
-        for index, recorder in enumerate(recorders):
-            runner.submit(str(index), PROMPT, greedy(10), recorder)
-        assert (runner.stats.running, runner.stats.waiting) == (2, 3)
-        assert repr(runner) == "<Runner running=2 waiting=3 of 2>"
-        for recorder in recorders:
-            assert recorder.is_over.wait(30)
-        ends = [recorder.times[-1] for recorder in recorders]
-        assert max(ends[:2]) < recorders[4].times[0]
-
-
-def test_closing_ends_the_threads_with_requests_in_flight(tiny: Checkpoint) -> None:
-    before = threading.active_count()
-    with running(Engine(tiny), paced()) as runner:
-        runner.submit("1", PROMPT, greedy(60), Recorder())
-    assert threading.active_count() == before

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.evidence import Change, Identity, find_changes
+from gateway.evidence import Change, Identity
+from gateway.evidence.fingerprint import find_changes
 
 RECORDED: dict[str, Identity] = {
     "triton": {"engine": "triton", "version": "2.71.0", "max_batch_size": 64},

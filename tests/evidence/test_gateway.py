@@ -1,6 +1,5 @@
 """What an operator sees of the engines, through a real gateway before the reference engine's own servers."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -16,9 +15,9 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
+from loadtest.calibration.gateway import apply_threshold, confirm_engines, find_system
+from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold
-from loadtest.subject import apply_threshold, confirm_engines, find_subject
-from loadtest.target import Target
 from tests.engines.wires.servers import Server, free_ports, serving
 from tests.evidence.serving import Gateway, becomes, gateway
 
@@ -122,9 +121,7 @@ async def test_what_a_stranger_sends_is_drift_until_it_leaves(slow: Gateway, slo
     await slow.logs(f"vllm ({MODEL}) holds again what it was sent")
 
 
-async def test_every_worker_shows_what_one_reads_and_another_takes_over(
-    tmp_path: Path, triton: Server, slow_port: str
-) -> None:
+async def test_every_worker_shows_what_one_reads_and_takes_over(tmp_path: Path, triton: Server, slow_port: str) -> None:
     strangers = f"http://127.0.0.1:{slow_port}/v1/completions"
     with gateway(tmp_path, {MODEL: backends(triton, slow_port)}, workers=2) as ours:
         async with asking(strangers, {"prompt": "Once"}):
@@ -167,22 +164,6 @@ async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_
         assert told["version"] is not None
 
 
-async def test_load_of_our_own_leaves_no_drift_behind(site: Site) -> None:
-    ours = site.ours
-    async with httpx.AsyncClient(timeout=60) as client:
-
-        async def ask(number: int) -> int:
-            body = {"model": MODEL, "messages": [{"role": "user", "content": f"Story {number}"}], "max_tokens": 30}
-            headers = {"x-crossover-pin": "triton" if number % 2 else "vllm"}
-            answer = await client.post(f"{ours.url}/v1/chat/completions", json=body, headers=headers)
-            return answer.status_code
-
-        assert set(await asyncio.gather(*map(ask, range(60)))) == {200}
-    for name in ("triton", "vllm"):
-        await ours.counts(name, in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
-    assert "more than this gateway has sent" not in ours.log.read_text()
-
-
 async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(site: Site) -> None:
     ours = site.ours
     fingerprint = {name: await ours.engine(name) for name in ("triton", "vllm")}
@@ -205,11 +186,11 @@ async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_
 async def test_what_a_calibration_applies_holds_the_engines_it_measured(site: Site) -> None:
     engines = {name: await site.ours.engine(name) for name in ("triton", "vllm")}
     target = Target.parse(site.ours.url)
-    subject = await confirm_engines(target, await find_subject(target, MODEL))
-    assert subject.engines == engines
-    applied = await apply_threshold(target, subject, Threshold(up=30, down=20), "run-1")
+    system = await confirm_engines(target, await find_system(target, MODEL))
+    assert system.engines == engines
+    applied = await apply_threshold(target, system, Threshold(up=30, down=20), "run-1")
     assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
-    again = await apply_threshold(target, replace(subject, engines={}), Threshold(up=31, down=20), "run-2")
+    again = await apply_threshold(target, replace(system, engines={}), Threshold(up=31, down=20), "run-2")
     assert (again["up"], again["fingerprint"]) == (31, None)
 
 

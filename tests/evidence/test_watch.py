@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.evidence import Change, Evidence, Place, StaleWarning, Watch, open_engines, watching
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.evidence import Change, Evidence, Place, open_engines
+from gateway.evidence.stale_warning import StaleWarning
+from gateway.evidence.watch import Watch, watching
 from gateway.settings import EvidenceSettings, ModelSettings, VLLMSettings
 from tests.evidence.pages_server import PagesServer
 from tests.fakes.sink import settled
@@ -44,7 +47,7 @@ async def site() -> AsyncIterator[Site]:
     """The engine is behind two models, as when one server answers to two names."""
     async with PagesServer().serving() as pages:
         models = [ModelSettings(name, Path(), {"vllm": VLLMSettings("vllm", pages.url)}) for name in ("m", "alias")]
-        async with open_engines(models) as (engine,):
+        async with open_engines(models, ENGINE_KINDS) as (engine,):
             held = {PLACE: 0, Place("alias", "vllm"): 0}
             site = Site(pages, None, held)  # type: ignore[arg-type]  # made on the next line, of the site itself
             site.watch = Watch(engine, held.__getitem__, SETTINGS, site.published.__setitem__, lambda: site.now)
@@ -59,9 +62,7 @@ async def test_an_engine_that_holds_what_it_was_sent_does_not_drift(site: Site) 
     assert site.published == dict.fromkeys(site.held, seen)
 
 
-async def test_what_somebody_else_sends_is_drift_and_after_a_while_a_warning(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_strangers_send_is_drift_and_later_a_warning(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gateway.evidence")
     site.held[PLACE] = 8
     for foreign in (15, 12, 30):

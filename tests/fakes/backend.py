@@ -1,4 +1,4 @@
-"""A core.Backend that plays a script to every call: for tests of the rooms above the wires.
+"""A core.Backend that plays a script for every call: for tests of the rooms above the wires.
 
 It keeps the adapters' contract (tests/backends): plain calls from the event loop, one end, silence after a cancel.
 """
@@ -30,7 +30,7 @@ class Scores:
 Step: TypeAlias = Sequence[int] | Scores | Pause | FinishReason | GatewayError
 Script: TypeAlias = Sequence[Step]
 
-# A script plays to whatever is asked, but it takes no client's own body.
+# Scripts answer every need but one: they take no client's own body.
 ALL_BUT_RELAY = frozenset(Need) - {Need.RELAY}
 
 
@@ -79,7 +79,7 @@ class ScriptedCall:
 
 
 class ScriptedBackend:
-    """Plays `script`, or what `script` makes of the request, to every call and keeps them all in `calls`."""
+    """Plays `script`, or `script(request)`, for every call; `calls` holds them all."""
 
     def __init__(self, name: str, script: Script | Callable[[GenerateRequest], Script] = ()) -> None:
         self.name = name
@@ -113,5 +113,5 @@ class ScriptedBackend:
 
 
 def described(names: Iterable[str]) -> dict[str, BackendSettings]:
-    """What a configuration would say of scripted backends."""
+    """Settings for scripted backends of these names."""
     return {name: TritonSettings(name, "grpc://unused:1") for name in names}

@@ -1,6 +1,6 @@
-"""An OpenAI engine on a real socket that says, byte for byte and when it likes, what a test wants.
+"""An OpenAI engine on a real socket whose answers a test writes byte for byte.
 
-Reads whole requests; what follows is the test's own script. /health is answered for it.
+It reads whole requests; what follows is the test's script. /health is answered by itself.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Exchange:
         return [value for field_name, value in self.fields if field_name == name]
 
     async def say(self, *pieces: bytes, pause_s: float = 0.0) -> None:
-        """Each piece by a write of its own, waiting for the gateway to take it; raises ConnectionError once it left."""
+        """Write each piece by itself and wait for the gateway to take it. Raises ConnectionError once that has left."""
         for piece in pieces:
             if self.writer.transport.is_closing():
                 raise ConnectionResetError
@@ -116,7 +116,7 @@ def saying(*pieces: bytes, pause_s: float = 0.0, then_close: bool = False) -> An
 
 
 class FakeOpenAI:
-    """`answer` is asked for every request but probes; `exchanges` holds those requests, `live` those being answered."""
+    """`answer` is awaited for each request but probes; `exchanges` holds them, `live` those being answered."""
 
     def __init__(self, answer: Answer | None = None) -> None:
         self.answer = answer or saying(sized(b"{}"))

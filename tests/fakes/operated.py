@@ -16,10 +16,11 @@ from gateway.core import GenerateRequest, Prompt, SamplingParams
 from gateway.metrics import Metrics, Tally
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
-from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from gateway.routing.policies import Threshold
+from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 
-POLICY = ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+POLICY = Threshold(low="triton", high="vllm", up=48, down=40)
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
 
 
@@ -27,7 +28,7 @@ PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
 class Operated:
     """A gateway's control side: `models` maps an id to its policy, None for one with a single backend, vllm."""
 
-    models: Mapping[str, ThresholdSettings | None] = field(default_factory=lambda: {"llama": POLICY})
+    models: Mapping[str, Threshold | None] = field(default_factory=lambda: {"llama": POLICY})
     key: str | None = None
     url: str = ""
 

@@ -1,17 +1,16 @@
-"""A receiver of one gRPC call that writes down what it hears, and every word that comes after the last."""
+"""A receiver of one gRPC call that records what it receives, and every call after the end."""
 
 from collections.abc import Callable, Sequence
 
-from gateway.backends.rpc.channel import Stream
-from gateway.backends.rpc.status import Outcome, Status
+from gateway.backends.rpc.call import Outcome, Status, Stream
 from tests.fakes.sink import settled
 
 
 class RecordingReceiver:
-    """`reaction`, when given, runs inside every messages()."""
+    """`reaction`, if given, runs inside every receive()."""
 
     def __init__(self, reaction: Callable[["RecordingReceiver"], None] | None = None) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.batches: list[int] = []
         self.outcome: Outcome | None = None
         self.stream: Stream | None = None
@@ -19,11 +18,11 @@ class RecordingReceiver:
         self.is_cancelled = False
         self._reaction = reaction
 
-    def messages(self, messages: Sequence[bytes]) -> None:
-        self._check("messages")
+    def receive(self, messages: Sequence[bytes]) -> None:
+        self._check("receive")
         if not messages:
             self.breaches.append("no messages at all")
-        self.heard.extend(messages)
+        self.received.extend(messages)
         self.batches.append(len(messages))
         if self._reaction is not None:
             self._reaction(self)
@@ -46,6 +45,6 @@ class RecordingReceiver:
         assert self.outcome is not None
         return self.outcome
 
-    def _check(self, word: str) -> None:
+    def _check(self, method: str) -> None:
         if self.outcome is not None or self.is_cancelled:
-            self.breaches.append(f"{word} after the end")
+            self.breaches.append(f"{method} after the end")

@@ -1,8 +1,8 @@
-"""What a fake engine does with a request: steps that mean the same on Triton's wire and on vLLM's."""
+"""How a fake engine answers a request: steps that mean the same on Triton's wire and on vLLM's."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 
@@ -23,7 +23,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Stall:
-    """Say nothing more until the caller leaves."""
+    """Send nothing more until the caller leaves."""
 
     async def wait(self) -> None:
         await asyncio.Event().wait()
@@ -36,7 +36,18 @@ class EndToken:
 
 @dataclass(frozen=True)
 class StopWord:
-    """The id said last was a stop word."""
+    """The last id was a stop word."""
+
+
+@dataclass(frozen=True)
+class Held(Pause):
+    """Say nothing more until the test lets go."""
+
+    seconds: float = 0.0
+    may_go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self) -> None:
+        await self.may_go.wait()
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Hush:
-    """End the stream properly, without having said how generation ended."""
+    """End the stream properly, without a reason."""
 
 
 Step: TypeAlias = Say | Pause | Stall | EndToken | StopWord | Full | Fault | Hush
@@ -72,7 +83,7 @@ Script: TypeAlias = Callable[[Asked], Sequence[Step]]
 
 
 class FakeEngine:
-    """What the tests see of either fake: what was asked, how many answers are under way, whose callers left."""
+    """What both fakes record: the requests, how many answers are under way, how many callers left."""
 
     def __init__(self) -> None:
         self.port = 0

@@ -1,4 +1,4 @@
-"""A sink that writes down what it hears, and every breach of the contract it was promised."""
+"""A sink that records what it receives, and every breach of its contract."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ PATIENCE_S = 20.0  # for a loaded machine; nothing waits that long when all is w
 
 
 async def settled(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until it is so, or fail saying what was awaited."""
+    """Wait until `is_so` returns True, or fail with `what`."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not is_so():  # noqa: ASYNC110 - what is awaited raises no event, it only becomes so
@@ -20,7 +20,7 @@ async def settled(is_so: Callable[[], bool], what: str) -> None:
 
 
 class RecordingSink:
-    """`reaction`, when given, runs inside every tokens()."""
+    """`reaction`, if given, runs inside every tokens()."""
 
     def __init__(self, reaction: Callable[["RecordingSink"], None] | None = None) -> None:
         self.token_ids: list[int] = []
@@ -32,7 +32,7 @@ class RecordingSink:
         self._reaction = reaction
 
     def cancel(self) -> None:
-        """Cancel the call; from now on every word is a breach."""
+        """Cancel the call; from now on every call of the sink is a breach."""
         assert self.call is not None
         self._is_cancelled = True
         self.call.cancel()
@@ -57,18 +57,18 @@ class RecordingSink:
         self._check("fail")
         self.end = error
 
-    async def heard(self, count: int) -> None:
-        await settled(lambda: len(self.token_ids) >= count, f"{count} tokens heard")
+    async def received(self, count: int) -> None:
+        await settled(lambda: len(self.token_ids) >= count, f"{count} tokens received")
 
     async def ended(self) -> FinishReason | GatewayError:
-        await settled(lambda: self.end is not None, "an end heard")
+        await settled(lambda: self.end is not None, "an end")
         assert self.end is not None
         return self.end
 
-    def _check(self, word: str) -> None:
+    def _check(self, method: str) -> None:
         if self.call is None:
-            self.breaches.append(f"{word} from inside start()")
+            self.breaches.append(f"{method} from inside start()")
         if self._is_cancelled:
-            self.breaches.append(f"{word} after cancel()")
+            self.breaches.append(f"{method} after cancel()")
         if self.end is not None:
-            self.breaches.append(f"{word} after the end")
+            self.breaches.append(f"{method} after the end")

@@ -10,19 +10,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.fakes.script import (
-    Asked,
-    EndToken,
-    FakeEngine,
-    Fault,
-    Full,
-    Hush,
-    Pause,
-    Say,
-    Stall,
-    Step,
-    StopWord,
-)
+from tests.fakes.script import Asked, EndToken, FakeEngine, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
 
 FAULTS = {
     "busy": "[request id: 1] Exceeds maximum queue size",
@@ -63,7 +51,7 @@ def decode_texts(raw: bytes) -> list[Any]:
 def model_config(
     inputs: Mapping[str, Sequence[int]], parameters: Mapping[str, str], backend: str = "python"
 ) -> Message:
-    """What ModelConfig tells of a model with these inputs, by name with their dims, and these parameters."""
+    """The answer of ModelConfig for a model with these inputs (name to dims) and parameters."""
     response = service_pb2.ModelConfigResponse()
     response.config.backend = backend
     for name, dims in inputs.items():
@@ -93,7 +81,7 @@ def error_response(request_id: str, text: str) -> Message:
 
 
 class FakeTriton(FakeEngine):
-    """`options`: the gRPC server's. With `credentials` it speaks TLS. `config`: what it tells of its model, if so."""
+    """`options`: the gRPC server's. With `credentials` it speaks TLS. `config`: its answer to ModelConfig, or None."""
 
     def __init__(
         self, options: Sequence[tuple[str, int]] = (), credentials: grpc.ServerCredentials | None = None

@@ -1,5 +1,5 @@
 """Stand-ins for TensorRT-LLM's and Model Optimizer's programs: each takes the options that its original declares, and
-no other, and leaves a directory of its shape. Run as a program, this is the one that its name says.
+no other, and leaves a directory of its shape. Run as a program, it is the one of its own name.
 
 Which options those are stands in options.json, in a folder above; trtllm_release.py writes it.
 """

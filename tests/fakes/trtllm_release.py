@@ -6,10 +6,10 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from engines.trtllm.contract import load_contract
+from tests.contract.facts import load_contract
 from tests.fakes import trtllm_programs
 from tests.fakes.trtllm_programs import OPTIONS, SCRIPTS, VERSION, Json
 
@@ -22,7 +22,7 @@ PROGRAMS = Path(trtllm_programs.__file__)
 def declared() -> dict[str, dict[str, Json]]:
     """The options of every program, by section and name."""
     return {
-        section: {name: asdict(fact) for name, fact in facts.items()}
+        section: {name: fact.model_dump() for name, fact in facts.items()}
         for section, facts in load_contract().sections()
         if section in {*SCRIPTS, "build", "serve"}
     }
@@ -34,7 +34,7 @@ def make_parser(section: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Release:
-    """Where the programs lie: `bin` belongs on the path. `versions` is what Python there says is installed."""
+    """Where the programs lie: `bin` belongs on the path. `versions`: the packages that Python there reports."""
 
     root: Path
 
@@ -62,7 +62,7 @@ class Release:
         program.chmod(0o755)
 
     def override_build(self, changes: Json) -> None:
-        """What trtllm-build writes into build_config instead of what it was told; nested keys are merged."""
+        """Values that trtllm-build writes into build_config instead of those it was given; nested keys are merged."""
         (self.bin / "trtllm-build.json").write_text(json.dumps(changes))
 
     def install_version(self, name: str, version: str) -> None:
@@ -78,12 +78,12 @@ def install(root: Path) -> Release:
         (release.examples / script).symlink_to(PROGRAMS)
     release.bin.mkdir()
     python = shlex.quote(sys.executable)
-    # What is installed is told from a file, for here it is not. -S: nothing that is installed is needed, or read.
+    # Versions come from a file, for nothing is installed here. -S: no installed package is needed, or read.
     answer = '"$(dirname "$0")/../versions.json"'
     release.replace_program("python3", f'if [ "$1" = -c ]; then exec cat {answer}; fi\nexec {python} -S "$@"')
     release.replace_program("trtllm-build", f'exec {python} -S {shlex.quote(str(PROGRAMS))} trtllm-build "$0" "$@"')
     release.replace_program("nvidia-smi", f"cat <<'END'\n{GPUS}END")
-    # The real one needs a daemon; this runs the command behind the image's name, and notes what it was told.
+    # The real one needs a daemon; this runs the command behind the image's name, and records its arguments.
     note = f"printf '%s\\n' \"$*\" >> {shlex.quote(str(release.docker_log))}"
     release.replace_program("docker", f'{note}\nwhile [ "$1" != {IMAGE} ]; do shift; done\nshift\nexec "$@"')
     release.install_version("tensorrt_llm", VERSION)

@@ -9,19 +9,7 @@ from typing import Any, cast
 import httptools
 import orjson
 
-from tests.fakes.script import (
-    Asked,
-    EndToken,
-    FakeEngine,
-    Fault,
-    Full,
-    Hush,
-    Pause,
-    Say,
-    Stall,
-    Step,
-    StopWord,
-)
+from tests.fakes.script import Asked, EndToken, FakeEngine, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
 
 GENERATE = "/inference/v1/generate"
 COMPLETIONS = "/v1/completions"
@@ -45,15 +33,15 @@ def made_up_score(token_id: int, count: int) -> tuple[float, dict[str, float]]:
 
 
 def scored(token_ids: Sequence[int], count: int, unscored: int = 0) -> dict[str, Any]:
-    """A choice's `logprobs` as /v1/completions tells them; the first `unscored` tokens have none."""
-    told: dict[str, Any] = {name: [] for name in SCORES}
+    """A choice's `logprobs` as in /v1/completions; the first `unscored` tokens have none."""
+    lists: dict[str, Any] = {name: [] for name in SCORES}
     for place, token_id in enumerate(token_ids):
         own, top = made_up_score(token_id, count)
-        told["tokens"].append(f"token_id:{token_id}")
-        told["token_logprobs"].append(own if place >= unscored else None)
-        told["top_logprobs"].append(top if place >= unscored else None)
-        told["text_offset"].append(place)
-    return told
+        lists["tokens"].append(f"token_id:{token_id}")
+        lists["token_logprobs"].append(own if place >= unscored else None)
+        lists["top_logprobs"].append(top if place >= unscored else None)
+        lists["text_offset"].append(place)
+    return lists
 
 
 def error_body(code: int, kind: str, message: str) -> bytes:

@@ -1,6 +1,6 @@
 """Bodies of generated requests: plausible ones by the body types' own JSON schemas, and damaged ones.
 
-A field that a body type gains is generated from then on, by its type; MEANT has those of which a type says too little.
+A field that a body type gains is generated from then on, by its type; MEANT has those whose type alone is too loose.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, Sequence
@@ -14,10 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from deploy.stacks import MODEL
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.fuzz.from_schema import values
 from tests.fuzz.guides import any_schema, formats, names, structures
 from tests.fuzz.hostile import Strategy, anything, atoms, often, texts
+from tests.reference_world import GET_WEATHER, MULTIPLY
 
 Document: TypeAlias = dict[str, Any]  # Any: JSON, of whatever type
 Parent: TypeAlias = MutableMapping[Any, Any] | MutableSequence[Any]  # Any: JSON
@@ -36,17 +36,10 @@ class _Lenient(GenerateJsonSchema):
 # What a person or a program would send, so that most requests reach an engine.
 
 known: Strategy = st.sampled_from((
-    "Hello",
-    "What is the capital of France?",
-    "12 + 30",
-    "Count from one to ten.",
-    "What is the weather in Paris?",
-    "What is 6 times 7?",
-    "Say hello in Japanese.",
-    "Show me a smile.",
-    "Tell me a story.",
+    "Hello", "What is the capital of France?", "12 + 30", "Count from one to ten.", "What is the weather in Paris?",
+    "What is 6 times 7?", "Say hello in Japanese.", "Show me a smile.", "Tell me a story.",
     "The capital of Japan as JSON.",
-))
+))  # fmt: skip
 questions: Strategy = often((4, known), (2, st.text(min_size=1, max_size=30)), (1, texts))
 parts: Strategy = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": questions}), min_size=1, max_size=3)
 contents: Strategy = often((3, questions), (1, parts))
@@ -75,10 +68,7 @@ conversations: Strategy = often(
 )
 token_ids: Strategy = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 prompts: Strategy = st.one_of(
-    questions,
-    token_ids,
-    st.lists(questions, min_size=1, max_size=3),
-    st.lists(token_ids, min_size=1, max_size=3),
+    questions, token_ids, st.lists(questions, min_size=1, max_size=3), st.lists(token_ids, min_size=1, max_size=3)
 )
 tools: Strategy = st.lists(
     st.one_of(
@@ -86,8 +76,7 @@ tools: Strategy = st.lists(
         st.builds(
             lambda function: {"type": "function", "function": function},
             st.fixed_dictionaries(
-                {"name": names},
-                optional={"parameters": any_schema, "description": questions, "strict": st.booleans()},
+                {"name": names}, optional={"parameters": any_schema, "description": questions, "strict": st.booleans()}
             ),
         ),
     ),

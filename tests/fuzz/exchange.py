@@ -1,6 +1,6 @@
-"""One request over a real socket, and whether what came back is of a declared shape.
+"""One request over a real socket, and whether its answer is of a declared shape.
 
-In: a Sent. Out: a Heard, or an AssertionError that says what is wrong with it.
+In: a Sent. Out: a Received, or an AssertionError that names what is wrong.
 """
 
 import http.client
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gateway.api.chat import ChatCompletionRequest
+from gateway.openai.chat import ChatCompletionRequest
 from tests.fuzz import shapes
 
 PATIENCE_S = 50.0
@@ -53,7 +53,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -63,51 +63,51 @@ class Heard:
 
 
 class Caller:
-    """A client that keeps its connection, and counts what it heard."""
+    """A client that keeps its connection, and counts its answers."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
         self._used = 0.0
-        self.heard: Counter[tuple[str, int]] = Counter()
-        """How often each path was answered with each status."""
+        self.answered: Counter[tuple[str, int]] = Counter()
+        """By path and status."""
 
-    def send(self, sent: Sent) -> Heard:
+    def send(self, sent: Sent) -> Received:
         if time.monotonic() - self._used > IDLE_S:
             self._connection.close()
         try:
             self._connection.request(sent.method, sent.target, sent.body, dict(sent.headers or {}))
             response = self._connection.getresponse()
-            heard = Heard(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            received = Received(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         except (http.client.HTTPException, OSError) as exc:
             self._connection.close()
             raise AssertionError(f"no answer: {exc!r}") from exc
         self._used = time.monotonic()
-        self.heard[sent.path, heard.status] += 1
-        return heard
+        self.answered[sent.path, received.status] += 1
+        return received
 
     def close(self) -> None:
         self._connection.close()
 
 
-def check(sent: Sent, heard: Heard) -> None:
+def check(sent: Sent, received: Received) -> None:
     """Raises AssertionError."""
-    if sent.method == "HEAD":  # it has no body to speak of
-        _expect(heard.status < 500, f"a status of {heard.status}")
+    if sent.method == "HEAD":  # it has no body
+        _expect(received.status < 500, f"a status of {received.status}")
         return
-    _expect(len(heard.headers.get("x-request-id", "")) == 32, "no x-request-id")
-    if heard.status < 500 and _is_relayed(sent, heard):
-        return  # what the engine itself says
-    if heard.status != 200:
-        _check_error(heard)
-    elif heard.headers.get("content-type") == EVENTS:
-        _check_stream(sent, heard)
+    _expect(len(received.headers.get("x-request-id", "")) == 32, "no x-request-id")
+    if received.status < 500 and _is_relayed(sent, received):
+        return  # the engine's own answer
+    if received.status != 200:
+        _check_error(received)
+    elif received.headers.get("content-type") == EVENTS:
+        _check_stream(sent, received)
     else:
-        _check_whole(sent, heard)
+        _check_whole(sent, received)
 
 
-def _is_relayed(sent: Sent, heard: Heard) -> bool:
-    """Whether an engine answered it that got the client's own body, of which only that engine knows the meaning."""
-    if "x-crossover-backend" not in heard.headers:
+def _is_relayed(sent: Sent, received: Received) -> bool:
+    """Whether the client's own body went to an engine: only that engine knows what a right answer is."""
+    if "x-crossover-backend" not in received.headers:
         return False
     is_chat = sent.path == "/v1/chat/completions"
     return sent.path not in WHOLE or (
@@ -142,28 +142,28 @@ def _fits(shape: type[shapes.Shape], raw: bytes | str) -> Any:  # Any: one of th
         raise AssertionError(f"no {shape.__name__}: {exc}") from exc
 
 
-def _check_error(heard: Heard) -> None:
-    _expect(heard.status in shapes.CODES, f"a status of {heard.status}")
-    _expect(heard.headers.get("content-type") == JSON, "an error that is not JSON")
-    error = _fits(shapes.Error, heard.body).error
-    _expect(error.code in shapes.CODES[heard.status], f"code {error.code} with {heard.status}")
+def _check_error(received: Received) -> None:
+    _expect(received.status in shapes.CODES, f"a status of {received.status}")
+    _expect(received.headers.get("content-type") == JSON, "an error that is not JSON")
+    error = _fits(shapes.Error, received.body).error
+    _expect(error.code in shapes.CODES[received.status], f"code {error.code} with {received.status}")
 
 
-def _check_whole(sent: Sent, heard: Heard) -> None:
-    _expect(heard.headers.get("content-type") == JSON, f"content of type {heard.headers.get('content-type')}")
-    answer = _fits(WHOLE.get(sent.path, shapes.Model), heard.body)
+def _check_whole(sent: Sent, received: Received) -> None:
+    _expect(received.headers.get("content-type") == JSON, f"content of type {received.headers.get('content-type')}")
+    answer = _fits(WHOLE.get(sent.path, shapes.Model), received.body)
     if sent.path in CHUNKS:
         asked = json.loads(sent.body)
         _expect(not asked.get("stream"), "one object for a stream")
         _expect([choice.index for choice in answer.choices] == list(range(_count(asked))), "other choices than asked")
         _expect(answer.model == asked["model"], "another model")
-        _check_told(asked, answer, *answer.choices)
+        _check_optional(asked, answer, *answer.choices)
 
 
-def _check_told(asked: Mapping[str, Any], *told: shapes.Shape) -> None:  # Any: JSON
-    """That what only some ask for, those were told who asked."""
+def _check_optional(asked: Mapping[str, Any], *parts: shapes.Shape) -> None:  # Any: JSON
+    """Token ids and log-probabilities are there only where the body asks for them."""
     logprobs = asked.get("logprobs")
-    for one in told:
+    for one in parts:
         ids = one.model_fields_set & {"token_ids", "prompt_token_ids"}
         _expect(not ids or asked.get("return_token_ids"), "ids nobody asked for")
         wants_scores = logprobs is not None and logprobs is not False  # 0 asks for those of the tokens taken alone
@@ -180,10 +180,10 @@ def _count(asked: Mapping[str, Any]) -> int:  # Any: JSON
 # A stream.
 
 
-def _check_stream(sent: Sent, heard: Heard) -> None:
+def _check_stream(sent: Sent, received: Received) -> None:
     asked = json.loads(sent.body)
     _expect(asked.get("stream") is True, "a stream that nobody asked for")
-    chunks = [_fits(CHUNKS[sent.path], event) for event in _events(heard.body)]
+    chunks = [_fits(CHUNKS[sent.path], event) for event in _events(received.body)]
     heads = {(chunk.id, chunk.created, chunk.model) for chunk in chunks}
     _expect(len(heads) == 1, f"chunks of several answers: {heads}")
     _check_usage(asked, chunks)
@@ -192,7 +192,7 @@ def _check_stream(sent: Sent, heard: Heard) -> None:
         for choice in chunk.choices:
             by_choice[choice.index].append(choice)
     _expect(set(by_choice) == set(range(_count(asked))), f"choices {sorted(by_choice)}, not those asked for")
-    _check_told(asked, *chunks)
+    _check_optional(asked, *chunks)
     for choices in by_choice.values():
         _check_choice(asked, choices)
 
@@ -222,8 +222,8 @@ def _check_choice(asked: Mapping[str, Any], choices: Sequence[Any]) -> None:  # 
     *others, last = choices
     _expect(last.finish_reason is not None, "a choice that does not finish")
     _expect(all(choice.finish_reason is None for choice in others), "a choice that goes on after its end")
-    _check_told(asked, *choices)
+    _check_optional(asked, *choices)
     if hasattr(last, "delta"):
         opens = [isinstance(choice.delta, shapes.Opening) for choice in choices]
         _expect(opens == [True] + [False] * len(others), "a role anywhere but in the first chunk")
-        _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that says more")
+        _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that holds more")

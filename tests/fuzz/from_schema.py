@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.fuzz.hostile import Strategy, texts
 
 Schema: TypeAlias = Mapping[str, Any]  # Any: JSON
-MOST_ITEMS = 3  # of what may be longer
+MAX_ITEMS = 3  # of what may be longer
 
 
 def values(schema: Schema, definitions: Schema) -> Strategy | None:
-    """None where a schema says nothing: what checks such a field is code, and most values would be refused."""
+    """None for an empty schema: code checks such a field, and would refuse most values."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")
         return st.deferred(lambda: _or_null(values(definitions[name], definitions)))
@@ -84,7 +84,7 @@ def _range(schema: Schema) -> tuple[int | None, int | None]:
 
 def _array(schema: Schema, definitions: Schema) -> Strategy:
     least = schema.get("minItems", 0)
-    most = min(schema.get("maxItems", MOST_ITEMS), least + MOST_ITEMS)
+    most = min(schema.get("maxItems", MAX_ITEMS), least + MAX_ITEMS)
     items = _or_null(values(schema.get("items", {}), definitions))
     return st.lists(items, min_size=least, max_size=most)
 
@@ -100,4 +100,4 @@ def _object(schema: Schema, definitions: Schema) -> Strategy:
         )
     more = schema.get("additionalProperties")
     inner = values(more, definitions) if isinstance(more, Mapping) else None
-    return st.dictionaries(texts, texts if inner is None else inner, max_size=MOST_ITEMS)
+    return st.dictionaries(texts, texts if inner is None else inner, max_size=MAX_ITEMS)

@@ -40,10 +40,7 @@ BODIES: Mapping[str, tuple[str, bytes]] = {
     "tools of {}": (CHAT, filled(ASKED + b'"tools":[', b"{}", b"]}")),
     "stop strings": (TEXT, filled(MODEL + b'"prompt":"a","stop":[', b'"a"', b"]}")),
     "variables": (CHAT, filled(ASKED + b'"chat_template_kwargs":{"x":[', b"[]", b"]}}")),
-    "a schema in a string": (
-        CHAT,
-        repeated(ASKED + b'"structured_outputs":{"json":"{\\"x\\":[', b"[],", b'[]]}"}}'),
-    ),
+    "a schema in a string": (CHAT, repeated(ASKED + b'"structured_outputs":{"json":"{\\"x\\":[', b"[],", b'[]]}"}}')),
     "arguments in a string": (
         CHAT,
         MODEL + b'"messages":[' + CALL % repeated(b'{\\"x\\":[', b"[],", b"[]]}", MOST - 300) + b"]}",

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from deploy.stacks import MODEL
-from gateway.api.chat import ChatCompletionRequest
-from gateway.api.completions import CompletionRequest
-from gateway.api.tokenize import Detokenize, TokenizeChat, TokenizeText
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.tokenize import Detokenize, TokenizeChat, TokenizeText
 from tests.fuzz.bodies import damaged, plausible
 from tests.fuzz.exchange import Sent
 from tests.fuzz.hostile import BROKEN, Strategy, anything, encode, often, texts
@@ -54,16 +54,10 @@ models: Strategy = often((2, st.just(MODEL)), (1, texts)).map(
 )
 paths: Strategy = st.one_of(
     st.sampled_from((
-        *POSTS,
-        "/v1/models",
-        f"/v1/models/{MODEL}",
-        "/v1/models/",
-        "/v1/",
-        "/v1/embeddings",
-        "/v1//models",
+        *POSTS, "/v1/models", f"/v1/models/{MODEL}", "/v1/models/", "/v1/", "/v1/embeddings", "/v1//models",
     )),
     texts.map(lambda text: "/v1/" + quote(text.encode(errors="surrogatepass"))),
-)
+)  # fmt: skip
 queries: Strategy = st.sampled_from(("", "", "?", "?beta=true", "?x=%00&x=%ff", "?stream=true"))
 methods: Strategy = st.sampled_from(("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "PROPFIND"))
 anywhere: Strategy = st.builds(

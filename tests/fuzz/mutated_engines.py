@@ -21,12 +21,12 @@ from tritonclient.grpc import service_pb2
 from gateway.backends.triton import MODEL_CONFIG, MODEL_READY, SERVER_READY, STREAM_INFER
 from tests.fakes import h2
 from tests.fakes.damage import DAMAGES, as_it_was
+from tests.fakes.openai import STREAM, chunk, chunked, sized
 from tests.fakes.script import EndToken, Say
 from tests.fakes.triton import model_config, tokens_response
 from tests.fakes.vllm import COMPLETIONS, GENERATE, FakeVLLM, error_body
 
 WEIGHTS = Path(__file__).parents[2] / "engines" / "reference" / "weights"
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 HUGE = 4_000_000
 READINESS = {
     SERVER_READY: service_pb2.ServerReadyResponse(ready=True),
@@ -35,44 +35,31 @@ READINESS = {
 }
 
 
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
 def event(token_ids: Sequence[object], reason: str | None = None, **more: object) -> bytes:
     choice = {"index": 0, "token_ids": token_ids, "finish_reason": reason, "delta": {"content": "Paris"}, **more}
     return chunk(b"data: " + orjson.dumps({"id": "x", "choices": [choice]}) + b"\n\n")
 
 
-def sized(body: bytes, status: int = 200) -> bytes:
-    head = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    return head % (status, len(body)) + body
+DONE = chunked(b"data: [DONE]\n\n")
 
 
 def usage_of(count: str) -> bytes:
     return b'{"object":"x","usage":{"prompt_tokens":%b,"completion_tokens":%b},"choices":[]}' % ((count.encode(),) * 2)
 
 
-DONE = chunk(b"data: [DONE]\n\n") + chunk(b"")
-SOUND = HEAD + b"".join(event([number]) for number in range(20, 40)) + event([1], "stop") + DONE
+SOUND = STREAM + b"".join(event([number]) for number in range(20, 40)) + event([1], "stop") + DONE
 # What damage by chance does not come to: each held up, filled up or confused some part of the gateway once.
 MALICE = (
-    HEAD + chunk(b"data: " + b"x" * HUGE),
-    HEAD + b"%x\r\n" % HUGE + b"x" * HUGE,
-    HEAD + chunk(b'data: {"choices":[' + b"[]," * (HUGE // 3) + b"[]]}\n\n") + DONE,
-    HEAD + event([20]) + b"1\r\nx\r\n" * 50_000,
-    HEAD + event([20]) + chunk(b":\n\n" * (HUGE // 3)) + DONE,
-    b"HTTP/1.1 100 Continue\r\n\r\n" * 40_000,
-    b"HTTP/1.1 200 OK\r\nx: " + b"x" * HUGE,
-    HEAD + event([], "length") + DONE,
-    HEAD + event([2**40]) + DONE,
-    HEAD + event([20], "x" * HUGE) + DONE,
-    HEAD + event([20] * 100_000, "length") + DONE,
+    STREAM + chunk(b"data: " + b"x" * HUGE), STREAM + b"%x\r\n" % HUGE + b"x" * HUGE,
+    STREAM + chunk(b'data: {"choices":[' + b"[]," * (HUGE // 3) + b"[]]}\n\n") + DONE,
+    STREAM + event([20]) + b"1\r\nx\r\n" * 50_000, STREAM + event([20]) + chunk(b":\n\n" * (HUGE // 3)) + DONE,
+    b"HTTP/1.1 100 Continue\r\n\r\n" * 40_000, b"HTTP/1.1 200 OK\r\nx: " + b"x" * HUGE,
+    STREAM + event([], "length") + DONE, STREAM + event([2**40]) + DONE, STREAM + event([20], "x" * HUGE) + DONE,
+    STREAM + event([20] * 100_000, "length") + DONE,
     *(sized(usage_of(count)) for count in ("99999999999999999999", "9" * 5000, "-5", "1e99", "[]")),
-    *(HEAD + event([20]) + chunk(b"data: %b\n\n" % usage_of(count)) + DONE for count in ("9" * 30, "-5", "[]")),
-    sized(error_body(400, "x" * HUGE, "y"), 400),
-    sized(b"[" * 100_000),
-)
+    *(STREAM + event([20]) + chunk(b"data: %b\n\n" % usage_of(count)) + DONE for count in ("9" * 30, "-5", "[]")),
+    sized(error_body(400, "x" * HUGE, "y"), 400), sized(b"[" * 100_000),
+)  # fmt: skip
 
 
 IDLE_S = 1.0

@@ -1,6 +1,6 @@
 """The answers' declared shapes, OpenAI's with vLLM's extensions: one strict type for each object a client may be sent.
 
-A field with a default may be absent; null is allowed only where a type says so; any other field is an error. Knows no
+A field with a default may be absent; null is an error unless the type allows it, and so is any other field. Knows no
 HTTP; what the events of one stream have in common is in exchange.py.
 """
 
@@ -89,7 +89,7 @@ class Message(Shape):
 
 
 class Choice(Shape):
-    """What choices have in common. Ids are told only to who asked, the prompt's once."""
+    """What choices have in common. Token ids are there only if asked for, the prompt's once."""
 
     index: Count
     token_ids: list[Count] = []
@@ -175,18 +175,15 @@ class ChatChunk(Chunk):
 # A text completion.
 
 
-class TextChoice(Choice):
-    text: str
-    logprobs: TextScores | None
-    finish_reason: Literal["stop", "length"]
-    prompt_token_ids: PromptIds = []
-
-
 class TextChunkChoice(Choice):
     text: str
     logprobs: TextScores | None
     finish_reason: Literal["stop", "length"] | None
     prompt_token_ids: PromptIds = []
+
+
+class TextChoice(TextChunkChoice):
+    finish_reason: Literal["stop", "length"]
 
 
 class TextCompletion(Answer):

@@ -5,6 +5,7 @@ and for others (`make fuzz`).
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,20 +29,16 @@ def asking(kind: Kind, count: int, caller: Caller) -> Callable[[], None]:
 
     @seed(SEED)
     @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
+        max_examples=count, database=None, deadline=None, phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck), print_blob=False,
+    )  # fmt: skip
     @given(kind.requests)
     def ask(sent: Sent) -> None:
-        heard = caller.send(sent)
+        received = caller.send(sent)
         try:
-            check(sent, heard)
+            check(sent, received)
         except AssertionError as wrong:
-            wrong.add_note(f"{sent}\n{heard}\nseed {SEED}")
+            wrong.add_note(f"{sent}\n{received}\nseed {SEED}")
             raise
 
     return ask
@@ -58,28 +55,27 @@ def test_generated_requests_are_answered_in_a_declared_shape(kind: str, embedded
         asking(KINDS[kind], count, caller)()
     finally:
         caller.close()
-        print(f"seed {SEED}: {tell(caller)}")  # noqa: T201 - pytest shows it when the test fails, and with -rP
-    answered = sum(number for (_, status), number in caller.heard.items() if status == 200)
-    least = KINDS[kind].answered * count
-    assert caller.heard.total() >= count
-    assert answered >= least
-    assert what_failed(log, before) == ""
+        print(f"seed {SEED}: {count_answers(caller)}")  # noqa: T201 - pytest shows it when the test fails, and with -rP
+    assert caller.answered.total() >= count
+    served = sum(number for (_, status), number in caller.answered.items() if status == 200)
+    assert served >= KINDS[kind].answered * count
+    assert find_traceback(log, before) == ""
     assert in_flight(embedded_stack) == 0
 
 
-def tell(caller: Caller) -> str:
-    statuses: dict[int, int] = {}
-    for (_, status), number in caller.heard.items():
-        statuses[status] = statuses.get(status, 0) + number
+def count_answers(caller: Caller) -> str:
+    statuses: Counter[int] = Counter()
+    for (_, status), number in caller.answered.items():
+        statuses[status] += number
     answers = ", ".join(f"{number} x {status}" for status, number in sorted(statuses.items()))
-    return f"{caller.heard.total()} requests, {answers}"
+    return f"{caller.answered.total()} requests, {answers}"
 
 
-def what_failed(log: Path, since: int) -> str:
-    """What the gateway has written of failures of its own: its log has the cause that no client is told."""
-    said = log.read_bytes()[since:].decode(errors="replace")
-    at = said.find("Traceback")
-    return "" if at < 0 else said[max(0, at - 300) : at + 3000]
+def find_traceback(log: Path, since: int) -> str:
+    """The first that the gateway has logged: no client gets the cause of a fault of ours."""
+    text = log.read_bytes()[since:].decode(errors="replace")
+    at = text.find("Traceback")
+    return "" if at < 0 else text[max(0, at - 300) : at + 3000]
 
 
 def in_flight(stack: Launched) -> int:

@@ -21,10 +21,11 @@ import orjson
 import pytest
 import yaml
 
-from tests.api.conftest import TOKENIZER
-from tests.api.test_serve import start
 from tests.fakes.damage import DAMAGES, as_it_was
 from tests.fuzz.heavy_bodies import BODIES, FLOODS
+from tests.openai.streams import fold, read_events
+from tests.serving.stack import TOKENIZER
+from tests.serving.test_serve import start
 
 REQUESTS = int(os.environ.get("CROSSOVER_MUTATED_REQUESTS", "10000"))  # noqa: TID251 - a test's own settings
 ANSWERS = int(os.environ.get("CROSSOVER_MUTATED_ANSWERS", "1000"))  # noqa: TID251 - as above
@@ -32,7 +33,7 @@ SEED = int(os.environ.get("CROSSOVER_FUZZ_SEED", "4"))  # noqa: TID251 - as abov
 SIDE_BY_SIDE = 8
 WARM_UP = 200  # answers
 PATIENCE_S = 15.0  # of a client with one answer; its engine may be silent for one second
-UNANSWERED_S = 0.05  # how long a client waits that may have said too little to be answered
+UNANSWERED_S = 0.05  # how long a client waits whose request may be too short for an answer
 MORE_S, MORE_MB = 0.05, 20.0
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 100}
 SOUND_CHAT = {**CHAT, "model": "sound"}
@@ -149,12 +150,8 @@ async def site_in(folder: Path) -> AsyncIterator[Site]:
 
 
 def text_of(body: bytes, *, streams: bool) -> str:
-    if not streams:
-        return str(orjson.loads(body)["choices"][0]["message"]["content"])
-    *events, done, rest = body.split(b"\n\n")
-    assert (done, rest) == (b"data: [DONE]", b"")
-    chunks = [orjson.loads(event.removeprefix(b"data: ")) for event in events]
-    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    whole = fold(read_events(body), is_chat=True) if streams else orjson.loads(body)
+    return str(whole["choices"][0]["message"]["content"])
 
 
 async def ask_soundly(site: Site, expected: str, stop: asyncio.Event) -> int:

@@ -1,11 +1,13 @@
 """Two small models in directories of their own: a byte-level BPE (as Llama 3, Qwen), a SentencePiece one (as Llama 2).
 
-With what the tests of this room share: nasty texts, decoders for answers, random cuts.
+Also nasty texts, decoders for answers and random cuts for the tests of this room.
 """
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +36,7 @@ LLAMA_2 = """\
 {%- endfor -%}
 """
 
-# One per way in which text has been lost or doubled between ids and clients.
+# One text for each way in which text was once lost or doubled between ids and clients.
 NASTY_TEXTS = [
     "plain words, nothing else",
     " leading and trailing spaces ",
@@ -56,7 +58,7 @@ NASTY_TEXTS = [
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded language, and the library's own decode to hold it against."""
+    """A loaded language, and the library's own tokenizer to compare it with."""
 
     name: str
     directory: Path
@@ -75,7 +77,7 @@ class Model:
         return [self._id(spelling[byte]) for byte in data]
 
     def full_decode(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """What one decode of everything shows of the answer after its prompt."""
+        """Returns the answer's part of one decode of prompt and answer."""
         whole: str = self.tokenizer.decode([*prompt, *token_ids])
         return whole[len(self.tokenizer.decode(list(prompt))) :]
 
@@ -155,14 +157,27 @@ def answer_decoder(
     prompt: Sequence[int] = (1,),
     **shows: bool,
 ) -> TextDecoder:
-    """A decoder for an answer to `prompt`, by default a special token only."""
+    """Returns a decoder for an answer to `prompt`, which is one special token by default."""
     request = GenerateRequest("request", model.name, Prompt(tuple(prompt)), params, model.language.eos_token_ids)
     return model.language.decoder(request, stop, **shows)
 
 
 def stream(decoder: TextDecoder, pieces: Iterable[Sequence[int]]) -> str:
-    """All that a client sees of an answer that arrives in these pieces."""
+    """Returns the text that a client receives of an answer that arrives in these pieces."""
     return "".join(decoder.feed(piece) for piece in pieces) + decoder.flush()
+
+
+def longest_wait(work: Callable[[], object]) -> float:
+    """The longest time that other threads had to wait for the interpreter, as a share of what `work` took."""
+    longest, started = 0.0, time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        woken = started
+        while not working.done():
+            time.sleep(0.001)
+            woken, before = time.perf_counter(), woken
+            longest = max(longest, woken - before)
+    return longest / (time.perf_counter() - started)
 
 
 def one_by_one(token_ids: Sequence[int]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What ends an answer, what is shown of it then, and how many tokens it used."""
+"""Which tokens and strings end an answer, which text is shown then, and how many tokens count."""
 
 import random
 from collections.abc import Sequence
@@ -35,10 +35,13 @@ def test_every_eos_of_the_model_ends_the_answer(reference: Model) -> None:
         assert stream(decoder, [[*reference.encode("bye"), eos]]) == "bye"
 
 
-def test_stop_token_that_is_plain_text_shows_nothing(byte_level: Model) -> None:
-    ids = byte_level.encode("a<tool_call>")
-    decoder = answer_decoder(byte_level, replace(UNLIMITED, stop_token_ids=(ids[-1],)))
-    assert stream(decoder, one_by_one(ids)) == "a"
+@pytest.mark.parametrize(("includes", "shown"), [(False, "a"), (True, "a<tool_call>")])
+def test_stop_token_that_is_plain_text_shows_where_it_is_part_of_the_answer(
+    byte_level: Model, includes: bool, shown: str
+) -> None:
+    ids = byte_level.encode("a<tool_call>b")
+    decoder = answer_decoder(byte_level, replace(UNLIMITED, stop_token_ids=(ids[1],)), include_stop=includes)
+    assert stream(decoder, one_by_one(ids)) == shown
     assert decoder.completion_tokens == 2
 
 
@@ -71,29 +74,22 @@ def test_stop_token_inside_a_character_leaves_a_replacement(byte_level: Model) -
     assert stream(answer_decoder(byte_level), one_by_one(ids)) == "\ufffd"
 
 
-def test_stop_string_ends_the_answer_and_later_tokens_do_not_count(model: Model) -> None:
-    ids = [token_id for byte in b"one STOP two" for token_id in model.ids_of_bytes(bytes([byte]))]
+@pytest.mark.parametrize(
+    ("text", "includes", "shown", "counted"),
+    [
+        ("one STOP two", False, "one ", "one STOP"),
+        ("one STOP two", True, "one STOP", "one STOP"),
+        ("STOP", False, "", "STOP"),
+    ],
+)
+def test_stop_string_ends_the_answer_and_later_tokens_do_not_count(
+    model: Model, text: str, includes: bool, shown: str, counted: str
+) -> None:
+    ids = [token_id for byte in text.encode() for token_id in model.ids_of_bytes(bytes([byte]))]
     for pieces in (one_by_one(ids), [ids], [ids[:6], ids[6:]]):
-        decoder = answer_decoder(model, stop=["STOP"])
-        assert stream(decoder, pieces) == "one "
-        assert decoder.stopped
-        assert decoder.completion_tokens == len("one STOP")
-
-
-def test_stop_string_may_be_part_of_the_answer(model: Model) -> None:
-    ids = [token_id for byte in b"one STOP two" for token_id in model.ids_of_bytes(bytes([byte]))]
-    for pieces in (one_by_one(ids), [ids], [ids[:6], ids[6:]]):
-        decoder = answer_decoder(model, stop=["STOP"], include_stop=True)
-        assert stream(decoder, pieces) == "one STOP"
-        assert (decoder.stopped, decoder.completion_tokens) == (True, len("one STOP"))
-
-
-def test_stop_token_may_be_part_of_the_answer(byte_level: Model) -> None:
-    ids = byte_level.encode("a<tool_call>b")
-    params = replace(UNLIMITED, stop_token_ids=(ids[1],))
-    decoder = answer_decoder(byte_level, params, include_stop=True)
-    assert stream(decoder, one_by_one(ids)) == "a<tool_call>"
-    assert decoder.completion_tokens == 2
+        decoder = answer_decoder(model, stop=["STOP"], include_stop=includes)
+        assert stream(decoder, pieces) == shown
+        assert (decoder.stopped, decoder.completion_tokens) == (True, len(counted))
 
 
 def test_end_token_is_seen_only_where_special_tokens_are_and_it_is_part_of_the_answer(model: Model) -> None:
@@ -117,7 +113,7 @@ def test_special_tokens_are_seen_where_they_are_asked_for(byte_level: Model, rng
 
 
 def test_special_tokens_show_as_the_library_shows_them(model: Model, rng: random.Random) -> None:
-    """Between one another, too: no tokenizer that we load puts spaces there."""
+    """Also between special tokens: no tokenizer that we load puts spaces there."""
     special = [*model.tokenizer.get_added_tokens_decoder()]
     for _ in range(100):
         ids = [*model.encode("go"), *rng.choices(special, k=4), *model.encode("on"), *rng.choices(special, k=2)]
@@ -158,13 +154,6 @@ def test_stop_string_may_end_in_a_character_that_only_the_end_completes(byte_lev
     assert (decoder.flush(), decoder.stopped) == ("", True)
 
 
-def test_stop_string_equal_to_the_whole_answer_leaves_nothing(model: Model) -> None:
-    ids = model.ids_of_bytes(b"all of it")
-    decoder = answer_decoder(model, stop=["all of it"])
-    assert stream(decoder, one_by_one(ids)) == ""
-    assert decoder.completion_tokens == len(ids)
-
-
 @pytest.mark.parametrize(
     ("min_tokens", "expected", "tokens"),
     [(0, "x", 2), (1, "x", 2), (2, "x.x", 4), (3, "x.x", 4), (4, "x.x.x", 6), (6, "x.x.x.", 6), (9, "x.x.x.", 6)],
@@ -196,7 +185,7 @@ def test_any_cutting_of_the_ids_gives_the_same_answer(model: Model, rng: random.
 
 
 def test_a_token_shows_the_same_alone_and_among_others(byte_level: Model) -> None:
-    """Alone, one that is whole characters takes a short way: not inside a character, a stop string or after the end."""
+    """A single token of whole characters is read by a shorter way, except inside a character or stop string."""
     befores = [byte_level.ids_of_bytes(data) for data in (b"", b"\xe4", b"\xe4\xbd", b"\xff", b"ST", b"STO", b"x\xf0")]
     after = byte_level.ids_of_bytes(b"OP.")
     params = replace(UNLIMITED, stop_token_ids=tuple(byte_level.encode("<tool_call>")))

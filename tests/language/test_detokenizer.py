@@ -1,4 +1,4 @@
-"""Streamed text against one decode of the whole answer, by the tokenizers library and by transformers."""
+"""Streamed text equals one decode of the whole answer by the tokenizers library and by transformers."""
 
 import random
 import time
@@ -79,7 +79,7 @@ def test_random_bytes_decode_as_the_library_decodes_them(byte_level: Model, rng:
 
 
 def test_random_ids_decode_as_the_library_decodes_them(model: Model, rng: random.Random) -> None:
-    """Special tokens, added tokens and ids outside the vocabulary among them; invalid byte runs aside."""
+    """With special tokens, added tokens and ids outside the vocabulary, but without byte tokens."""
     vocabulary = [token_id for token_id in range(model.language.vocab_size) if not _is_byte_token(model, token_id)]
     for _ in range(200):
         ids = rng.choices(vocabulary, k=30)

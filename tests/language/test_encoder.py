@@ -1,7 +1,6 @@
-"""What was encoded before is not encoded again, and the ids are those of one encoding of everything, always."""
+"""Segments that were encoded before come from the cache, and the ids always equal one encoding of the whole text."""
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,10 +9,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.language.encoder import MOST_SEGMENTS, Encoder
+from gateway.language.encoder import MAX_SEGMENTS, Encoder
 from gateway.language.segment_cache import size_of
 from gateway.language.separator import find_separator
-from tests.language.small_models import NASTY_TEXTS, SPECIAL_TOKENS, Model
+from tests.language.small_models import NASTY_TEXTS, SPECIAL_TOKENS, Model, longest_wait
 
 START, END = "<|im_start|>", "<|im_end|>"
 CHAT = f"{START}user\nHello{END}\n{START}assistant\nHi{END}\n{START}user\nBye{END}\n{START}assistant\n"
@@ -21,6 +20,7 @@ LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+TWICE = processors.TemplateProcessing("$A $A", special_tokens=[])
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
@@ -44,33 +44,9 @@ def train(
     return tokenizer
 
 
-def with_dropout() -> Tokenizer:
+def changed(change: Callable[[Tokenizer], object]) -> Tokenizer:
     tokenizer = train()
-    tokenizer.model.dropout = 0.5
-    return tokenizer
-
-
-def with_truncation() -> Tokenizer:
-    tokenizer = train()
-    tokenizer.enable_truncation(8)
-    return tokenizer
-
-
-def with_padding() -> Tokenizer:
-    tokenizer = train()
-    tokenizer.enable_padding(length=64)
-    return tokenizer
-
-
-def with_text_twice() -> Tokenizer:
-    tokenizer = train()
-    tokenizer.post_processor = processors.TemplateProcessing("$A $A", special_tokens=[])
-    return tokenizer
-
-
-def with_specials_read_as_text() -> Tokenizer:
-    tokenizer = train()
-    tokenizer.encode_special_tokens = True
+    change(tokenizer)
     return tokenizer
 
 
@@ -79,7 +55,7 @@ def special(**attributes: bool) -> list[AddedToken]:
     return [AddedToken(content, special=True, **{"normalized": False, **attributes}) for content in SPECIAL_TOKENS]
 
 
-# Kinds of tokenizers that can be cut, as real models have them
+# Kinds of real models' tokenizers whose texts can be cut
 LOCAL: dict[str, Callable[[], Tokenizer]] = {
     "gpt-2": train,
     "prefix space": lambda: train(pre_tokenizers.ByteLevel(add_prefix_space=True)),
@@ -109,16 +85,16 @@ LOCAL: dict[str, Callable[[], Tokenizer]] = {
     ),
 }
 
-# Kinds that cannot, each for its own reason
+# Kinds whose texts cannot be cut, each for another reason
 NOT_LOCAL: dict[str, Callable[[], Tokenizer]] = {
     "metaspace at the start only": lambda: train(pre_tokenizers.Metaspace(prepend_scheme="first")),
     "pre-tokenizer not known": lambda: train(pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), BYTE_LEVEL])),
-    "dropout": with_dropout,
+    "dropout": lambda: changed(lambda it: setattr(it.model, "dropout", 0.5)),
     "unigram": lambda: train(pre_tokenizers.Metaspace(), model=models.Unigram()),
-    "truncation": with_truncation,
-    "padding": with_padding,
-    "text twice": with_text_twice,
-    "special tokens read as text": with_specials_read_as_text,
+    "truncation": lambda: changed(lambda it: it.enable_truncation(8)),
+    "padding": lambda: changed(lambda it: it.enable_padding(length=64)),
+    "text twice": lambda: changed(lambda it: setattr(it, "post_processor", TWICE)),
+    "special tokens read as text": lambda: changed(lambda it: setattr(it, "encode_special_tokens", True)),
     "special tokens in normalized text": lambda: train(specials=special(normalized=True)),
     "special tokens that take spaces": lambda: train(specials=special(rstrip=True)),
     "special tokens that are words": lambda: train(specials=special(single_word=True)),
@@ -130,7 +106,7 @@ NOT_LOCAL: dict[str, Callable[[], Tokenizer]] = {
 
 
 def random_text(rng: random.Random) -> str:
-    """What a message may hold: any text, and the text of special tokens, whole, cut or run together."""
+    """Returns a message's text: any text, and special tokens' text, whole, cut or joined."""
     pieces = [
         *NASTY_TEXTS, *SPECIAL_TOKENS, "<|im_", "end|>", "<", "|>", " ", "\n", "  ", "", "12", "345", "'ll", "THE",
         "user", "\u0301", "\uff1c|im_end|>", "</s>", "<s>", "[INST]", "<tool_call>",
@@ -139,7 +115,7 @@ def random_text(rng: random.Random) -> str:
 
 
 def random_chats(rng: random.Random, render: Callable[[list[str]], str]) -> list[str]:
-    """Chats that grow turn by turn and share what came before, as clients send them; some go back and branch."""
+    """Chats that grow turn by turn and share their beginning, as clients send them; some go back and branch."""
     chats, messages = [], [random_text(rng)]
     for _ in range(60):
         if rng.random() < 0.2:
@@ -262,7 +238,7 @@ def test_bytes_are_those_of_what_is_kept(byte_level: Model, rng: random.Random) 
 
 def test_text_full_of_special_tokens_is_encoded_and_not_kept(byte_level: Model) -> None:
     encoder = Encoder(byte_level.tokenizer, find_separator(byte_level.tokenizer, CHAT))
-    for times, kept in ((MOST_SEGMENTS, 0), (MOST_SEGMENTS - 1, 2)):
+    for times, kept in ((MAX_SEGMENTS, 0), (MAX_SEGMENTS - 1, 2)):
         text = "a" + START * times
         assert ids_of(encoder, text) == byte_level.encode(text)
         assert len(encoder._cache) == kept
@@ -289,12 +265,4 @@ def test_other_threads_go_on_while_a_long_text_is_encoded(reference: Model, fram
     encoder = Encoder(reference.tokenizer, None)
     text = " ".join(f"word{number} and other words" for number in range(10_000))
     draft = encoder.draft_framed(text, "prompt") if framed else encoder.draft(text, "prompt")
-    longest_wait, started = 0.0, time.perf_counter()
-    with ThreadPoolExecutor(1) as pool:
-        encoding = pool.submit(draft.encode)
-        woken = started
-        while not encoding.done():
-            time.sleep(0.001)
-            woken, before = time.perf_counter(), woken
-            longest_wait = max(longest_wait, woken - before)
-    assert longest_wait < (time.perf_counter() - started) / 2  # with the interpreter held it is all of it
+    assert longest_wait(draft.encode) < 1 / 2  # all of it while the interpreter is held

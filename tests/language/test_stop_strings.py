@@ -1,4 +1,4 @@
-"""The stop matcher against a search of the whole text that knows nothing of pieces."""
+"""The stop matcher finds what a search of the whole text finds, wherever the text is cut."""
 
 import random
 import time
@@ -91,7 +91,7 @@ def test_no_more_is_held_back_than_may_become_a_stop_string(rng: random.Random) 
 
 
 def test_nothing_is_held_where_no_stop_string_begins(rng: random.Random) -> None:
-    """What a caller may rely on who does not feed text without any of `starts` while nothing is held."""
+    """So a caller need not feed text without any of `starts` while nothing is held."""
     for _ in range(1_000):
         stop = ["".join(rng.choices("ab", k=rng.randint(1, 4))) for _ in range(rng.randint(0, 3))]
         matcher, text = StopMatcher(stop), ""
@@ -105,26 +105,22 @@ def test_nothing_is_held_where_no_stop_string_begins(rng: random.Random) -> None
             assert matcher.held == (longest_promise(stop, text) if stop else 0)
 
 
-def test_passed_matches_are_shown_and_hold_nothing_back() -> None:
-    matcher = StopMatcher(["ab", "bcd"])
-    assert matcher.feed("xab", may_match=False) == "xa"  # "b" may still become "bcd"
-    assert matcher.feed("ca", may_match=False) == "bc"
-    assert matcher.feed("b!") == ""
-    assert matcher.matched == "ab"
-
-
-def test_passed_match_may_hold_the_beginning_of_the_next() -> None:
-    matcher = StopMatcher(["aba"])
-    assert matcher.feed("xaba", may_match=False) == "xab"
-    assert matcher.feed("ba") == ""
-    assert matcher.matched == "aba"
-
-
-def test_match_may_begin_in_passed_text_and_end_after_it() -> None:
-    matcher = StopMatcher(["abc"])
-    assert matcher.feed("xab", may_match=False) == "x"
-    assert matcher.feed("c") == ""
-    assert matcher.matched == "abc"
+@pytest.mark.parametrize(
+    ("stop", "passed", "then"),
+    [
+        (["ab", "bcd"], {"xab": "xa", "ca": "bc"}, "b!"),  # "b" may still become "bcd"
+        (["aba"], {"xaba": "xab"}, "ba"),  # the next match may begin in the one before
+        (["abc"], {"xab": "x"}, "c"),  # a match may begin in passed text
+    ],
+)
+def test_passed_matches_are_shown_and_hold_back_only_what_may_begin_the_next(
+    stop: list[str], passed: dict[str, str], then: str
+) -> None:
+    matcher = StopMatcher(stop)
+    for text, shown_of_it in passed.items():
+        assert matcher.feed(text, may_match=False) == shown_of_it
+    assert matcher.feed(then) == ""
+    assert matcher.matched == stop[0]
 
 
 def test_nothing_is_shown_after_a_match() -> None:

@@ -1,4 +1,4 @@
-"""Chats come out as transformers' `apply_chat_template` renders them, and refusals name what the template said."""
+"""Chats are rendered as by transformers' `apply_chat_template`, and refusals carry the template's message."""
 
 import json
 import shutil
@@ -18,22 +18,15 @@ Chat = list[dict[str, Any]]  # Any: JSON values
 
 QUESTION = {"role": "user", "content": "What is 2 < 3 && \u00e9?"}
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": [None, True, 2.5, "\u00fc"]}}}
+YES = {"role": "assistant", "content": "Yes."}
 CHATS: Mapping[str, Chat] = {
     "question": [QUESTION],
-    "system": [
-        {"role": "system", "content": " Be brief. "},
-        QUESTION,
-        {"role": "assistant", "content": "Yes."},
-        QUESTION,
-    ],
+    "system": [{"role": "system", "content": " Be brief. "}, QUESTION, YES, QUESTION],
     "null fields": [{"role": "user", "content": "hello", "name": None, "tool_calls": None}],
     "tool call": [QUESTION, {"role": "assistant", "content": "calling", "tool_calls": [CALL]}],
-    "reasoning": [QUESTION, {"role": "assistant", "content": "Yes.", "reasoning": "two is less"}, QUESTION],
-    "thinking": [QUESTION, {"role": "assistant", "content": "Yes.", "thinking": "two is less"}, QUESTION],
-    "reasoning by two names": [
-        QUESTION,
-        {"role": "assistant", "content": "a", "thinking": "t", "reasoning_content": "r"},
-    ],
+    "reasoning": [QUESTION, {**YES, "reasoning": "two is less"}, QUESTION],
+    "thinking": [QUESTION, {**YES, "thinking": "two is less"}, QUESTION],
+    "reasoning by two names": [QUESTION, {**YES, "thinking": "t", "reasoning_content": "r"}],
     "spaces": [{"role": "user", "content": "\n\n  lines \n"}],
 }
 TEMPLATES = {
@@ -56,7 +49,7 @@ TEMPLATES = {
 
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "add", "description": None, "parameters": {"type": "object"}}},
-    {"type": "function", "function": {"name": "now", "description": "Tells \u00fc.", "parameters": None}},
+    {"type": "function", "function": {"name": "now", "description": "Returns \u00fc.", "parameters": None}},
 ]
 WITH_TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -87,8 +80,8 @@ def test_tools_and_variables_are_rendered_as_by_transformers(
     theirs = tokenizer.apply_chat_template(
         CHATS["tool call"], tools=TOOLS, tokenize=False, add_generation_prompt=adds, **variables
     )
-    how = Rendering(tools=TOOLS, add_generation_prompt=adds, variables=variables)
-    assert ChatTemplate(tokenizer).render(CHATS["tool call"], how) == theirs
+    rendering = Rendering(tools=TOOLS, add_generation_prompt=adds, variables=variables)
+    assert ChatTemplate(tokenizer).render(CHATS["tool call"], rendering) == theirs
 
 
 CONTINUED: Mapping[str, Chat] = {
@@ -115,8 +108,8 @@ def test_last_message_is_left_open_as_by_transformers(
 ) -> None:
     tokenizer.chat_template = template
     theirs = tokenizer.apply_chat_template(CONTINUED[chat], tokenize=False, continue_final_message=True)
-    how = Rendering(add_generation_prompt=False, continue_final_message=True)
-    assert ChatTemplate(tokenizer).render(CONTINUED[chat], how) == theirs
+    rendering = Rendering(add_generation_prompt=False, continue_final_message=True)
+    assert ChatTemplate(tokenizer).render(CONTINUED[chat], rendering) == theirs
 
 
 def test_template_that_drops_the_last_message_cannot_continue_it(tokenizer: PreTrainedTokenizerFast) -> None:

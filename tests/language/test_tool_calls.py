@@ -1,4 +1,4 @@
-"""What each format's parser makes of whole answers, and that neither cutting nor chance changes it."""
+"""The parts that each format's parser reads from an answer; they are the same however the text is cut."""
 
 import json
 import random
@@ -11,41 +11,42 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.language.parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.reply_parser import make_parser
+from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.tool_formats import ToolFormat
 from gateway.language.tool_guide import Forced
 
 # A merged part: text of a kind, or a call's name with the arguments' text.
-Told: TypeAlias = tuple[str, str] | tuple[str, str, str]
+Merged: TypeAlias = tuple[str, str] | tuple[str, str, str]
 
 HERMES, LLAMA, MISTRAL = ToolFormat.HERMES, ToolFormat.LLAMA3_JSON, ToolFormat.MISTRAL
 FORMATS = (None, HERMES, LLAMA, MISTRAL)
 
 
-def unchanged(*texts: str) -> list[tuple[str, list[Told]]]:
+def unchanged(*texts: str) -> list[tuple[str, list[Merged]]]:
     return [(text, [("content", text)]) for text in texts]
 
 
-def tell(parts: Iterable[Part]) -> list[Told]:
-    """The parts without their borders and ids."""
-    told: list[Told] = []
+def merge(parts: Iterable[Part]) -> list[Merged]:
+    """Joins parts of one kind, and drops the ids of calls."""
+    merged: list[Merged] = []
     for kind, same in groupby(parts, key=lambda part: (type(part), getattr(part, "index", None))):
         group = list(same)
         if kind[0] is CallArguments:
-            *before, call = told
+            *before, call = merged
             assert call[0] == "call"
-            told = [*before, ("call", call[1], "".join(part.text for part in group if isinstance(part, CallArguments)))]
+            arguments = "".join(part.text for part in group if isinstance(part, CallArguments))
+            merged = [*before, ("call", call[1], arguments)]
         elif kind[0] is CallStart:
-            told += [("call", part.name, "") for part in group if isinstance(part, CallStart)]
+            merged += [("call", part.name, "") for part in group if isinstance(part, CallStart)]
         else:
             text = "".join(part.text for part in group if isinstance(part, Content | Reasoning))
-            told.append((kind[0].__name__.lower(), text))
-    return told
+            merged.append((kind[0].__name__.lower(), text))
+    return merged
 
 
-def parse(parser: ReplyParser, pieces: Iterable[str]) -> list[Told]:
-    return tell([part for piece in pieces for part in parser.feed(piece)] + parser.flush())
+def parse(parser: ReplyParser, pieces: Iterable[str]) -> list[Merged]:
+    return merge([part for piece in pieces for part in parser.feed(piece)] + parser.flush())
 
 
 def cuts(text: str) -> Iterable[Sequence[str]]:
@@ -61,7 +62,7 @@ def cut_anywhere(text: str, rng: random.Random) -> Sequence[str]:
 
 WEATHER = '{"city": "Paris"}'
 
-HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
+HERMES_ANSWERS: list[tuple[str, list[Merged]]] = [
     ("Hello there.", [("content", "Hello there.")]),
     ("", []),
     (" \n", [("content", " \n")]),
@@ -107,29 +108,19 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
     ),
     ('<tool_call>{"name": "a", "arguments": {},}</tool_call>', [("call", "a", "{}")]),
     ('<tool_call>{"name": "a", "arguments": {}}} ok', [("call", "a", "{}"), ("content", "} ok")]),
-    (
-        '<tool_call>{"name": "a", "arguments": {}}</tool_call>\n\nDone.',
-        [("call", "a", "{}"), ("content", "\n\nDone.")],
-    ),
+    ('<tool_call>{"name": "a", "arguments": {}}</tool_call>\n\nDone.', [("call", "a", "{}"), ("content", "\n\nDone.")]),
     ('\n<tool_call>{"name": "a"}</tool_call>Done.', [("call", "a", "{}"), ("content", "Done.")]),
     ('\n\n<tool_call>{"name": "a", "arguments": {}}</tool_call>', [("call", "a", "{}")]),
     # No calls.
     *unchanged(
-        "a <tool_call b",
-        "use <tool_call> like that",
-        "<tool_call>",
-        "<tool_call>{}</tool_call>",
-        '<tool_call>{"arguments": {"x": 1}}</tool_call>',
-        '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
+        "a <tool_call b", "use <tool_call> like that", "<tool_call>", "<tool_call>{}</tool_call>",
+        '<tool_call>{"arguments": {"x": 1}}</tool_call>', '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
         '<tool_call>{"name": "", "arguments": {}}</tool_call>',
         '<tool_call>{"name": "a\\ud83d", "arguments": {}}</tool_call>',
         '<tool_call>{"name": "\\x", "arguments": {}}</tool_call>',
-        '<tool_call>{"name": "a", "arguments": }</tool_call>',
-        '<tool_call>{"name": "a" "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "a", "arguments": }</tool_call>', '<tool_call>{"name": "a" "arguments": {}}</tool_call>',
         "<tool_call>{'name': 'a', 'arguments': {}}</tool_call>",
-        '<tool_call>[{"name": "a", "arguments": {}}]</tool_call>',
-        '{"name": "a", "arguments": {}}',
-        "</tool_call>",
+        '<tool_call>[{"name": "a", "arguments": {}}]</tool_call>', '{"name": "a", "arguments": {}}', "</tool_call>",
     ),
     (
         '<tool_call>{"no": 1}</tool_call><tool_call>{"name": "a"}</tool_call>',
@@ -137,9 +128,9 @@ HERMES_ANSWERS: list[tuple[str, list[Told]]] = [
     ),
     ('<tool_call><tool_call>{"name": "a"}', [("content", "<tool_call>"), ("call", "a", "{}")]),
     ('<<tool_call>{"name": "a"}', [("content", "<"), ("call", "a", "{}")]),
-]
+]  # fmt: skip
 
-LLAMA_ANSWERS: list[tuple[str, list[Told]]] = [
+LLAMA_ANSWERS: list[tuple[str, list[Merged]]] = [
     ("Hello there.", [("content", "Hello there.")]),
     (f'{{"name": "weather", "parameters": {WEATHER}}}', [("call", "weather", WEATHER)]),
     (f'\n {{"name": "weather", "arguments": {WEATHER}}}\n', [("call", "weather", WEATHER)]),
@@ -157,19 +148,13 @@ LLAMA_ANSWERS: list[tuple[str, list[Told]]] = [
     ('{"name": "a", "parameters": {}} and so on', [("call", "a", "{}"), ("content", " and so on")]),
     ('{"name": "a", "parameters": {}}; {"x": 1}', [("call", "a", "{}"), ("content", '; {"x": 1}')]),
     *unchanged(
-        '{"name": "Ann", "age": 40}',
-        '{"answer": {"name": "a", "parameters": {}}}',
-        'Sure: {"name": "a", "parameters": {}}',
-        '<|python_tag|>brave_search.call(query="{}")',
-        "<|python_tag|>",
-        "<|python",
-        '[{"name": "a", "parameters": {}}]',
-        "{",
-        "{}",
+        '{"name": "Ann", "age": 40}', '{"answer": {"name": "a", "parameters": {}}}',
+        'Sure: {"name": "a", "parameters": {}}', '<|python_tag|>brave_search.call(query="{}")', "<|python_tag|>",
+        "<|python", '[{"name": "a", "parameters": {}}]', "{", "{}",
     ),
-]
+]  # fmt: skip
 
-MISTRAL_ANSWERS: list[tuple[str, list[Told]]] = [
+MISTRAL_ANSWERS: list[tuple[str, list[Merged]]] = [
     ("Hello there.", [("content", "Hello there.")]),
     (f'[TOOL_CALLS][{{"name": "weather", "arguments": {WEATHER}}}]', [("call", "weather", WEATHER)]),
     (f'[TOOL_CALLS] [{{"arguments": {WEATHER}, "name": "weather"}}]', [("call", "weather", WEATHER)]),
@@ -189,20 +174,12 @@ MISTRAL_ANSWERS: list[tuple[str, list[Told]]] = [
     ),
     ("[TOOL_CALLS]a[ARGS]{}\nDone.", [("call", "a", "{}"), ("content", "\nDone.")]),
     *unchanged(
-        "[TOOL",
-        "[TOOL_CALLS]",
-        "[TOOL_CALLS][]",
-        "[TOOL_CALLS][1]",
-        "[TOOL_CALLS]a[ARGS]",
-        "[TOOL_CALLS]a[ARGS]no",
-        "[TOOL_CALLS]a[ARG]{}",
-        "[TOOL_CALLS][ARGS]{}",
-        "[TOOL_CALLS]{}",
-        "a[ARGS]{}",
+        "[TOOL", "[TOOL_CALLS]", "[TOOL_CALLS][]", "[TOOL_CALLS][1]", "[TOOL_CALLS]a[ARGS]", "[TOOL_CALLS]a[ARGS]no",
+        "[TOOL_CALLS]a[ARG]{}", "[TOOL_CALLS][ARGS]{}", "[TOOL_CALLS]{}", "a[ARGS]{}",
     ),
-]
+]  # fmt: skip
 
-FORCED_ANSWERS: list[tuple[Forced, str, list[Told]]] = [
+FORCED_ANSWERS: list[tuple[Forced, str, list[Merged]]] = [
     (Forced(), f'[{{"name": "weather", "parameters": {WEATHER}}}]', [("call", "weather", WEATHER)]),
     (
         Forced(),
@@ -219,7 +196,7 @@ FORCED_ANSWERS: list[tuple[Forced, str, list[Told]]] = [
     (Forced("weather"), "", []),
 ]
 
-REASONED_ANSWERS: list[tuple[bool, str, list[Told]]] = [
+REASONED_ANSWERS: list[tuple[bool, str, list[Merged]]] = [
     (False, "<think>Hm.</think>Yes.", [("reasoning", "Hm."), ("content", "Yes.")]),
     (False, "\n<think>\nHm.\n</think>\n\nYes.", [("reasoning", "\nHm.\n"), ("content", "\n\nYes.")]),
     (False, "<think>Hm.", [("reasoning", "Hm.")]),
@@ -243,7 +220,7 @@ REASONED_ANSWERS: list[tuple[bool, str, list[Told]]] = [
     + [(None, *answer) for answer in [("<tool_call>{}", [("content", "<tool_call>{}")]), ("\n", [("content", "\n")])]],
 )
 def test_answer_has_the_same_parts_wherever_it_is_cut(
-    format_: ToolFormat | None, text: str, expected: list[Told]
+    format_: ToolFormat | None, text: str, expected: list[Merged]
 ) -> None:
     assert parse(make_parser(format_), [text]) == expected
     for pieces in cuts(text):
@@ -251,14 +228,14 @@ def test_answer_has_the_same_parts_wherever_it_is_cut(
 
 
 @pytest.mark.parametrize(("forced", "text", "expected"), FORCED_ANSWERS)
-def test_forced_call_is_read_whatever_the_models_own_format(forced: Forced, text: str, expected: list[Told]) -> None:
+def test_forced_call_is_read_whatever_the_models_own_format(forced: Forced, text: str, expected: list[Merged]) -> None:
     for format_ in FORMATS:
         for pieces in cuts(text):
             assert parse(make_parser(format_, forced=forced), pieces) == expected
 
 
 @pytest.mark.parametrize(("starts_in_reasoning", "text", "expected"), REASONED_ANSWERS)
-def test_reasoning_is_told_apart(starts_in_reasoning: bool, text: str, expected: list[Told]) -> None:
+def test_reasoning_is_separated_from_content(starts_in_reasoning: bool, text: str, expected: list[Merged]) -> None:
     for format_ in FORMATS:
         for pieces in cuts(text):
             parser = make_parser(format_, reasoning=True, starts_in_reasoning=starts_in_reasoning)
@@ -269,7 +246,7 @@ def test_reasoning_is_told_apart(starts_in_reasoning: bool, text: str, expected:
     ("format_", "answers"), [(HERMES, HERMES_ANSWERS), (LLAMA, LLAMA_ANSWERS), (MISTRAL, MISTRAL_ANSWERS)]
 )
 def test_calls_after_reasoning_are_read_as_without_it(
-    format_: ToolFormat, answers: list[tuple[str, list[Told]]], rng: random.Random
+    format_: ToolFormat, answers: list[tuple[str, list[Merged]]], rng: random.Random
 ) -> None:
     thought = 'May I call <tool_call>{"name": "a"}</tool_call>?'
     for text, expected in answers:
@@ -307,7 +284,7 @@ def test_mistrals_ids_are_nine_alphanumerics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "pieces", "told"),
+    ("format_", "pieces", "merged"),
     [
         (HERMES, ["Hello", " <b", ">", "x <tool", "_"], ["Hello", " <b", ">", "x ", ""]),
         (HERMES, ["<tool_call>", ' {"name": "a"', " 5"], ["", "", '<tool_call> {"name": "a" 5']),
@@ -318,14 +295,14 @@ def test_mistrals_ids_are_nine_alphanumerics() -> None:
     ],
 )
 def test_text_is_held_while_it_may_be_a_call_and_no_longer(
-    format_: ToolFormat | None, pieces: list[str], told: list[str]
+    format_: ToolFormat | None, pieces: list[str], merged: list[str]
 ) -> None:
     parser = make_parser(format_)
     seen = ["".join(part.text for part in parser.feed(piece) if isinstance(part, Content)) for piece in pieces]
-    assert seen == told
+    assert seen == merged
 
 
-def test_call_begins_with_its_arguments_and_they_are_told_as_they_come() -> None:
+def test_call_begins_with_its_arguments_and_they_are_passed_on_as_they_arrive() -> None:
     parser = make_parser(HERMES)
     assert parser.feed('<tool_call>{"name": "a", "arguments":') == []
     start, arguments = parser.feed(' {"x": "y')
@@ -337,7 +314,7 @@ def test_call_begins_with_its_arguments_and_they_are_told_as_they_come() -> None
     assert parser.feed("</tool_call>") == []
 
 
-def test_arguments_before_the_name_are_told_when_it_is_known() -> None:
+def test_arguments_before_the_name_are_passed_on_when_it_is_known() -> None:
     parser = make_parser(HERMES)
     assert parser.feed('<tool_call>{"arguments": {"x": 1}, "name": "a') == []
     start, arguments = parser.feed('"')
@@ -345,7 +322,7 @@ def test_arguments_before_the_name_are_told_when_it_is_known() -> None:
     assert arguments == CallArguments(0, '{"x": 1}')
 
 
-def test_told_arguments_are_not_kept() -> None:
+def test_arguments_that_were_passed_on_are_not_kept() -> None:
     parser = make_parser(HERMES)
     parser.feed('<tool_call>{"name": "a", "arguments": "')
     tracemalloc.start()
@@ -370,11 +347,9 @@ def random_text(rng: random.Random) -> str:
 
 
 def random_call(rng: random.Random, arguments_key: str) -> tuple[str, str, object]:
-    """The text of a call object, and what it says."""
-    name, arguments = (
-        f"tool_{rng.randint(0, 9)}",
-        {random_text(rng): random_value(rng) for _ in range(rng.randint(0, 4))},
-    )
+    """Returns the text of a call object, the call's name and its arguments."""
+    name = f"tool_{rng.randint(0, 9)}"
+    arguments = {random_text(rng): random_value(rng) for _ in range(rng.randint(0, 4))}
     members = [("name", name), (arguments_key, arguments), *([("x", random_value(rng))] * rng.randint(0, 1))]
     rng.shuffle(members)
     return json.dumps(dict(members), indent=rng.choice([None, 2]), ensure_ascii=rng.random() < 0.5), name, arguments
@@ -396,9 +371,9 @@ def test_any_well_formed_calls_are_read_however_they_are_cut(format_: ToolFormat
     for _ in range(150):
         calls = [random_call(rng, key) for _ in range(rng.randint(1, 3))]
         text = random_answer(format_, [call for call, _, _ in calls])
-        told = parse(make_parser(format_), cut_anywhere(text, rng))
-        assert [(part[1], json.loads(part[2])) for part in told if len(part) == 3] == [call[1:] for call in calls]
-        assert all(part[-1] in text for part in told)
+        merged = parse(make_parser(format_), cut_anywhere(text, rng))
+        assert [(part[1], json.loads(part[2])) for part in merged if len(part) == 3] == [call[1:] for call in calls]
+        assert all(part[-1] in text for part in merged)
 
 
 FRAGMENTS = [
@@ -433,7 +408,7 @@ def test_answers_read_side_by_side_do_not_meet() -> None:
         for n, text in enumerate(texts):
             parts[n] += parsers[n].feed(text[place : place + 1])
     for n, whole in enumerate(parts):
-        assert tell(whole) == [("content", f"a{n}"), ("call", f"f{n}", f'{{"n": {n}}}')]
+        assert merge(whole) == [("content", f"a{n}"), ("call", f"f{n}", f'{{"n": {n}}}')]
 
 
 LONG: dict[str, Callable[[int], str]] = {
@@ -460,7 +435,7 @@ def seconds(format_: ToolFormat, text: str, piece: int) -> float:
 
 
 def grows_by_less_than(bound: float, format_: ToolFormat, short: str, long: str, piece: int) -> bool:
-    """By the least of up to six rounds each, in turns: a machine that is slower for a while makes either look long."""
+    """Compares the least times of up to six alternated rounds: a machine may be slower for a while."""
     shorts: list[float] = []
     longs: list[float] = []
     for _ in range(ROUNDS):
@@ -488,12 +463,3 @@ def grows_by_less_than(bound: float, format_: ToolFormat, short: str, long: str,
 def test_time_is_linear_in_the_answer(kind: str, piece: int, format_: ToolFormat, before: str, after: str) -> None:
     short, long = (before + LONG[kind](size) + after for size in (12_500, 100_000))
     assert grows_by_less_than(8 * 2, format_, short, long, piece)
-
-
-@pytest.mark.alone
-def test_twice_the_call_takes_twice_the_time() -> None:
-    short, long = (
-        f'<tool_call>{{"name": "write", "arguments": {LONG["string"](size)}}}</tool_call>'
-        for size in (100_000, 200_000)
-    )
-    assert grows_by_less_than(2.5, HERMES, short, long, 4)

@@ -1,9 +1,10 @@
-"""What is found out about a model from its chat template: how it writes calls, and whether it reasons."""
+"""A model's chat template shows how the model writes tool calls, and whether its answers may begin with reasoning."""
 
 import pytest
 
-from gateway.language.reasoning import REASONING_MARKERS, opens_reasoning
-from gateway.language.tool_formats import ToolFormat, find_reasoning, find_tool_format
+from gateway.language.answer_format import has_reasoning
+from gateway.language.reasoning import REASONING_MARKERS
+from gateway.language.tool_formats import ToolFormat, find_tool_format
 
 CHATML = """{%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
@@ -69,7 +70,7 @@ def test_format_is_the_one_in_which_the_template_writes(
     template: str, tool_format: ToolFormat | None, reasons: bool
 ) -> None:
     assert find_tool_format(template) is tool_format
-    assert find_reasoning(template) is reasons
+    assert has_reasoning(template) is reasons
 
 
 @pytest.mark.parametrize("tool_format", list(ToolFormat))
@@ -81,17 +82,3 @@ def test_markers_are_the_templates_own(tool_format: ToolFormat) -> None:
     }[tool_format]
     assert all(marker in template for marker in tool_format.markers)
     assert all(marker in QWEN_THINKING + "<think>" for marker in REASONING_MARKERS)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [
-        ("<|im_start|>assistant\n<think>\n", True),
-        ("<|im_start|>assistant\n<think>", True),
-        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", False),
-        ("<|im_start|>assistant\n", False),
-        ("", False),
-    ],
-)
-def test_prompt_that_ends_in_the_opening_tag_opens_reasoning(prompt: str, expected: bool) -> None:
-    assert opens_reasoning(prompt) is expected

@@ -10,27 +10,21 @@ from gateway.errors import InvalidRequest
 from gateway.language.tool_guide import Forced, Schema, Tool, tool_guide
 
 CITY: Schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = Tool("weather", CITY, "Tells the weather.")
+WEATHER = Tool("weather", CITY, "Returns the weather.")
 NOW = Tool("now")
+NODE = {"$ref": "#/$defs/Node"}
 TREE = Tool(
     "tree",
     {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://example.org/tree",
         "type": "object",
-        "properties": {"root": {"$ref": "#/$defs/Node"}, "twin": {"$ref": "#"}, "$ref": {"type": "string"}},
-        "$defs": {
-            "Node": {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}
-        },
+        "properties": {"root": NODE, "twin": {"$ref": "#"}, "$ref": {"type": "string"}},
+        "$defs": {"Node": {"type": "object", "properties": {"below": {"type": "array", "items": NODE}}}},
     },
 )
 GRAPH = Tool(
-    "graph",
-    {
-        "type": "object",
-        "properties": {"at": {"anyOf": [{"$ref": "#/$defs/Node"}]}},
-        "$defs": {"Node": {"type": "integer"}},
-    },
+    "graph", {"type": "object", "properties": {"at": {"anyOf": [NODE]}}, "$defs": {"Node": {"type": "integer"}}}
 )
 
 

@@ -1,19 +1,24 @@
-"""A gateway on a real socket whose two backends are exactly as fast as they are told, and that misbehaves on request.
+"""A gateway on a real socket whose two backends keep the speeds given, and that misbehaves on request.
 
-Each backend steps all its requests together: one token for everyone every `base_s + per_request_s * requests`. So the
-load at which two of them cross follows from two straight lines.
+Each backend steps all its requests together: one token for each of them every `base_s + per_request_s * requests`. So
+the load at which two backends cross follows from two straight lines.
 """
 
 import asyncio
 import itertools
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-HEADERS_END = b"\r\n\r\n"
+from tests.fakes.openai import DONE, LAST_CHUNK, Exchange, FakeOpenAI, chunk, sized
+
+CHAT = "/v1/chat/completions"
+# A JSON schema for each kind of policy, as far as the load tester reads it.
+POLICIES = {
+    kind: {"properties": {key: {"description": key} for key in keys}}
+    for kind, keys in (("share", ("low", "high", "share")), ("threshold", ("low", "high", "up", "down", "dwell_s")))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +32,23 @@ class Faults:
     """What goes wrong, by number of the answer (counted from 1 over both backends); 0 never."""
 
     short_answer: int = 0
-    misrouted_answer: int = 0
     error_answer: int = 0
     cut_answer: int = 0
-    no_usage: bool = False
-    stop_reason: bool = False
     longer_prompts_on: str = ""
     policy_is_stuck: bool = False
-    slow_policy_s: float = 0.0  # between taking a policy and saying so
-    replaced_engine: int = 0  # vllm tells another version from this answer on
+    slow_policy_s: float = 0.0  # between taking a policy and confirming it
+    replaced_engine: int = 0  # vllm reports another version from this answer on
     routes_to: str = ""  # whatever the policy says
-    merges_on: str = ""  # two tokens per chunk
-    cached_tokens: int = 0  # told of every prompt
-    pause_every: int = 0  # steps, on both backends, of which one takes 0.3 s longer
-    batches_on: str = ""  # nobody is let in while others are being answered
-    fast_steps: int = 0  # at first, which take half as long: a machine that throttles as it gets warm
+    cached_tokens: int = 0  # reported of every prompt
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One answer under way; `tick` gets its tokens."""
+    """One answer that is being generated. `steers`: whether the policy counts it."""
 
     tokens: int
     writer: asyncio.StreamWriter
     counts_events: bool = False
-    per_chunk: int = 1
     steers: bool = True
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
@@ -65,42 +62,33 @@ class PacedBackend:
         self.running: list[Request] = []
         self.most_running = 0
         self.pause_at, self.pause_s = 0, 0.0  # a step, counted from 1, that takes this much longer
-        self.pause_every = 0  # steps: then each of those
-        self.is_batching = False
-        self.fast_steps = 0
-        self._waiting: list[Request] = []
         self._steps = 0
         self._arrived = asyncio.Event()
 
     def add(self, request: Request) -> None:
-        (self._waiting if self.is_batching else self.running).append(request)
+        self.running.append(request)
         self.most_running = max(self.most_running, len(self.running))
         self._arrived.set()
 
     def drop(self, request: Request) -> None:
         """Its client has left."""
-        for requests in (self.running, self._waiting):
-            if request in requests:
-                requests.remove(request)
+        if request in self.running:
+            self.running.remove(request)
 
     def count(self) -> dict[str, int]:
-        held = self.running + self._waiting
-        return {"in_flight": len(held), "steering": sum(request.steers for request in held)}
+        return {"in_flight": len(self.running), "steering": sum(request.steers for request in self.running)}
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             due = loop.time()
-            while self.running or self._waiting:
-                # Who is let in while the step begins takes part in it: a closed loop then never loses a place to
-                # the moment between an answer and the next request.
+            while self.running:
+                # A request that arrives while the step begins takes part in it: a closed loop then never loses a place
+                # to the moment between an answer and the next request.
                 self._steps += 1
-                is_held = self._steps == self.pause_at or (self.pause_every and self._steps % self.pause_every == 0)
-                due += self.speed.base_s * (0.5 if self._steps <= self.fast_steps else 1) + self.pause_s * is_held
+                due += self.speed.base_s + self.pause_s * (self._steps == self.pause_at)
                 await asyncio.sleep(due - loop.time())
-                if not self.running:
-                    self.running, self._waiting = self._waiting, []
                 due += self.speed.per_request_s * len(self.running)
                 await asyncio.sleep(due - loop.time())
                 for request in list(self.running):
@@ -110,8 +98,8 @@ class PacedBackend:
     def _step(self, request: Request) -> None:
         request.sent += 1
         usage = {"prompt_tokens": 1, "completion_tokens": request.sent} if request.counts_events else None
-        if not request.writer.is_closing() and request.sent % request.per_chunk == 0:
-            request.writer.write(chunk({"content": f" w{request.sent}"}, usage))
+        if not request.writer.is_closing():
+            request.writer.write(encode({"content": f" w{request.sent}"}, usage))
         if request.sent == request.tokens:
             self.running.remove(request)
             request.done.set()
@@ -122,26 +110,24 @@ def crossing(low: Speed, high: Speed) -> float:
     return (high.base_s - low.base_s) / (low.per_request_s - high.per_request_s)
 
 
-def chunk(delta: dict[str, object], usage: dict[str, int] | None, finish: str | None = None) -> bytes:
+def encode(delta: dict[str, object], usage: dict[str, int] | None, finish: str | None = None) -> bytes:
     body = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": usage}
-    return frame(b"data: " + json.dumps(body).encode() + b"\n\n")
+    return chunk(b"data: " + json.dumps(body).encode() + b"\n\n")
 
 
-def frame(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+def refuse(status: int, message: str) -> bytes:
+    return sized(json.dumps({"error": {"message": message}}).encode(), status)
 
 
-class FakeGateway:
+class FakeGateway(FakeOpenAI):
     """`async with FakeGateway(low, high) as gateway:` serves at `gateway.url` until the block is left."""
 
     def __init__(
         self, low: Speed, high: Speed, faults: Faults | None = None, continuous_usage: str = "refused"
     ) -> None:
+        super().__init__()
         self.backends = {"triton": PacedBackend(low), "vllm": PacedBackend(high)}
         self.faults = faults or Faults()
-        for name, backend in self.backends.items():
-            backend.pause_every, backend.pause_s = self.faults.pause_every, 0.3 * bool(self.faults.pause_every)
-            backend.is_batching, backend.fast_steps = self.faults.batches_on == name, self.faults.fast_steps
         self.continuous_usage = continuous_usage  # "refused", "ignored" or "counted"
         self.policy: dict[str, object] = {
             "model": "toy", "kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40, "dwell_s": 1.0,
@@ -155,78 +141,54 @@ class FakeGateway:
         self.prompts: dict[str, list[str]] = {"triton": [], "vllm": []}
         self.bodies: list[dict[str, object]] = []
         self.runs: set[str] = set()
-        self.open_connections = 0
-        self.empty = asyncio.Event()
         self._is_high = False
         self._answers: Iterator[int] = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=256)
+        await self.start()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(backend.run()) for backend in self.backends.values()]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        await self.stop()
 
     @property
     def in_flight(self) -> int:
         return sum(len(backend.running) for backend in self.backends.values())
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open_connections += 1
-        self.empty.clear()
-        try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
-                while True:
-                    await self._exchange(reader, writer)
-        finally:
-            self.open_connections -= 1
-            if not self.open_connections:
-                self.empty.set()
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+    async def wait_until_left(self) -> None:
+        """Until every client has closed its connections. Raises TimeoutError; nothing may be in flight then."""
+        async with asyncio.timeout(10):
+            while self.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+        assert self.in_flight == 0
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(HEADERS_END)).decode()
-        line, *fields = head.strip().split("\r\n")
-        headers = {name.lower(): value for name, value in (field.split(": ", 1) for field in fields)}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        method, path, _ = line.split(" ")
-        if path == "/v1/chat/completions":
-            await self._answer(headers, json.loads(body), reader, writer)
-        else:
-            status, page = self._control(method, path.partition("?")[0], body)
-            if method == "PUT":
-                await asyncio.sleep(self.faults.slow_policy_s)
-            reply = json.dumps(page).encode()
-            writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(reply)}\r\n\r\n".encode() + reply)
+    async def _answer_next(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        exchange = Exchange(await reader.readuntil(b"\r\n\r\n"), b"", reader, writer)
+        length = exchange.field(b"content-length")
+        exchange.body = await reader.readexactly(int(length[0]) if length else 0)
+        method, path, _ = exchange.request_line.decode().split(" ")
+        if path == CHAT:
+            await self._answer_chat(exchange)
+            return
+        status, page = self._control(method, path.partition("?")[0], exchange.body)
+        if method == "PUT":
+            await asyncio.sleep(self.faults.slow_policy_s)
+        writer.write(sized(json.dumps(page).encode(), status))
 
     def _control(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         match method, path:
             case "GET", "/version":
                 return 200, {"version": "fake", "models": {"toy": self.engines}}
             case "GET", "/admin/state":
-                backends = {
-                    name: {"ready": self.is_ready[name], **backend.count()} for name, backend in self.backends.items()
-                }
+                backends = {name: {"ready": self.is_ready[name], **own.count()} for name, own in self.backends.items()}
                 model = {"model": "toy", "backends": backends, "policy": self.policy}
-                return 200, {"version": "fake", "models": [model]}
+                return 200, {"models": [model], "policies": POLICIES}
             case "GET", "/v1/models":
                 return 200, {"data": [{"id": "toy"}]}
             case "GET", "/admin/policy":
@@ -238,41 +200,32 @@ class FakeGateway:
             case _:
                 return 404, {"error": {"message": f"no route {method} {path}"}}
 
-    async def _answer(
-        self,
-        headers: dict[str, str],
-        body: dict[str, object],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        number = next(self._answers)
-        name = headers.get("x-crossover-pin") or self._route()
-        prompt = str(body["messages"][0]["content"])  # type: ignore[index]  # the client's own JSON
+    async def _answer_chat(self, exchange: Exchange) -> None:
+        number, writer = next(self._answers), exchange.writer
+        headers = {name.decode(): value.decode() for name, value in exchange.fields}
+        body: dict[str, Any] = json.loads(exchange.body)  # Any: the client's own JSON
+        name, prompt = headers.get("x-crossover-pin") or self._route(), str(body["messages"][0]["content"])
         if number == self.faults.replaced_engine:
             self.engines["vllm"]["version"] = "0.25.0"
         self.bodies.append(body)
-        if "x-crossover-run" in headers:
-            self.runs.add(headers["x-crossover-run"])
-        wants_counts = "continuous_usage_stats" in dict(body["stream_options"])  # type: ignore[call-overload]  # JSON
+        self.runs |= {headers["x-crossover-run"]} if "x-crossover-run" in headers else set()
+        wants_counts = "continuous_usage_stats" in body["stream_options"]
         if wants_counts and self.continuous_usage == "refused":
-            _refuse(writer, 400, "Unrecognized request argument: 'stream_options.continuous_usage_stats'.")
+            writer.write(refuse(400, "Unrecognized request argument: 'stream_options.continuous_usage_stats'."))
             return
         self.prompts[name].append(prompt)
         if number == self.faults.error_answer:
-            _refuse(writer, 503, "the engine is on fire")
+            writer.write(refuse(503, "the engine is on fire"))
             return
-        served = "elsewhere" if number == self.faults.misrouted_answer else name
-        writer.write(f"HTTP/1.1 200 OK\r\nx-crossover-backend: {served}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
-        writer.write(chunk({"role": "assistant", "content": ""}, usage=None))
-        tokens = int(str(body["max_tokens"])) - (number == self.faults.short_answer)
-        is_counted = wants_counts and self.continuous_usage == "counted"
-        request = Request(tokens, writer, is_counted, 1 + (self.faults.merges_on == name))
+        writer.write(f"HTTP/1.1 200 OK\r\nx-crossover-backend: {name}\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        writer.write(encode({"role": "assistant", "content": ""}, usage=None))
+        tokens = body["max_tokens"] - (number == self.faults.short_answer)
+        request = Request(tokens, writer, wants_counts and self.continuous_usage == "counted")
         request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
-        is_answered = await self._until_done(request, reader, name)
-        if not is_answered or writer.is_closing():  # a client may leave as its last token comes
-            raise ConnectionResetError
-        if number == self.faults.cut_answer:
+        is_answered = await self._until_done(request, exchange.reader, name)
+        # A client may leave as its last token comes.
+        if not is_answered or writer.is_closing() or number == self.faults.cut_answer:
             raise ConnectionResetError
         self._finish(request, prompt, name)
 
@@ -285,7 +238,7 @@ class FakeGateway:
         return self.faults.routes_to or ("vllm" if self._is_high else "triton")
 
     async def _until_done(self, request: Request, reader: asyncio.StreamReader, name: str) -> bool:
-        """Whether it was answered to the end; False if the client left, whose request then stops."""
+        """Whether it was answered to the end; False if the client left."""
         loop = asyncio.get_running_loop()
         leaving, ending = loop.create_task(reader.read(1)), loop.create_task(request.done.wait())
         try:
@@ -302,14 +255,6 @@ class FakeGateway:
         usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": request.sent}
         if self.faults.cached_tokens:
             usage["prompt_tokens_details"] = {"cached_tokens": self.faults.cached_tokens}
-        reason = "stop" if self.faults.stop_reason else "length"
-        request.writer.write(chunk({}, usage=None, finish=reason))
-        if not self.faults.no_usage:
-            last = json.dumps({"choices": [], "usage": usage}).encode()
-            request.writer.write(frame(b"data: " + last + b"\n\n"))
-        request.writer.write(frame(b"data: [DONE]\n\n") + b"0\r\n\r\n")
-
-
-def _refuse(writer: asyncio.StreamWriter, status: int, message: str) -> None:
-    reply = json.dumps({"error": {"message": message}}).encode()
-    writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(reply)}\r\n\r\n".encode() + reply)
+        last = json.dumps({"choices": [], "usage": usage}).encode()
+        request.writer.write(encode({}, usage=None, finish="length") + chunk(b"data: " + last + b"\n\n"))
+        request.writer.write(chunk(DONE) + LAST_CHUNK)

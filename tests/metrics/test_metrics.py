@@ -11,19 +11,13 @@ from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingP
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
-from gateway.settings import ModelSettings, ProbeSettings, ShareSettings, ThresholdSettings
+from gateway.routing.policies import Share, Threshold
+from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
+from tests.routing.conftest import Clock
 
-POLICY = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+POLICY = Threshold(low="triton", high="vllm", up=2, down=1, dwell_s=0)
 
 
 class Scene:
@@ -227,9 +221,9 @@ def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
 
 def test_a_scrape_shows_the_policy_in_force(scene: Scene) -> None:
     assert policy_in(scene) == [2, 1, 1]
-    scene.router.set_policy(PolicyChange(ThresholdSettings("triton", "vllm", up=9, down=7), by="test"))
+    scene.router.set_policy(PolicyChange(Threshold("triton", "vllm", up=9, down=7), by="test"))
     assert policy_in(scene) == [9, 7, 2]
-    scene.router.set_policy(PolicyChange(ShareSettings("triton", "vllm", share=0.05), by="test"))
+    scene.router.set_policy(PolicyChange(Share("triton", "vllm", share=0.05), by="test"))
     assert policy_in(scene) == [None, None, 3]
 
 

@@ -1,124 +1,123 @@
-"""Take each behaviour away in turn and see its tests fail: `make mutants`, or `make mutants ARGS="--only top_p"`.
+"""Takes each behaviour away in turn and sees its tests fail: `make mutants`, `make mutants ARGS="--only retry"`.
 
-In: the table. Out: a line for each mutant, exit code 1 if one is not noticed. Works on copies of what git knows of this
-tree, one for each process, so that a run that is broken off leaves nothing changed.
+In: the table. Out: a line for each mutant; exit code 1 if the tests of one do not notice. Each mutant is installed in a
+fork of this process, which has imported the gateway and its libraries: that takes longer than most tests.
 """
 
-import importlib
 import os
-import subprocess
+import pkgutil
+import re
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from shutil import copy2
+from tempfile import TemporaryDirectory
 
 import click
 import pytest
 
-from deploy.stacks import ROOT
+import gateway
+from gateway.language import ModelLanguage
 from tests.mutants.cases import MUTANTS
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import ROOT, Mutant, make_patches
 
+LIBRARIES = ("anyio.pytest_plugin", "httpx", "hypothesis", "openai", "uvloop")
+TOKENIZER = ROOT / "engines/reference/weights"
 # Plugins that these tests do without.
 WITHOUT = ("langsmith_plugin", "hypothesispytest", "cacheprovider")
 # Its other plugins are here already, too late for their own assertions to be explained.
 ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 OPTIONS = ("-q", "-x", "-n", "0", "--no-header", *ALREADY, *(part for name in WITHOUT for part in ("-p", f"no:{name}")))
 PASSED, FAILED = 0, 1  # pytest's exit codes; another one is a test that could not be run, which shows nothing
-OURS = ("tests", "deploy", "engines", "gateway", "loadtest")
-LIMIT_S = 300.0
+TEST_LIMIT_S = 10  # of a test that waits for what a mutant has taken away
+LIMIT_S, BASELINE_LIMIT_S = 60.0, 300.0  # of all tests of one mutant, or of one module
 POLL_S = 0.02
+SHOWN_CHARACTERS = 3000  # of what pytest wrote, from the end
+FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) \S+?::(\w+)", re.MULTILINE)
+# The mutant's own code does not fit what it stands in for: as pytest shows it, or in the traceback of a log.
+MISFIT = re.compile(
+    r"^tests/mutants/\S+:\d+: (?:Attribute|Name|Type)Error"
+    r"|/tests/mutants/[^\n]*, line \d+, in [^\n]*\n(?: +[^\n]*\n)+?(?:Attribute|Name|Type)Error",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Tests to run, with `mutant` in the code or without any."""
+    """Tests to run, with `mutant` installed or without any."""
 
     tests: tuple[str, ...]
     mutant: Mutant | None = None
 
+    @property
+    def limit_s(self) -> float:
+        return BASELINE_LIMIT_S if self.mutant is None else LIMIT_S
+
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """pytest's exit code, None if it did not end, and its last lines."""
+class Outcome:
+    """pytest's exit code, None if it was ended for taking too long, and what it wrote."""
 
     job: Job
     code: int | None
-    said: str
+    output: str
+
+    @property
+    def is_noticed(self) -> bool:
+        return self.code in {FAILED, None} and MISFIT.search(self.output) is None
+
+    @property
+    def noticed_by(self) -> str:
+        found = FIRST_FAILURE.search(self.output)
+        return found[1] if found else f"nothing else in {LIMIT_S:g} s"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Child:
-    """A job that is running in a copy of the tree; what it says is in `output`."""
+    """A job under way in a process of its own, which leads its group; pytest writes to the file `output`."""
 
     job: Job
-    tree: Path
-    output: Path
     pid: int
+    output: Path
     deadline: float
 
-    def poll(self) -> Ran | None:
-        """Its outcome once it has one, with the tree as it was before."""
-        code: int | None = None
-        if time.monotonic() < self.deadline:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if not pid:
+    def poll(self) -> Outcome | None:
+        """None while the process runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        code: int | None = os.waitstatus_to_exitcode(status)
+        if not pid:
+            if time.monotonic() < self.deadline:
                 return None
-            code = os.waitstatus_to_exitcode(status)
-        else:
             os.killpg(self.pid, 9)
             os.waitpid(self.pid, 0)
-        if mutant := self.job.mutant:
-            copy2(ROOT / mutant.where, self.tree / mutant.where)
-        return Ran(self.job, code, self.output.read_text(errors="replace")[-2000:])
+            code = None
+        return Outcome(self.job, code, self.output.read_text(errors="replace"))
 
 
-def copy_tree(folder: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (source := ROOT / name).is_file():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copy2(source, target)
-
-
-def start(job: Job, tree: Path, output: Path) -> Child:
-    """In a fork, which has what this process has imported: libraries take longer to import than most tests to run."""
-    if mutant := job.mutant:
-        path = tree / mutant.where
-        path.write_text(path.read_text().replace(mutant.old, mutant.new, 1))
+def start(job: Job, output: Path) -> Child:
     pid = os.fork()
     if not pid:
-        run_in_child(tree, output, [*OPTIONS, *job.tests])
-    return Child(job, tree, output, pid, time.monotonic() + LIMIT_S)
+        run_in_child(job, output)
+    return Child(job, pid, output, time.monotonic() + job.limit_s)
 
 
-def run_in_child(tree: Path, output: Path, arguments: list[str]) -> None:
+def run_in_child(job: Job, output: Path) -> None:
     """Never returns."""
     code = 70
     try:
         os.setpgid(0, 0)
-        said = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.chdir(tree)
-        os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}  # noqa: TID251 - a launcher
-        sys.dont_write_bytecode = True
-        sys.path[:] = [str(tree), *(entry for entry in sys.path if entry not in {"", str(ROOT)})]
-        for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
-            del sys.modules[name]
-        importlib.invalidate_caches()
-        code = int(pytest.main(arguments))
+        with output.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        limit: tuple[str, ...] = ()
+        if job.mutant is not None:
+            for patch in tuple(make_patches(job.mutant)):
+                setattr(patch.owner, patch.name, patch.value)
+            limit = (f"--timeout={TEST_LIMIT_S}",)
+        code = int(pytest.main([*OPTIONS, *limit, *job.tests]))
     except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
         traceback.print_exc()
     finally:
@@ -127,82 +126,67 @@ def run_in_child(tree: Path, output: Path, arguments: list[str]) -> None:
         os._exit(code)
 
 
-def run(jobs: Iterable[Job], trees: Sequence[Path]) -> Iterator[Ran]:
-    """As many at a time as there are trees; outcomes as they come."""
+def run(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
+    """So many side by side; outcomes as they come."""
     waiting = iter(jobs)
-    free = list(trees)
     running: list[Child] = []
-    while True:
-        while free and (job := next(waiting, None)) is not None:
-            tree = free.pop()
-            running.append(start(job, tree, tree.with_suffix(".out")))
-        if not running:
-            return
-        for child in running[:]:
-            if (ran := child.poll()) is not None:
-                running.remove(child)
-                free.append(child.tree)
-                yield ran
-        time.sleep(POLL_S)
+    with TemporaryDirectory() as folder:
+        free = [Path(folder) / str(number) for number in range(processes)]
+        while True:
+            while free and (job := next(waiting, None)) is not None:
+                running.append(start(job, free.pop()))
+            if not running:
+                return
+            for child in running[:]:
+                if (outcome := child.poll()) is not None:
+                    running.remove(child)
+                    free.append(child.output)
+                    yield outcome
+            time.sleep(POLL_S)
 
 
-def load_libraries(modules: Iterable[str], folder: Path) -> None:
-    """Import what these test modules import, but for what is ours."""
-    script = (
-        "import sys, pytest; code = pytest.main(sys.argv[2:]); "
-        "open(sys.argv[1], 'w').write('\\n'.join(sys.modules)); sys.exit(code)"
-    )
-    names = folder / "modules"
-    subprocess.run(
-        [sys.executable, "-c", script, str(names), *OPTIONS, "--collect-only", *modules],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    for name in names.read_text().split():
-        if name.partition(".")[0] not in {*OURS, "__main__"}:
-            with suppress(Exception):  # some are made at run time, and some import nothing twice
-                importlib.import_module(name)
+def preload() -> None:
+    """Imports all of the gateway, so that a mutant finds every module that a target was imported into."""
+    for found in pkgutil.walk_packages(gateway.__path__, "gateway."):
+        import_module(found.name)
+    for name in LIBRARIES:
+        import_module(name)
+    ModelLanguage.load(TOKENIZER)  # imports what it takes to load any
 
 
-@contextmanager
-def copies(count: int) -> Iterator[tuple[Path, list[Path]]]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        trees = [folder / str(number) for number in range(count)]
-        for tree in trees:
-            copy_tree(tree)
-        yield folder, trees
+def check_baseline(mutants: Iterable[Mutant], processes: int) -> None:
+    """Exits where a test fails without any mutant."""
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    files = sorted({test.partition("::")[0] for test in tests})
+    jobs = [Job(tuple(test for test in tests if test.partition("::")[0] == file)) for file in files]
+    if broken := [outcome.output[-SHOWN_CHARACTERS:] for outcome in run(jobs, processes) if outcome.code != PASSED]:
+        sys.exit("\n".join(["these tests fail without any mutant:", *broken]))
+    click.echo(f"the tests of {len(files)} files pass without mutants")
+
+
+def report(outcome: Outcome) -> None:
+    behaviour = outcome.job.mutant.behaviour if outcome.job.mutant else ""
+    if outcome.is_noticed:
+        click.echo(f"noticed   {behaviour}  ({outcome.noticed_by})")
+    else:
+        click.echo(f"SURVIVED  {behaviour}\n{outcome.output[-SHOWN_CHARACTERS:]}")
 
 
 @click.command()
-@click.option("--only", metavar="NAME", help="Those of one field, or of one file of the gateway's.")
-@click.option("-j", "--jobs", type=click.IntRange(1), default=2, show_default=True)
-def main(only: str | None, jobs: int) -> None:
+@click.option("--only", metavar="WORD", default="", help="The mutants whose behaviour contains WORD.")
+@click.option("-j", "--processes", type=click.IntRange(1), default=2, show_default=True, help="How many side by side.")
+def main(only: str, processes: int) -> None:
     """Exit codes: 0 every mutant was noticed; 1 one was not, or its tests fail without it."""
-    chosen = [mutant for mutant in MUTANTS if only in {None, mutant.where, *mutant.fields}]
-    tests = sorted({test for mutant in chosen for test in mutant.tests})
-    modules = sorted({test.partition("::")[0] for test in tests})
-    with copies(jobs) as (folder, trees):
-        load_libraries(modules, folder)
-        by_module = (Job(tuple(test for test in tests if test.startswith(f"{module}::"))) for module in modules)
-        broken = [ran.said for ran in run(by_module, trees) if ran.code != PASSED]
-        if broken:
-            sys.exit("\n".join(["these tests fail without any mutant:", *broken]))
-        click.echo(f"{len(tests)} tests of {len(modules)} modules pass; {len(chosen)} mutants")
-        noticed = 0
-        for ran in run((Job(mutant.tests, mutant) for mutant in chosen), trees):
-            noticed += report(ran)
-    click.echo(f"{noticed} of {len(chosen)} noticed")
-    sys.exit(noticed != len(chosen))
-
-
-def report(ran: Ran) -> bool:
-    """One that never ends is noticed, too."""
-    is_noticed = ran.code in {FAILED, None}
-    name = ran.job.mutant.name if ran.job.mutant else ""
-    click.echo(f"noticed   {name}" if is_noticed else f"SURVIVED  {name}\n{ran.said}")
-    return is_noticed
+    chosen = [mutant for mutant in MUTANTS if only.lower() in mutant.behaviour.lower()]
+    os.chdir(ROOT)
+    preload()
+    check_baseline(chosen, processes)
+    survivors = 0
+    for outcome in run((Job(mutant.tests, mutant) for mutant in chosen), processes):
+        report(outcome)
+        survivors += not outcome.is_noticed
+    click.echo(f"{len(chosen) - survivors} of {len(chosen)} mutants noticed")
+    sys.exit(survivors > 0)
 
 
 if __name__ == "__main__":

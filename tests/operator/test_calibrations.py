@@ -14,12 +14,12 @@ import httpx
 import pytest
 import yaml
 
-from deploy.launch import Launched
-from tests.api.conftest import TOKENIZER, eventually
-from tests.api.test_serve import STARTS_WITHIN_S, start
 from tests.fakes.script import Asked, FakeEngine, Full, Pause, Say, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM
+from tests.processes import is_running
+from tests.serving.stack import TOKENIZER, eventually
+from tests.serving.test_serve import STARTS_WITHIN_S, start
 
 Json: TypeAlias = Any  # whatever the server answered
 
@@ -211,17 +211,9 @@ async def test_the_gateway_takes_its_calibration_along_when_it_ends(site: Site) 
     site.process.send_signal(signal.SIGTERM)
     await site.process.communicate()
     assert site.process.returncode == 0
-    await eventually(lambda: not is_alive(order["pid"]), 20)
+    await eventually(lambda: not is_running(order["pid"]), 20)
     lines = (site.runs / begun["id"] / "progress.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["status"] == "interrupted"
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.timeout(120)
@@ -280,19 +272,3 @@ async def test_what_could_not_start_or_was_killed_is_told_and_does_not_stand_in_
     assert sorted(entry["state"] for entry in listed) == ["failed", "running"]
     await site.ask("DELETE", begun["url"])
     assert (await site.until(begun["events_url"], "end"))[-1]["status"] == "interrupted"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_real_engines_are_calibrated_over_http_and_without_apply_their_policy_stays(embedded_stack: Launched) -> None:
-    with httpx.Client(base_url=embedded_stack.url, timeout=60) as client:
-        before = client.get("/admin/policy").json()
-        begun = client.post("/admin/calibrations", json=SMALL | {"levels": [1, 2]}).json()
-        with client.stream("GET", begun["events_url"]) as response:
-            lines = [line for line in response.iter_lines() if line.startswith("event: ")]
-        over = client.get(begun["url"]).json()
-        assert client.get("/admin/policy").json() == before
-    assert (lines[0], lines[-1]) == ("event: begin", "event: end")
-    assert lines.count("event: cell") >= 8
-    assert (over["state"] in {"complete", "unresolved"}, over["failure"]) == (True, None), over
-    assert Path(over["run_folder"]).is_relative_to(embedded_stack.run_dir / "runs" / begun["id"])

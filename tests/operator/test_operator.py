@@ -9,7 +9,7 @@ import pytest
 
 from gateway import __version__
 from gateway.core import Need
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import KEYS, POLICIES, Threshold
 from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
@@ -77,6 +77,7 @@ def test_ready_needs_one_backend_of_every_model_and_names_those_without() -> Non
 def test_the_policy_in_force_reads_as_in_the_configuration() -> None:
     with Operated().serving() as gateway:
         assert ask(gateway, "GET", "/admin/policy").json() == {
+            **dict.fromkeys(KEYS),  # those of other kinds too, null
             "model": "llama",
             "kind": "threshold",
             "low": "triton",
@@ -84,7 +85,6 @@ def test_the_policy_in_force_reads_as_in_the_configuration() -> None:
             "up": 48,
             "down": 40,
             "dwell_s": 1.0,
-            "share": None,
             "calibration": None,
             "fingerprint": None,
             "by": "configuration",
@@ -226,7 +226,7 @@ def test_a_model_with_one_backend_shows_so_and_takes_no_policy() -> None:
 
 
 def test_state_tells_what_is_in_flight_and_what_steers() -> None:
-    policy = ThresholdSettings(low="triton", high="vllm", up=2, down=1, dwell_s=0)
+    policy = Threshold(low="triton", high="vllm", up=2, down=1, dwell_s=0)
     with Operated(models={"llama": policy}).serving() as gateway:
         gateway.backends["llama"]["triton"].capabilities = frozenset({Need.LOGIT_BIAS, Need.GUIDE})
         gateway.backends["llama"]["vllm"].capabilities = frozenset()
@@ -248,6 +248,16 @@ def test_state_names_the_workers_and_who_answered(shared: Operated) -> None:
     assert state["answered_by"] == 0
     (worker,) = state["workers"]
     assert (worker["index"], worker["pid"], worker["in_flight"]) == (0, os.getpid(), 1)
+
+
+def test_state_describes_the_keys_of_every_kind_of_policy(shared: Operated) -> None:
+    policies = ask(shared, "GET", "/admin/state").json()["policies"]
+    assert policies.keys() == POLICIES.keys()
+    keys = policies["threshold"]["properties"]
+    assert [*keys] == ["low", "high", "up", "down", "dwell_s"]
+    assert (keys["up"]["type"], keys["up"]["minimum"], keys["up"]["maximum"]) == ("integer", 1, 1_000_000)
+    assert keys["dwell_s"]["default"] == 1.0
+    assert all(schema["description"] for policy in policies.values() for schema in policy["properties"].values())
 
 
 # ---- the operator key ------------------------------------------------------------------------------------------------

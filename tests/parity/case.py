@@ -1,4 +1,4 @@
-"""One request of the parity table, and what is to come of it. Plain data; knows no server.
+"""One request of the parity table, and the expected answer. Plain data; knows no server.
 
 In the table: a name, a path, a body without `model` and `stream`, and an Expectation.
 """
@@ -16,12 +16,12 @@ MAX_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Both engines give one answer. `says`: the first choice's text; `finish`: every choice's finish_reason.
+    """Both engines give one answer. `text`: every choice's; `finish`: every choice's finish_reason.
 
     What two engines do alike may still be wrong alike: these anchor what matters most, vLLM's own server the rest.
     """
 
-    says: str | None = None
+    text: str | None = None
     finish: str | None = None
 
 
@@ -64,7 +64,8 @@ SAME = Same()
 class Case:
     """`stream_options`: beside include_usage, where the request is streamed.
 
-    `vllm_refuses`: with what vLLM's own server refuses what the gateway answers; differences.py says why.
+    `vllm_refuses`: words of the error with which vLLM's own server refuses what the gateway answers; differences.py has
+    the reason.
     """
 
     name: str
@@ -86,9 +87,9 @@ class Case:
         return whole | {"stream": True, "stream_options": {"include_usage": True, **(self.stream_options or {})}}
 
 
-def chat(name: str, said: str | list[object], expected: Expectation = SAME, **fields: object) -> Case:
-    """A greedy chat; `said` by the user, or all messages."""
-    messages = [user(said)] if isinstance(said, str) else said
+def chat(name: str, asked: str | list[object], expected: Expectation = SAME, **fields: object) -> Case:
+    """A greedy chat; `asked` by the user, or all messages."""
+    messages = [user(asked)] if isinstance(asked, str) else asked
     return Case(name, CHAT, {"messages": messages, **_GREEDY, **fields}, expected)
 
 
@@ -107,7 +108,7 @@ def drawn_greedily(case: Case) -> Case:
 
 
 def not_in_vllm(refusal: str, case: Case) -> Case:
-    """One that vLLM's own server refuses, with this in its message."""
+    """A case that vLLM's own server refuses, with this in its message."""
     return replace(case, vllm_refuses=refusal)
 
 
@@ -123,9 +124,9 @@ def assistant(content: object, **fields: object) -> dict[str, object]:
     return {"role": "assistant", "content": content, **fields}
 
 
-def turn(said: str) -> str:
+def turn(asked: str) -> str:
     """A prompt that the model's template would make of it."""
-    return f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n"
+    return f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
 
 
 _GREEDY: Mapping[str, object] = {"temperature": 0, "max_tokens": MAX_TOKENS}

@@ -1,7 +1,5 @@
 """The whole table: every case, by a name of its own."""
 
-from collections import Counter
-
 from tests.parity.case import Case
 from tests.parity.table import details, guides, messages, prompts, refusals, relayed, sampling, stops, tools
 
@@ -17,4 +15,3 @@ CASES: tuple[Case, ...] = (
     *refusals.CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
-TWICE = [name for name, times in Counter(case.name for case in CASES).items() if times > 1]

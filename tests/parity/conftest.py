@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from deploy.launch import Launched
-from tests.parity.asking import TRITON, VLLM, Asker, Heard
+from tests.parity.asking import TRITON, VLLM, Asker, Known
 
 
 @pytest.fixture
@@ -23,34 +23,34 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture(scope="session")
-def heard() -> Heard:
-    """What has been answered already, so that engines are asked once for all tests."""
+def known() -> Known:
+    """The answers so far, so that engines are asked once for all tests."""
     return {}
 
 
 @pytest.fixture
-def triton(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
-    return Asker(session, stack.url, TRITON, heard)
+def triton(stack: Launched, session: aiohttp.ClientSession, known: Known) -> Asker:
+    return Asker(session, stack.url, TRITON, known)
 
 
 @pytest.fixture
-def vllm(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
-    return Asker(session, stack.url, VLLM, heard)
+def vllm(stack: Launched, session: aiohttp.ClientSession, known: Known) -> Asker:
+    return Asker(session, stack.url, VLLM, known)
 
 
 @pytest.fixture
-def anybody(stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+def anybody(stack: Launched, session: aiohttp.ClientSession, known: Known) -> Asker:
     """Whichever engine the gateway chooses."""
-    return Asker(session, stack.url, heard=heard)
+    return Asker(session, stack.url, known=known)
 
 
 @pytest.fixture
-def gateway(cpu_stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+def gateway(cpu_stack: Launched, session: aiohttp.ClientSession, known: Known) -> Asker:
     """Before a real vLLM."""
-    return Asker(session, cpu_stack.url, VLLM, heard)
+    return Asker(session, cpu_stack.url, VLLM, known)
 
 
 @pytest.fixture
-def server(cpu_stack: Launched, session: aiohttp.ClientSession, heard: Heard) -> Asker:
+def server(cpu_stack: Launched, session: aiohttp.ClientSession, known: Known) -> Asker:
     """That vLLM's own."""
-    return Asker(session, str(cpu_stack.stack.backends["vllm"]["url"]), heard=heard)
+    return Asker(session, str(cpu_stack.stack.backends["vllm"]["url"]), known=known, is_gateway=False)

@@ -1,6 +1,6 @@
 """Where the gateway's answers are not those of vLLM's own server, and why. docs/api.md repeats the tables.
 
-Plain data; `explain` says which row covers a difference. Measured against vLLM 0.32.
+Plain data; `explain` finds the row that covers a difference. Measured against vLLM 0.32.
 """
 
 import re
@@ -79,11 +79,11 @@ HALVES = frozenset({
 })
 
 DIFFERENCES: tuple[Difference, ...] = (
-    Difference("`id`, `created`", "id|created", "Of each answer its own.", "capital"),
+    Difference("`id`, `created`", "id|created", "Each answer has its own.", "capital"),
     Difference(
         "`system_fingerprint`",
         "system_fingerprint",
-        "null: vLLM tells its version and configuration, which would tell the engine.",
+        "null: vLLM's holds its version and configuration, which would reveal the engine.",
         "capital",
         allows=_ours_null,
     ),
@@ -92,7 +92,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         rf"service_tier|metrics|(kv|ec)_transfer_params|prompt_(logprobs|text|token_ids)"
         rf"|{CHOICE}(stop_reason|token_ids|prompt_token_ids|prompt_logprobs|routed_experts)"
         rf"|{CHOICE}message\.(annotations|audio|function_call|reasoning)|usage\.(prompt|completion)_tokens_details",
-        "Left out, where vLLM sends null for what was not asked for or does not apply.",
+        "Left out, where vLLM sends null for a value that was not requested or does not apply.",
         "capital",
         allows=_null_left_out,
         chunks=rf"{CHUNK}(stop_reason|token_ids|prompt_token_ids)|\*\.prompt_(text|token_ids)|\*\.usage\.\w+_details",
@@ -108,14 +108,14 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`stop_reason`",
         rf"{CHOICE}stop_reason",
-        "Left out: not OpenAI's. vLLM tells which stop string or id it was.",
+        "Left out: not OpenAI's. vLLM's names the stop string or id.",
         "stop: one word",
         allows=_only_theirs,
     ),
     Difference(
         "ids of tool calls",
         rf"{CHOICE}message\.tool_calls\.\*\.id",
-        "`call_` and 24 characters, as OpenAI's are (nine of a Mistral model, as in vLLM); vLLM's name vLLM.",
+        "`call_` and 24 characters, as OpenAI's are (nine for a Mistral model, as in vLLM); vLLM's would reveal it.",
         "tool call",
     ),
     Difference(
@@ -135,8 +135,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`min_tokens` with `ignore_eos`",
         TEXT,
-        "Nothing can end the answer early, so the engine is told nothing; vLLM keeps the end token from being picked "
-        "all the same, TensorRT-LLM does not, and the text would tell the engine.",
+        "Nothing can end the answer early, so `min_tokens` is not sent; vLLM would keep the end token from being "
+        "picked all the same, TensorRT-LLM would not, and the text would reveal the engine.",
         "min_tokens, max_tokens and ignore_eos",
         also_in=ALONE,
     ),
@@ -152,7 +152,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "log-probabilities of parts of a character",
         rf"{CHOICE}logprobs\.(content\.\*\.(bytes|top_logprobs\.\*\.(token|bytes))|top_logprobs\.\*\..*)",
         "The last part shows the whole character, as in vLLM. `bytes` are each token's own, and an alternative that is "
-        "such a part is U+FFFD; in vLLM both are what the part completes, or nothing.",
+        "such a part is U+FFFD; in vLLM both hold the character that the part completes, or nothing.",
         "logprobs 5 of a completion",
         also_in=HALVES,
         chunks=rf"{CHUNK}logprobs\.top_logprobs\.\*\..*",
@@ -176,7 +176,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         '`tool_choice: "none"`',
         rf"{TEXT}|{CHOICE}finish_reason|usage\..*",
-        "The model is not shown the tools, or it would call them in its text; vLLM shows them.",
+        "The prompt leaves the tools out, or the model would call them in its text; vLLM shows them.",
         "tools forbidden",
         also_in=ALONE,
     ),
@@ -191,7 +191,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "`refusal` of an earlier message",
         r"usage\..*",
-        "Shown to the model as what the assistant said; vLLM drops it.",
+        "Shown to the model as the assistant's text; vLLM drops it.",
         "refusal of an assistant",
         also_in=ALONE,
     ),
@@ -215,43 +215,15 @@ ANSWERED_BY_VLLM = frozenset({
     "priority",
     "refused: frequency, unknown",
     "refused: temperature, a string",
-    "echo alone",
     "refused: n, a boolean",
-    "refused: logit_bias, too great",
     "refused: ignore_eos, a string",
-    "refused: logprobs, a number in a chat",
-    "refused: messages, no content",
-    "refused: messages, an unknown field",
-    "refused: web_search_options",
-    "refused: functions",
-    "refused: function_call",
-    "refused: verbosity",
-    "refused: moderation",
-    "refused: documents",
-    "refused: include_reasoning",
-    "refused: echo, in a chat",
-    "refused: prompt_logprobs",
-    "refused: use_beam_search",
-    "refused: length_penalty",
-    "refused: allowed_token_ids",
-    "refused: bad_words",
-    "refused: truncate_prompt_tokens",
-    "refused: return_tokens_as_token_ids",
-    "refused: tools and a guide",
-    "refused: messages, a result of nothing",
-    "refused: messages, arguments that are no JSON",
+    "refused: logit_bias, too great",
     "refused: max_tokens, beyond the context",
+    "refused: tools and a guide",
+    "refused: bad_words",
     "refused completion: best_of, more than n",
     "refused completion: logprobs, too many",
-    "refused completion: priority",
-    "refused completion: prompt_logprobs",
-    "refused completion: use_beam_search",
-    "refused completion: length_penalty",
-    "refused completion: allowed_token_ids",
-    "refused completion: bad_words",
-    "refused completion: truncate_prompt_tokens",
-    "refused completion: return_tokens_as_token_ids",
-    "refused completion: messages, in a completion",
+    "echo alone",
 })
 
 

@@ -5,6 +5,7 @@ Behind the gateway: a real Triton beside a real vLLM with the same weights; for 
 
 import asyncio
 import re
+from collections import Counter
 
 import pytest
 
@@ -12,11 +13,11 @@ from deploy.stacks import ROOT
 from tests.parity.answers import Answer
 from tests.parity.asking import TRITON, VLLM, Asker
 from tests.parity.case import CHAT, TEXT, Case, OnlyVLLM, Refused, Relayed, Same, Sampled
-from tests.parity.cases import CASES, TWICE
+from tests.parity.cases import CASES
 from tests.parity.compare import Found, find_differences
 from tests.workers import ON_CPU_STACK
 
-PAGE = (ROOT / "docs/api.md").read_text()
+PAGE = (ROOT / "docs/api.md").read_text().partition("\n## Refused\n")[0]
 SAMPLE = 3  # of so many cases one for the embedded stack, whose two wires have one engine behind them
 
 
@@ -33,17 +34,16 @@ def of(kind: type) -> pytest.MarkDecorator:
 
 
 def test_every_case_has_a_name_of_its_own() -> None:
-    assert len(CASES) >= 150
-    assert TWICE == []
+    assert [name for name, times in Counter(case.name for case in CASES).items() if times > 1] == []
 
 
 @pytest.mark.parametrize(("endpoint", "path"), [("chat", CHAT), ("completions", TEXT)])
-def test_every_documented_field_is_in_the_table(endpoint: str, path: str) -> None:
+def test_every_documented_field_that_is_not_refused_is_in_the_table(endpoint: str, path: str) -> None:
     rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \|", PAGE, re.MULTILINE)
     documented = {field for field, where in rows if where in {"both", endpoint}}
     tabled = {field for case in CASES if case.path == path for field in case.request(stream=True)}
     assert documented <= tabled
-    assert len(documented) > 40
+    assert len(documented) > 30
 
 
 @of(Same)
@@ -51,8 +51,8 @@ async def test_both_engines_give_the_same_answer_streamed_and_not(case: Case, tr
     (left, streamed_left), (right, streamed_right) = await asyncio.gather(
         triton.ask_both_ways(case), vllm.ask_both_ways(case)
     )
-    check_form(left, streamed_left, TRITON)
-    check_form(right, streamed_right, VLLM)
+    check_answered(left, streamed_left, TRITON)
+    check_answered(right, streamed_right, VLLM)
     assert differences(left, right) == []
     assert differences(left, streamed_left) == []
     assert differences(right, streamed_right) == []
@@ -65,7 +65,7 @@ async def test_both_engines_answer_alike_but_for_what_chance_decides(case: Case,
     outlines = []
     for asker, name in ((triton, TRITON), (vllm, VLLM)):
         whole, streamed = await asker.ask_both_ways(case)
-        check_form(whole, streamed, name)
+        check_answered(whole, streamed, name)
         assert streamed.outline == whole.outline
         if case.expected.is_seeded:
             assert differences(whole, streamed) == []
@@ -84,8 +84,8 @@ async def test_what_triton_lacks_is_refused_there_by_name_and_unpinned_goes_to_v
     for refusal in refusals:
         check_refusal(refusal, Refused(case.expected.field))
         assert TRITON in refusal.document["error"]["message"]
-    check_form(*answers, VLLM)
-    check_form(*free, VLLM)
+    check_answered(*answers, VLLM)
+    check_answered(*free, VLLM)
     for answer in free:
         assert answer.reason.partition(" ")[0] == f"needs={case.expected.need}"
     first, *others = (*answers, *free)
@@ -94,7 +94,7 @@ async def test_what_triton_lacks_is_refused_there_by_name_and_unpinned_goes_to_v
 
 
 @of(Relayed)
-async def test_what_triton_cannot_be_told_is_refused_there_by_name(case: Case, triton: Asker) -> None:
+async def test_what_triton_cannot_read_is_refused_there_by_name(case: Case, triton: Asker) -> None:
     assert isinstance(case.expected, Relayed)
     for refusal in await triton.ask_both_ways(case):
         check_refusal(refusal, Refused(case.expected.field))
@@ -113,20 +113,17 @@ async def test_what_no_engine_is_asked_is_refused_alike(case: Case, triton: Aske
 
 CONTEXT = "context_length_exceeded"
 # Whose message names the engine that was asked for.
-REFUSED_BY_ROUTING = frozenset({"priority", "refused completion: priority"})
+REFUSED_BY_ROUTING = frozenset({"priority"})
 
 
 def differences(one: Answer, other: Answer) -> list[Found]:
     return list(find_differences(one.lasting, other.lasting))
 
 
-def check_form(whole: Answer, streamed: Answer, backend: str) -> None:
-    """Two good answers from this backend, the stream in OpenAI's form."""
+def check_answered(whole: Answer, streamed: Answer, backend: str) -> None:
+    """Two good answers from this backend."""
     for answer in (whole, streamed):
-        assert answer.status == 200, answer.document
-        assert answer.backend == backend
-    assert streamed.breaches == ()
-    assert whole.document["object"] in {"chat.completion", "text_completion"}
+        assert (answer.status, answer.backend) == (200, backend), answer.document
 
 
 def check_refusal(answer: Answer, expected: Refused) -> None:
@@ -144,6 +141,6 @@ def check_anchor(case: Case, answer: Answer) -> None:
     choices = answer.document["choices"]
     if case.expected.finish is not None:
         assert {choice["finish_reason"] for choice in choices} == {case.expected.finish}
-    if case.expected.says is not None:
+    if case.expected.text is not None:
         texts = {choice["message"]["content"] if case.is_chat else choice["text"] for choice in choices}
-        assert texts == {case.expected.says}
+        assert texts == {case.expected.text}

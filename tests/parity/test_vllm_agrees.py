@@ -1,6 +1,6 @@
 """The table, asked of the gateway and of vLLM's own server before the same engine: field by field one answer.
 
-Where it is not, a row of differences.py says why, and each row is seen in a case.
+Where it is not, a row of differences.py has the reason, and each row is seen in a case.
 """
 
 import asyncio
@@ -28,9 +28,7 @@ by_name = attrgetter("name")
 
 
 @pytest.mark.parametrize("case", COMPARED, ids=by_name)
-async def test_the_gateway_and_vllms_own_server_agree_but_for_the_listed(
-    case: Case, gateway: Asker, server: Asker
-) -> None:
+async def test_the_gateway_and_vllms_server_agree_but_for_the_listed(case: Case, gateway: Asker, server: Asker) -> None:
     ours, theirs = await asyncio.gather(gateway.ask_both_ways(case), server.ask_both_ways(case))
     assert {answer.status for answer in (*ours, *theirs)} == {200}, theirs[0].document
     assert [found for found, in_chunks in compare(case, ours, theirs) if not is_listed(case, found, in_chunks)] == []

@@ -4,17 +4,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
-from gateway.settings import ModelSettings, ProbeSettings, ThresholdSettings
+from gateway.routing.policies import Share, Threshold
+from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
-RequestFactory: TypeAlias = Callable[..., GenerateRequest]
+PLAIN = GenerateRequest("id", "llama", Prompt((1, 2)), SamplingParams(max_tokens=3), (1,))
+request_of: Callable[..., GenerateRequest] = partial(replace, PLAIN)
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Node:
     `able`: what backends can do, for those that cannot do everything.
     """
 
-    policy: ThresholdSettings | None
+    policy: Threshold | Share | None
     names: tuple[str, ...] = ("triton", "vllm")
     clock: Clock = field(default_factory=Clock)
     able: Mapping[str, Collection[Need]] = field(default_factory=dict)
@@ -59,15 +60,4 @@ class Node:
 
 @pytest.fixture
 def node() -> Node:
-    return Node(ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0))
-
-
-@pytest.fixture
-def make_node() -> Callable[..., Node]:
-    return Node
-
-
-@pytest.fixture
-def request_of() -> RequestFactory:
-    plain = GenerateRequest("id", "llama", Prompt((1, 2)), SamplingParams(max_tokens=3), (1,))
-    return partial(replace, plain)
+    return Node(Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0))

@@ -13,12 +13,11 @@ from typing import Self
 
 from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, State
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
-from gateway.routing.policies import make_policy
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 from gateway.shared import Plan, Seat, Span
 
 BACKENDS = ("triton", "vllm")
-POLICY = ThresholdSettings(low="triton", high="vllm", up=12, down=6, dwell_s=0)
+POLICY = Threshold(low="triton", high="vllm", up=12, down=6, dwell_s=0)
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (0,))
 REQUESTS = (REQUEST, REQUEST, replace(REQUEST, sequences=4))
 
@@ -52,7 +51,7 @@ class Hammer:
         self._placed, self._releasing, self._released = map(
             seat.memory.ints, (ground.placed, ground.releasing, ground.released)
         )
-        self._policy = make_policy(POLICY, BACKENDS)
+        self._policy = POLICY
         self._slots: list[tuple[Lease, int]] = []
         self.faults: list[str] = []
 

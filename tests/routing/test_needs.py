@@ -1,16 +1,16 @@
 """Requests that need what only some backends can do: who gets them, what the policy remembers, who is refused."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
 
 import pytest
 
 from gateway.core import Need, Route
 from gateway.errors import BackendUnavailable, InvalidRequest
-from gateway.settings import ThresholdSettings
-from tests.routing.conftest import Node, RequestFactory
+from gateway.routing.policies import Threshold
+from tests.routing.conftest import Node, request_of
 
-POLICY = ThresholdSettings(low="triton", high="vllm", up=4, down=2, dwell_s=0)
+POLICY = Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0)
 ABLE: Mapping[str, Collection[Need]] = {
     "triton": {Need.GUIDE, Need.LOGIT_BIAS},
     "vllm": {Need.GUIDE, Need.LOGPROBS, Need.MIN_P},
@@ -20,8 +20,8 @@ NOTHING_PLACED = "<Router llama triton=0 vllm=0>"
 
 
 @pytest.fixture
-def node(make_node: Callable[..., Node]) -> Node:
-    return make_node(POLICY, able=ABLE)
+def node() -> Node:
+    return Node(POLICY, able=ABLE)
 
 
 def asking(*fields: str) -> Mapping[Need, str]:
@@ -44,7 +44,7 @@ def asking(*fields: str) -> Mapping[Need, str]:
     ],
 )
 def test_who_lacks_a_need_is_no_candidate_whatever_the_load(
-    node: Node, request_of: RequestFactory, others: int, fields: list[str], route: tuple[str, str]
+    node: Node, others: int, fields: list[str], route: tuple[str, str]
 ) -> None:
     with ExitStack() as stack:
         for _ in range(others):
@@ -63,17 +63,15 @@ def test_who_lacks_a_need_is_no_candidate_whatever_the_load(
         ("vllm spare", "priority", ("spare", f"needs=priority {PLAIN} triton=unavailable")),
     ],
 )
-def test_of_those_that_are_able_and_ready_the_policy_prefers(
-    make_node: Callable[..., Node], request_of: RequestFactory, ready: str, field: str, route: tuple[str, str]
-) -> None:
+def test_of_those_that_are_able_and_ready_the_policy_prefers(ready: str, field: str, route: tuple[str, str]) -> None:
     able = {**ABLE, "spare": {Need.LOGPROBS, Need.PRIORITY}}
-    node = make_node(POLICY, names=("spare", "triton", "vllm"), able=able)
+    node = Node(POLICY, names=("spare", "triton", "vllm"), able=able)
     node.ready(*ready.split())
     with node.router.lease(request_of(needs=asking(field))) as lease:
         assert lease.route == Route(*route)
 
 
-def test_the_side_moves_as_if_the_request_had_been_plain(node: Node, request_of: RequestFactory) -> None:
+def test_the_side_moves_as_if_the_request_had_been_plain(node: Node) -> None:
     with ExitStack() as stack:
         for _ in range(3):  # far from up, on the other side's backend
             assert stack.enter_context(node.router.lease(request_of(needs=asking("logprobs")))).route.backend == "vllm"
@@ -85,16 +83,14 @@ def test_the_side_moves_as_if_the_request_had_been_plain(node: Node, request_of:
         assert (lease.route.backend, node.router.model_state().side) == ("vllm", "triton")
 
 
-def test_needs_and_sequences_are_counted_where_the_request_went(node: Node, request_of: RequestFactory) -> None:
+def test_needs_and_sequences_are_counted_where_the_request_went(node: Node) -> None:
     with node.router.lease(request_of(needs=asking("logprobs"), sequences=3)):
         assert repr(node.router) == "<Router llama triton=0 vllm=3>"
     assert repr(node.router) == NOTHING_PLACED
 
 
-def test_a_model_with_one_backend_serves_what_that_one_can(
-    make_node: Callable[..., Node], request_of: RequestFactory
-) -> None:
-    node = make_node(policy=None, names=("vllm",), able={"vllm": {Need.LOGPROBS}})
+def test_a_model_with_one_backend_serves_what_that_one_can() -> None:
+    node = Node(policy=None, names=("vllm",), able={"vllm": {Need.LOGPROBS}})
     with node.router.lease(request_of(needs=asking("logprobs"))) as lease:
         assert (lease.route.backend, lease.route.reason) == ("vllm", "single in_flight=1")
     with pytest.raises(InvalidRequest, match="any engine of model llama"):
@@ -113,7 +109,7 @@ def test_a_model_with_one_backend_serves_what_that_one_can(
     ],
 )
 def test_what_no_backend_can_do_is_a_bad_request_that_names_the_field(
-    node: Node, request_of: RequestFactory, fields: list[str], problem: str, param: str
+    node: Node, fields: list[str], problem: str, param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
         node.router.lease(request_of(needs=asking(*fields)))
@@ -123,38 +119,36 @@ def test_what_no_backend_can_do_is_a_bad_request_that_names_the_field(
 
 
 @pytest.mark.parametrize("ready", [["vllm"], []])
-def test_it_is_a_bad_request_whoever_is_down(node: Node, request_of: RequestFactory, ready: list[str]) -> None:
+def test_it_is_a_bad_request_whoever_is_down(node: Node, ready: list[str]) -> None:
     node.ready(*ready)
     with pytest.raises(InvalidRequest, match="'priority'"):
         node.router.lease(request_of(needs=asking("priority")))
 
 
-def test_the_field_named_is_the_clients_own(node: Node, request_of: RequestFactory) -> None:
+def test_the_field_named_is_the_clients_own(node: Node) -> None:
     with pytest.raises(InvalidRequest) as caught:
         node.router.lease(request_of(needs={Need.RELAY: "messages.0.content.1"}))
     assert caught.value.param == "messages.0.content.1"
 
 
 @pytest.mark.parametrize(("ready", "avoid"), [(["triton"], []), (["triton", "vllm"], ["vllm"]), ([], [])])
-def test_what_only_an_absent_backend_can_do_is_unavailable(
-    node: Node, request_of: RequestFactory, ready: list[str], avoid: list[str]
-) -> None:
+def test_what_only_an_absent_backend_can_do_is_unavailable(node: Node, ready: list[str], avoid: list[str]) -> None:
     node.ready(*ready)
     with pytest.raises(BackendUnavailable, match="no backend of model llama that supports 'logprobs' is ready"):
         node.router.lease(request_of(needs=asking("logprobs")), avoid)
     assert repr(node.router) == NOTHING_PLACED
 
 
-def test_a_retry_stays_among_the_able(make_node: Callable[..., Node], request_of: RequestFactory) -> None:
+def test_a_retry_stays_among_the_able() -> None:
     able = {**ABLE, "spare": {Need.LOGPROBS}}
-    node = make_node(POLICY, names=("triton", "vllm", "spare"), able=able)
+    node = Node(POLICY, names=("triton", "vllm", "spare"), able=able)
     with node.router.lease(request_of(needs=asking("logprobs")), avoid={"vllm"}) as lease:
         assert lease.route.backend == "spare"
 
 
 @pytest.mark.parametrize(("learnt", "error"), [({Need.PRIORITY}, None), (set(), InvalidRequest)])
 def test_what_a_backend_can_do_is_unknown_until_it_was_ready_once(
-    node: Node, request_of: RequestFactory, learnt: set[Need], error: type[Exception] | None
+    node: Node, learnt: set[Need], error: type[Exception] | None
 ) -> None:
     wanted = request_of(needs=asking("priority"))
     node.backends["triton"].capabilities = frozenset()
@@ -170,15 +164,13 @@ def test_what_a_backend_can_do_is_unknown_until_it_was_ready_once(
 # ---- pins ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pinned_backend_that_can_do_it_is_obeyed(node: Node, request_of: RequestFactory) -> None:
+def test_a_pinned_backend_that_can_do_it_is_obeyed(node: Node) -> None:
     with node.router.lease(request_of(pin="vllm", needs=asking("logprobs"))) as lease:
         assert (lease.route.backend, lease.route.reason) == ("vllm", "pin")
 
 
 @pytest.mark.parametrize("ready", [["triton", "vllm"], ["vllm"]])
-def test_a_pinned_backend_that_cannot_is_a_bad_request_that_names_field_and_backend(
-    node: Node, request_of: RequestFactory, ready: list[str]
-) -> None:
+def test_a_pinned_backend_that_cannot_is_a_bad_request_naming_field_and_backend(node: Node, ready: list[str]) -> None:
     node.ready(*ready)
     with pytest.raises(InvalidRequest) as caught:
         node.router.lease(request_of(pin="triton", needs=asking("logit_bias", "logprobs")))
@@ -187,13 +179,13 @@ def test_a_pinned_backend_that_cannot_is_a_bad_request_that_names_field_and_back
     assert repr(node.router) == NOTHING_PLACED
 
 
-def test_a_pin_that_is_no_backend_is_the_first_thing_wrong(node: Node, request_of: RequestFactory) -> None:
+def test_a_pin_that_is_no_backend_is_the_first_thing_wrong(node: Node) -> None:
     with pytest.raises(InvalidRequest) as caught:
         node.router.lease(request_of(pin="x", needs=asking("priority")))
     assert caught.value.param == "x-crossover-pin"
 
 
-def test_a_pinned_backend_never_seen_ready_is_unavailable(node: Node, request_of: RequestFactory) -> None:
+def test_a_pinned_backend_never_seen_ready_is_unavailable(node: Node) -> None:
     node.forget("triton")
     with pytest.raises(BackendUnavailable, match="backend triton"):
         node.router.lease(request_of(pin="triton", needs=asking("logprobs")))

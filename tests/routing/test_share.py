@@ -1,17 +1,16 @@
 """The share policy as tables: no loop, no clock, no sockets."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from gateway.core import GenerateRequest, Load, Prompt, SamplingParams, State
-from gateway.routing.policies.share import Share
+from gateway.routing.policies import Share, Threshold
 from gateway.routing.states import PolicyChange
-from gateway.settings import PolicySettings, ShareSettings, ThresholdSettings
-from tests.routing.conftest import Node, RequestFactory
+from tests.routing.conftest import Node, request_of
 
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (2,))
 STATE = State("vllm", 0.0, 1)
@@ -19,7 +18,7 @@ MANY = [replace(REQUEST, request_id=f"chatcmpl-bcf904270e31da3e{k:016x}") for k 
 
 
 def policy(share: float) -> Share:
-    return Share(ShareSettings(low="triton", high="vllm", share=share))
+    return Share(low="triton", high="vllm", share=share)
 
 
 def loads(ready: Sequence[str] = ("triton", "vllm"), in_flight: int = 0) -> dict[str, Load]:
@@ -72,17 +71,15 @@ def test_what_is_down_is_replaced_and_the_reason_says_so(
     assert (route.backend, route.reason, state) == (backend, reason, STATE)
 
 
-def test_a_model_goes_from_one_engine_to_a_share_and_to_a_threshold_without_a_break(
-    make_node: Callable[..., Node], request_of: RequestFactory
-) -> None:
-    steps: list[tuple[PolicySettings, set[str]]] = [
-        (ThresholdSettings(low="triton", high="vllm", up=1, down=0), {"vllm"}),
-        (ShareSettings(low="triton", high="vllm", share=0.5), {"triton", "vllm"}),
-        (ShareSettings(low="triton", high="vllm", share=1.0), {"triton"}),
-        (ThresholdSettings(low="triton", high="vllm", up=48, down=40), {"triton"}),
-        (ShareSettings(low="triton", high="vllm", share=0.0), {"vllm"}),
+def test_a_model_goes_from_one_engine_to_a_share_and_to_a_threshold_without_a_break() -> None:
+    steps: list[tuple[Threshold | Share, set[str]]] = [
+        (Threshold(low="triton", high="vllm", up=1, down=0), {"vllm"}),
+        (Share(low="triton", high="vllm", share=0.5), {"triton", "vllm"}),
+        (Share(low="triton", high="vllm", share=1.0), {"triton"}),
+        (Threshold(low="triton", high="vllm", up=48, down=40), {"triton"}),
+        (Share(low="triton", high="vllm", share=0.0), {"vllm"}),
     ]
-    node = make_node(steps[0][0])
+    node = Node(steps[0][0])
     for settings, expected in steps:
         node.router.set_policy(PolicyChange(settings, by="test"))
         assert node.router.model_state().current.policy == settings

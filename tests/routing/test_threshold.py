@@ -7,14 +7,13 @@ from itertools import pairwise
 import pytest
 
 from gateway.core import GenerateRequest, Load, Prompt, SamplingParams, State
-from gateway.routing.policies.threshold import Threshold
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies import Threshold
 
 REQUEST = GenerateRequest("id", "llama", Prompt((1,)), SamplingParams(max_tokens=1), (2,))
 
 
 def policy(up: int = 48, down: int = 40, dwell_s: float = 0.0) -> Threshold:
-    return Threshold(ThresholdSettings(low="triton", high="vllm", up=up, down=down, dwell_s=dwell_s))
+    return Threshold(low="triton", high="vllm", up=up, down=down, dwell_s=dwell_s)
 
 
 def loads(others: int, *, ready: Sequence[str] = ("triton", "vllm")) -> dict[str, Load]:
@@ -22,28 +21,17 @@ def loads(others: int, *, ready: Sequence[str] = ("triton", "vllm")) -> dict[str
 
 
 @pytest.mark.parametrize(
-    ("side", "others", "chosen"),
-    [
-        ("triton", 0, "triton"),
-        ("triton", 46, "triton"),  # the 47th
-        ("triton", 47, "vllm"),  # the 48th: in_flight counts the request being placed
-        ("triton", 200, "vllm"),
-        ("vllm", 47, "vllm"),
-        ("vllm", 40, "vllm"),  # the 41st, between down and up: stays
-        ("vllm", 39, "triton"),  # the 40th
-        ("vllm", 0, "triton"),
-    ],
-)
-def test_up_and_down_are_reached_by_the_request_being_placed(side: str, others: int, chosen: str) -> None:
-    route, state = policy().choose(REQUEST, loads(others), State(side, 0.0, 1), now=10.0)
-    assert (route.backend, state.side) == (chosen, chosen)
-    assert route.reason == f"threshold in_flight={others + 1} up=48 down=40"
-
-
-@pytest.mark.parametrize(
     ("side", "others", "sequences", "chosen"),
     [
-        ("triton", 0, 47, "triton"),
+        ("triton", 0, 1, "triton"),
+        ("triton", 46, 1, "triton"),  # the 47th
+        ("triton", 47, 1, "vllm"),  # the 48th: in_flight counts the request being placed
+        ("triton", 200, 1, "vllm"),
+        ("vllm", 47, 1, "vllm"),
+        ("vllm", 40, 1, "vllm"),  # the 41st, between down and up: stays
+        ("vllm", 39, 1, "triton"),  # the 40th
+        ("vllm", 0, 1, "triton"),
+        ("triton", 0, 47, "triton"),  # a request counts with all its sequences
         ("triton", 0, 48, "vllm"),  # one request alone
         ("triton", 44, 3, "triton"),
         ("triton", 45, 3, "vllm"),
@@ -51,7 +39,9 @@ def test_up_and_down_are_reached_by_the_request_being_placed(side: str, others: 
         ("vllm", 37, 3, "triton"),
     ],
 )
-def test_a_request_counts_with_all_its_sequences(side: str, others: int, sequences: int, chosen: str) -> None:
+def test_up_and_down_are_reached_by_the_request_being_placed(
+    side: str, others: int, sequences: int, chosen: str
+) -> None:
     request = replace(REQUEST, sequences=sequences)
     route, state = policy().choose(request, loads(others), State(side, 0.0, 1), now=10.0)
     assert (route.backend, state.side) == (chosen, chosen)

@@ -6,23 +6,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from gateway.address import Door, find_door
+from gateway.address import Target, parse_target
+from gateway.configuration import SettingsError, default_path, load_settings, parse_settings
 from gateway.core import Need
-from gateway.settings import (
-    AllowSettings,
-    LimitSettings,
-    ProbeSettings,
-    RelaySettings,
-    SettingsError,
-    ShareSettings,
-    StreamSettings,
-    ThresholdSettings,
-    TritonSettings,
-    VLLMSettings,
-    default_path,
-    load_settings,
-    parse_settings,
-)
+from gateway.engine_kinds import ENGINE_KINDS
+from gateway.routing.policies import Share, Threshold
+from gateway.settings import AllowSettings, RelaySettings, Settings, StreamSettings, TritonSettings, VLLMSettings
 
 Document: TypeAlias = dict[str, Any]  # YAML as parsed
 Edit: TypeAlias = Callable[[Document], object]
@@ -48,19 +37,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def document() -> Document:
-    return {
-        "models": [
-            {
-                "id": "llama",
-                "tokenizer": "tokenizer",
-                "backends": {
-                    "triton": {"kind": "triton", "url": "grpc://127.0.0.1:8001"},
-                    "vllm": {"kind": "vllm", "url": "http://127.0.0.1:8010"},
-                },
-                "policy": {"low": "triton", "high": "vllm", "up": 48, "down": 40},
-            }
-        ]
-    }
+    backends = {"triton": {**TRITON, "url": "grpc://127.0.0.1:8001"}, "vllm": {**VLLM, "url": "http://127.0.0.1:8010"}}
+    policy = {"low": "triton", "high": "vllm", "up": 48, "down": 40}
+    return {"models": [{"id": "llama", "tokenizer": "tokenizer", "backends": backends, "policy": policy}]}
 
 
 def model(document: Document) -> Document:
@@ -73,9 +52,18 @@ def triton(document: Document) -> Document:
     return section
 
 
+def vllm(document: Document) -> Document:
+    section: Document = model(document)["backends"]["vllm"]
+    return section
+
+
 def policy(document: Document) -> Document:
     section: Document = model(document)["policy"]
     return section
+
+
+def read(folder: Path, document: Document) -> Settings:
+    return parse_settings(document, folder, environ={})
 
 
 def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
@@ -87,41 +75,36 @@ def test_the_documented_file_is_read_into_slices(folder: Path) -> None:
     assert only.tokenizer == folder / "tokenizer"
     assert only.backends == {
         "triton": TritonSettings(
-            name="triton",
-            url="grpc://127.0.0.1:8001",
-            model="tensorrt_llm",
-            metrics_url="http://127.0.0.1:8002/metrics",
+            "triton", "grpc://127.0.0.1:8001", model="tensorrt_llm", metrics_url="http://127.0.0.1:8002/metrics"
         ),
         "vllm": VLLMSettings(name="vllm", url="http://127.0.0.1:8010"),
     }
-    assert only.policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
+    assert only.policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
-def test_defaults_of_the_file_are_those_of_the_slices(folder: Path, document: Document) -> None:
-    settings = parse_settings(document, folder, environ={})
+def test_what_is_left_out_has_its_default(folder: Path, document: Document) -> None:
+    settings = read(folder, document)
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
-    assert (settings.limits, settings.probe) == (LimitSettings(), ProbeSettings())
     assert (settings.log_level, settings.operator_key) == ("info", None)
     assert settings.runs_folder == folder / "runs"
-    assert settings.models[0].backends["triton"] == TritonSettings(name="triton", url="grpc://127.0.0.1:8001")
-    assert settings.models[0].policy == ThresholdSettings(low="triton", high="vllm", up=48, down=40)
+    assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
 def test_a_share_is_a_policy_too(folder: Path, document: Document) -> None:
     model(document)["policy"] = {"kind": "share", "low": "triton", "high": "vllm", "share": 0.05}
-    policy = parse_settings(document, folder, environ={}).models[0].policy
-    assert policy == ShareSettings(low="triton", high="vllm", share=0.05)
+    policy = read(folder, document).models[0].policy
+    assert policy == Share(low="triton", high="vllm", share=0.05)
 
 
 def test_one_backend_needs_no_policy(folder: Path, document: Document) -> None:
     del model(document)["policy"], model(document)["backends"]["vllm"]
-    assert parse_settings(document, folder, environ={}).models[0].policy is None
+    assert read(folder, document).models[0].policy is None
 
 
 def test_the_operator_corrects_capabilities(folder: Path, document: Document) -> None:
     triton(document)["capabilities"] = {"guided_decoding": False}
-    model(document)["backends"]["vllm"]["capabilities"] = dict.fromkeys(Need, True) | {"min_p": None}
-    backends = parse_settings(document, folder, environ={}).models[0].backends
+    vllm(document)["capabilities"] = dict.fromkeys(Need, True) | {"min_p": None}
+    backends = read(folder, document).models[0].backends
     assert isinstance(backends["triton"], TritonSettings)
     assert isinstance(backends["vllm"], VLLMSettings)
     assert backends["triton"].capabilities == {Need.GUIDE: False}
@@ -130,7 +113,7 @@ def test_the_operator_corrects_capabilities(folder: Path, document: Document) ->
 
 def allowed(folder: Path, document: Document, kind: str, **fields: object) -> AllowSettings | None:
     model(document)["backends"]["third"] = {"kind": kind, "url": "http://127.0.0.1:9", **fields}
-    third = parse_settings(document, folder, environ={}).models[0].backends["third"]
+    third = read(folder, document).models[0].backends["third"]
     assert isinstance(third, VLLMSettings | RelaySettings)
     return third.allow
 
@@ -168,7 +151,7 @@ def test_a_priority_that_counts_goes_on_too(folder: Path, document: Document) ->
 
 
 def test_a_models_parsers_and_paths_and_the_streams_are_read(folder: Path, document: Document) -> None:
-    plain = parse_settings(document, folder, environ={})
+    plain = read(folder, document)
     assert (plain.models[0].tool_parser, plain.models[0].reasoning_parser) == ("auto", "auto")
     assert plain.models[0].reasoning_field == "reasoning"
     assert plain.models[0].relay_paths == {"/v1/embeddings"}
@@ -176,7 +159,7 @@ def test_a_models_parsers_and_paths_and_the_streams_are_read(folder: Path, docum
     model(document).update(tool_parser="hermes", reasoning_parser="think", relay_paths=["/v1/audio/speech", "/v1/x"])
     model(document)["reasoning_field"] = "reasoning_content"
     document["streams"] = {"keep_alive_s": 15.0, "keep_alive_commits": True}
-    told = parse_settings(document, folder, environ={})
+    told = read(folder, document)
     assert (told.models[0].tool_parser, told.models[0].reasoning_parser) == ("hermes", "think")
     assert told.models[0].reasoning_field == "reasoning_content"
     assert told.models[0].relay_paths == {"/v1/audio/speech", "/v1/x"}
@@ -190,19 +173,19 @@ VLLM: Document = {"kind": "vllm", "url": "http://127.0.0.1:9"}
 
 @pytest.mark.parametrize("url", ["http://unix:/run/vllm.sock", "http://unix:/run/vllm.sock:"])
 def test_an_engine_may_be_at_a_socket(folder: Path, document: Document, url: str) -> None:
-    model(document)["backends"]["vllm"]["url"] = url
-    backend = parse_settings(document, folder, environ={}).models[0].backends["vllm"]
+    vllm(document)["url"] = url
+    backend = read(folder, document).models[0].backends["vllm"]
     assert backend.url == "http://unix:/run/vllm.sock:"
-    assert find_door(f"{backend.url}/health?x=:") == Door("/run/vllm.sock", "http://localhost/health?x=:")
-    assert find_door("http://unix:8000/health") == Door(None, "http://unix:8000/health")
+    assert parse_target(f"{backend.url}/health?x=:") == Target("/run/vllm.sock", "http://localhost/health?x=:")
+    assert parse_target("http://unix:8000/health") == Target(None, "http://unix:8000/health")
 
 
 def test_a_metrics_page_may_be_at_a_socket(folder: Path, document: Document) -> None:
     triton(document)["metrics_url"] = "http://unix:/run/triton.sock:/metrics?a=:"
-    backend = parse_settings(document, folder, environ={}).models[0].backends["triton"]
+    backend = read(folder, document).models[0].backends["triton"]
     assert isinstance(backend, TritonSettings)
     assert backend.metrics_url == "http://unix:/run/triton.sock:/metrics?a=:"
-    assert find_door(backend.metrics_url) == Door("/run/triton.sock", "http://localhost/metrics?a=:")
+    assert parse_target(backend.metrics_url) == Target("/run/triton.sock", "http://localhost/metrics?a=:")
 
 
 @pytest.mark.parametrize(
@@ -225,268 +208,168 @@ def test_a_model_is_relayed_if_nothing_here_could_take_its_tokens(
         del model(document)["tokenizer"]
     if has_tokenizer and backends == [VLLM, RELAY]:  # one that is chosen from
         del model(document)["policy"]
-    assert parse_settings(document, folder, environ={}).models[0].is_relayed is is_relayed
+    assert read(folder, document).models[0].is_relayed is is_relayed
 
 
+*FIRST, LAST = (f"kind: {kind}" for kind in ENGINE_KINDS)
+ANY_KIND = f"{', '.join(FIRST)} or {LAST}"
+RELAYED_KIND = " or ".join(name for name, kind in ENGINE_KINDS.items() if not kind.settings.takes_tokens)
+
+
+def at(section: Callable[[Document], Document], path: str) -> Callable[..., tuple[Edit, str]]:
+    """Makes rows of MISTAKES: one key of a section gets a wrong value; the problem names it, or a place within it."""
+
+    def make(problem: str, within: str = "", /, **field: object) -> tuple[Edit, str]:
+        (key,) = field
+        return lambda document: section(document).update(field), f"{path}{key}{within}: {problem}"
+
+    return make
+
+
+def share(**fields: object) -> Document:
+    return {"kind": "share", "low": "triton", "high": "vllm", **fields}
+
+
+top, in_model, in_policy = at(lambda d: d, ""), at(model, "models.0."), at(policy, "models.0.policy.")
+in_triton, in_vllm = at(triton, "models.0.backends.triton."), at(vllm, "models.0.backends.vllm.")
+URL, SOCKET = "must look like http://host:port", "must look like http://unix:/path/of.sock"
+GRPC, LISTEN = "must look like grpc://host:port", "must look like host:port, for example 127.0.0.1:8080"
+ORIGIN = "must be a scheme such as data, or an origin: https://host:port"
+ALLOW = "must be all, or a mapping of media and fields"
+NO_CHOICE = "models.0.policy: there is nothing to choose, only triton takes what is routed; remove it"
+RELAY_PATH = "string should match pattern '^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$'"
+PARSERS = "input should be 'auto', 'none', 'hermes', 'llama3_json' or 'mistral'"
 MISTAKES: dict[str, tuple[Edit, str]] = {
-    "a policy where one backend takes token ids": (
-        lambda d: model(d)["backends"].update(vllm=RELAY),
-        "models.0.policy: there is nothing to choose, only triton takes what is routed; remove it",
-    ),
+    "a policy where one backend takes token ids": (lambda d: model(d)["backends"].update(vllm=RELAY), NO_CHOICE),
     "a policy that would choose a backend without token ids": (
         lambda d: model(d)["backends"].update(vllm=RELAY, third=VLLM),
         "models.0.policy.high: 'vllm' is not a backend of this model (it has triton, third)",
     ),
-    "misspelt backend key": (
-        lambda d: triton(d).update(urll="grpc://h:1"),
-        "models.0.backends.triton.urll: unknown key",
-    ),
-    "misspelt top key": (lambda d: d.update(model=[]), "model: unknown key"),
-    "misspelt policy key": (lambda d: policy(d).update(upp=3), "models.0.policy.upp: unknown key"),
-    "nothing allowed": (
-        lambda d: model(d)["backends"]["vllm"].update(allow=None),
-        "models.0.backends.vllm.allow: must be all, or a mapping of media and fields",
-    ),
-    "allowed by another word": (
-        lambda d: model(d)["backends"]["vllm"].update(allow="any"),
-        "models.0.backends.vllm.allow: must be all, or a mapping of media and fields",
-    ),
-    "a host without a scheme": (
-        lambda d: model(d)["backends"]["vllm"].update(allow={"media": ["images.example.com"]}),
-        "models.0.backends.vllm.allow.media.0: must be a scheme such as data, or an origin: https://host:port",
-    ),
-    "an origin with a path": (
-        lambda d: model(d)["backends"]["vllm"].update(allow={"media": ["data", "https://h/a"]}),
-        "models.0.backends.vllm.allow.media.1: must be a scheme such as data, or an origin: https://host:port",
-    ),
-    "an unknown key of allow": (
-        lambda d: model(d)["backends"]["vllm"].update(allow={"hosts": []}),
-        "models.0.backends.vllm.allow.hosts: unknown key",
-    ),
-    "vllm given a Triton key": (
-        lambda d: model(d)["backends"]["vllm"].update(model="m"),
-        "models.0.backends.vllm.model: unknown key",
-    ),
+    "misspelt backend key": in_triton("unknown key", urll="grpc://h:1"),
+    "misspelt top key": top("unknown key", model=[]),
+    "misspelt policy key": in_policy("unknown key", upp=3),
+    "nothing allowed": in_vllm(ALLOW, allow=None),
+    "allowed by another word": in_vllm(ALLOW, allow="any"),
+    "a host without a scheme": in_vllm(ORIGIN, ".media.0", allow={"media": ["images.example.com"]}),
+    "an origin with a path": in_vllm(ORIGIN, ".media.1", allow={"media": ["data", "https://h/a"]}),
+    "an unknown key of allow": in_vllm("unknown key", ".hosts", allow={"hosts": []}),
+    "vllm given a Triton key": in_vllm("unknown key", model="m"),
     "missing url": (lambda d: triton(d).pop("url"), "models.0.backends.triton.url: required"),
-    "wrong scheme": (
-        lambda d: triton(d).update(url="http://h:1"),
-        "models.0.backends.triton.url: must look like grpc://host:port",
+    "wrong scheme": in_triton(GRPC, url="http://h:1"),
+    "no port": in_vllm(URL, url="http://h"),
+    "url with a path": in_vllm(URL, url="http://h:1/v1"),
+    "socket without a path": in_vllm(SOCKET, url="http://unix:/"),
+    "socket that is a folder": in_vllm(SOCKET, url="http://unix:/run/vllm/"),
+    "socket and a path to ask for": in_vllm(SOCKET, url="http://unix:/run/vllm.sock:/v1"),
+    "socket with a path too long": in_vllm(
+        "names a socket whose path is longer than the 107 bytes a system takes", url=f"http://unix:/{'x' * 107}"
     ),
-    "no port": (
-        lambda d: model(d)["backends"]["vllm"].update(url="http://h"),
-        "models.0.backends.vllm.url: must look like http://host:port",
-    ),
-    "url with a path": (
-        lambda d: model(d)["backends"]["vllm"].update(url="http://h:1/v1"),
-        "models.0.backends.vllm.url: must look like http://host:port",
-    ),
-    "socket without a path": (
-        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/"),
-        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
-    ),
-    "socket that is a folder": (
-        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/run/vllm/"),
-        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
-    ),
-    "socket and a path to ask for": (
-        lambda d: model(d)["backends"]["vllm"].update(url="http://unix:/run/vllm.sock:/v1"),
-        "models.0.backends.vllm.url: must look like http://unix:/path/of.sock",
-    ),
-    "socket with a path too long": (
-        lambda d: model(d)["backends"]["vllm"].update(url=f"http://unix:/{'x' * 107}"),
-        "models.0.backends.vllm.url: names a socket whose path is longer than the 107 bytes a system takes",
-    ),
-    "Triton at a socket": (
-        lambda d: triton(d).update(url="grpc://unix:/run/triton.sock"),
-        "models.0.backends.triton.url: must look like grpc://host:port",
-    ),
-    "metrics at a socket, without a page": (
-        lambda d: triton(d).update(metrics_url="http://unix:/run/triton.sock"),
-        "models.0.backends.triton.metrics_url: must look like http://unix:/path/of.sock:/metrics",
-    ),
-    "metrics at a socket that is a folder": (
-        lambda d: triton(d).update(metrics_url="http://unix:/run/:/metrics"),
-        "models.0.backends.triton.metrics_url: must look like http://unix:/path/of.sock",
-    ),
-    "bad metrics url": (
-        lambda d: triton(d).update(metrics_url="h:8002"),
-        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
-    ),
-    "metrics at a socket of no name": (
-        lambda d: triton(d).update(metrics_url="http://unix::/metrics"),
-        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
-    ),
-    "metrics at no port": (
-        lambda d: triton(d).update(metrics_url="http://h:http/metrics"),
-        "models.0.backends.triton.metrics_url: must look like http://host:port/metrics",
-    ),
+    "Triton at a socket": in_triton(GRPC, url="grpc://unix:/run/triton.sock"),
+    "metrics at a socket, without a page": in_triton(SOCKET + ":/metrics", metrics_url="http://unix:/run/triton.sock"),
+    "metrics at a socket that is a folder": in_triton(SOCKET, metrics_url="http://unix:/run/:/metrics"),
+    "bad metrics url": in_triton(URL + "/metrics", metrics_url="h:8002"),
+    "metrics at a socket of no name": in_triton(URL + "/metrics", metrics_url="http://unix::/metrics"),
+    "metrics at no port": in_triton(URL + "/metrics", metrics_url="http://h:http/metrics"),
     "relay over gRPC": (
-        lambda d: d["models"][0]["backends"].update(triton={"kind": "relay", "url": "grpc://127.0.0.1:8001"}),
-        "models.0.backends.triton.url: must look like http://host:port",
+        lambda d: model(d)["backends"].update(triton={"kind": "relay", "url": "grpc://127.0.0.1:8001"}),
+        f"models.0.backends.triton.url: {URL}",
     ),
-    "no kind": (
-        lambda d: triton(d).pop("kind"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
-    ),
+    "no kind": (lambda d: triton(d).pop("kind"), f"models.0.backends.triton: needs {ANY_KIND}"),
     "backend is a string": (
         lambda d: model(d)["backends"].update(triton="grpc://h:1"),
-        "models.0.backends.triton: needs kind: triton, kind: vllm or kind: relay",
+        f"models.0.backends.triton: needs {ANY_KIND}",
     ),
-    "text for a number": (lambda d: policy(d).update(up="48"), "models.0.policy.up: input should be a valid integer"),
-    "truth for a number": (lambda d: policy(d).update(up=True), "models.0.policy.up: input should be a valid integer"),
-    "up of zero": (
-        lambda d: policy(d).update(up=0),
-        "models.0.policy.up: input should be greater than or equal to 1",
-    ),
-    "infinite dwell": (
-        lambda d: policy(d).update(dwell_s=float("inf")),
-        "models.0.policy.dwell_s: input should be a finite number",
-    ),
-    "down at up": (lambda d: policy(d).update(down=48), "models.0.policy.down: must be below up (48), is 48"),
+    "text for a number": in_policy("input should be a valid integer", up="48"),
+    "truth for a number": in_policy("input should be a valid integer", up=True),
+    "up of zero": in_policy("input should be greater than or equal to 1", up=0),
+    "infinite dwell": in_policy("input should be a finite number", dwell_s=float("inf")),
+    "down at up": in_policy("must be below up (48), is 48", down=48),
     "a threshold without numbers": (lambda d: policy(d).pop("up"), "models.0.policy.up: required"),
-    "a share without one": (
-        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm"}),
-        "models.0.policy.share: required",
-    ),
-    "a share with a threshold": (
-        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm", "up": 3, "share": 1}),
-        "models.0.policy.up: is no key of kind share",
-    ),
-    "more than everything": (
-        lambda d: d["models"][0].update(policy={"kind": "share", "low": "triton", "high": "vllm", "share": 1.1}),
-        "models.0.policy.share: input should be less than or equal to 1",
-    ),
-    "unknown low": (
-        lambda d: policy(d).update(low="trt"),
-        "models.0.policy.low: 'trt' is not a backend of this model (it has triton, vllm)",
-    ),
-    "low is high": (
-        lambda d: policy(d).update(high="triton"),
-        "models.0.policy.high: must differ from low, both are 'triton'",
-    ),
+    "a share without one": in_model("required", ".share", policy=share()),
+    "a share with a threshold": in_model("is no key of kind share", ".up", policy=share(up=3, share=1)),
+    "more than everything": in_model("input should be less than or equal to 1", ".share", policy=share(share=1.1)),
+    "unknown low": in_policy("'trt' is not a backend of this model (it has triton, vllm)", low="trt"),
+    "low is high": in_policy("must differ from low, both are 'triton'", high="triton"),
     "two backends, no policy": (
         lambda d: model(d).pop("policy"),
         "models.0.policy: required to choose between triton, vllm",
     ),
-    "one backend, a policy": (
-        lambda d: model(d)["backends"].pop("vllm"),
-        "models.0.policy: there is nothing to choose, only triton takes what is routed; remove it",
-    ),
-    "no backend": (
-        lambda d: model(d).update(backends={}),
-        "models.0.backends: dictionary should have at least 1 item after validation, not 0",
-    ),
+    "one backend, a policy": (lambda d: model(d)["backends"].pop("vllm"), NO_CHOICE),
+    "no backend": in_model("dictionary should have at least 1 item after validation, not 0", backends={}),
     "backend name unfit for a header": (
         lambda d: model(d)["backends"].update({"Tri ton": triton(d)}),
         "models.0.backends.Tri ton: string should match pattern '^[a-z0-9][a-z0-9_-]{0,62}$'",
     ),
-    "tokenizer is no directory": (
-        lambda d: model(d).update(tokenizer="/no/such/place"),
-        "models.0.tokenizer: /no/such/place is not a directory",
-    ),
+    "tokenizer is no directory": in_model("/no/such/place is not a directory", tokenizer="/no/such/place"),
     "no tokenizer for Triton": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(vllm=RELAY)),
         "models.0.tokenizer: required, backend triton of kind triton takes token ids only",
     ),
     "no tokenizer for vLLM alone": (
         lambda d: (model(d).pop("tokenizer"), model(d)["backends"].update(triton=VLLM)),
-        "models.0.tokenizer: required, unless a backend is of kind relay",
+        f"models.0.tokenizer: required, unless a backend is of kind {RELAYED_KIND}",
     ),
-    "unknown capability": (
-        lambda d: model(d)["backends"]["vllm"].update(capabilities={"tools": True}),
-        "models.0.backends.vllm.capabilities.tools: unknown key",
+    "unknown capability": in_vllm("unknown key", ".tools", capabilities={"tools": True}),
+    "a capability that Triton is never asked for": in_triton(
+        "unknown key", ".logprobs", capabilities={"logprobs": True}
     ),
-    "a capability that Triton is never asked for": (
-        lambda d: triton(d).update(capabilities={"logprobs": True}),
-        "models.0.backends.triton.capabilities.logprobs: unknown key",
+    "capability that is no yes or no": in_triton(
+        "input should be a valid boolean", ".logit_bias", capabilities={"logit_bias": "yes"}
     ),
-    "capability that is no yes or no": (
-        lambda d: triton(d).update(capabilities={"logit_bias": "yes"}),
-        "models.0.backends.triton.capabilities.logit_bias: input should be a valid boolean",
+    "unknown tool parser": in_model(PARSERS, tool_parser="pythonic"),
+    "unknown reasoning parser": in_model("input should be 'auto', 'none' or 'think'", reasoning_parser="r1"),
+    "relay path that is answered here": in_model(
+        "is answered by the gateway itself", ".1", relay_paths=["/v1/x", "/v1/completions"]
     ),
-    "unknown tool parser": (
-        lambda d: model(d).update(tool_parser="pythonic"),
-        "models.0.tool_parser: input should be 'auto', 'none', 'hermes', 'llama3_json' or 'mistral'",
-    ),
-    "unknown reasoning parser": (
-        lambda d: model(d).update(reasoning_parser="r1"),
-        "models.0.reasoning_parser: input should be 'auto', 'none' or 'think'",
-    ),
-    "relay path that is answered here": (
-        lambda d: model(d).update(relay_paths=["/v1/x", "/v1/completions"]),
-        "models.0.relay_paths.1: is answered by the gateway itself",
-    ),
-    "relay path elsewhere": (
-        lambda d: model(d).update(relay_paths=["/metrics"]),
-        "models.0.relay_paths.0: string should match pattern '^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$'",
-    ),
-    "relay path that climbs": (
-        lambda d: model(d).update(relay_paths=["/v1/../metrics"]),
-        "models.0.relay_paths.0: string should match pattern '^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$'",
-    ),
-    "keep-alive without a pause": (
-        lambda d: d.update(streams={"keep_alive_s": 0}),
-        "streams.keep_alive_s: input should be greater than 0",
-    ),
+    "relay path elsewhere": in_model(RELAY_PATH, ".0", relay_paths=["/metrics"]),
+    "relay path that climbs": in_model(RELAY_PATH, ".0", relay_paths=["/v1/../metrics"]),
+    "keep-alive without a pause": top("input should be greater than 0", ".keep_alive_s", streams={"keep_alive_s": 0}),
     "no models": (lambda d: d.pop("models"), "models: required"),
-    "listen without port": (
-        lambda d: d.update(listen="localhost"),
-        "listen: must look like host:port, for example 127.0.0.1:8080",
-    ),
-    "listen port too high": (
-        lambda d: d.update(listen="localhost:65536"),
-        "listen: must look like host:port, for example 127.0.0.1:8080",
-    ),
-    "no workers": (lambda d: d.update(workers=0), "workers: input should be greater than or equal to 1"),
-    "too many workers": (lambda d: d.update(workers=65), "workers: input should be less than or equal to 64"),
-    "unknown limit": (lambda d: d.update(limits={"max_body": 1}), "limits.max_body: unknown key"),
-    "zero probe interval": (
-        lambda d: d.update(probe={"interval_s": 0}),
-        "probe.interval_s: input should be greater than 0",
-    ),
-    "short operator key": (
-        lambda d: d.update(operator_key="abc"),
-        r"operator_key: string should match pattern '^[\x21-\x7e]{8,256}$'",
-    ),
+    "listen without port": top(LISTEN, listen="localhost"),
+    "listen port too high": top(LISTEN, listen="localhost:65536"),
+    "no workers": top("input should be greater than or equal to 1", workers=0),
+    "too many workers": top("input should be less than or equal to 64", workers=65),
+    "unknown limit": top("unknown key", ".max_body", limits={"max_body": 1}),
+    "zero probe interval": top("input should be greater than 0", ".interval_s", probe={"interval_s": 0}),
+    "short operator key": top(r"string should match pattern '^[\x21-\x7e]{8,256}$'", operator_key="abc"),
 }
+
+
+def problems_of(folder: Path, document: Document) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(folder, document)
+    return list(caught.value.problems)
 
 
 @pytest.mark.parametrize(("edit", "problem"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_named_by_its_key_path(folder: Path, document: Document, edit: Edit, problem: str) -> None:
     edit(document)
-    with pytest.raises(SettingsError) as caught:
-        parse_settings(document, folder, environ={})
-    assert caught.value.problems == [problem]
+    assert problems_of(folder, document) == [problem]
 
 
 def test_a_model_id_used_twice_is_reported_at_both(folder: Path, document: Document) -> None:
     document["models"].append(model(document))
-    with pytest.raises(SettingsError) as caught:
-        parse_settings(document, folder, environ={})
-    assert caught.value.problems == ["models.0.id: 'llama' is used 2 times", "models.1.id: 'llama' is used 2 times"]
+    assert problems_of(folder, document) == [
+        "models.0.id: 'llama' is used 2 times",
+        "models.1.id: 'llama' is used 2 times",
+    ]
 
 
 def test_all_problems_are_reported_at_once(folder: Path, document: Document) -> None:
     policy(document).update(up="x")
     document["listn"] = "127.0.0.1:1"
-    with pytest.raises(SettingsError) as caught:
-        parse_settings(document, folder, environ={})
-    assert len(caught.value.problems) == 2
+    assert len(problems_of(folder, document)) == 2
 
 
 @pytest.mark.parametrize(
     ("listen", "address"),
-    [
-        ("0.0.0.0:80", ("0.0.0.0", 80)),
-        ("[::1]:8080", ("::1", 8080)),
-        ("localhost:0", ("localhost", 0)),
-    ],
+    [("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:8080", ("::1", 8080)), ("localhost:0", ("localhost", 0))],
 )
 def test_listen_is_split_as_a_server_wants_it(
     folder: Path, document: Document, listen: str, address: tuple[str, int]
 ) -> None:
     document["listen"] = listen
-    settings = parse_settings(document, folder, environ={})
+    settings = read(folder, document)
     assert (settings.listen_host, settings.listen_port) == address
 
 
@@ -513,7 +396,7 @@ def test_the_file_is_crossover_yaml_here_unless_the_environment_names_another() 
 
 def test_the_operator_key_is_not_in_the_repr(folder: Path, document: Document) -> None:
     document["operator_key"] = "open-sesame"
-    assert "open-sesame" not in repr(parse_settings(document, folder, environ={}))
+    assert "open-sesame" not in repr(read(folder, document))
 
 
 @pytest.mark.parametrize(

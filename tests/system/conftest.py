@@ -1,9 +1,8 @@
-"""Fixtures for whole-system tests: paced stacks, and a client's and an operator's eye on them."""
+"""Fixtures for whole-system tests: paced stacks, and seen by a client and by an operator."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
-import openai
 import pytest
 
 from deploy.embedded import Pace, embedded
@@ -44,9 +43,3 @@ async def paced(paced_stack: Launched, session: aiohttp.ClientSession) -> AsyncI
 @pytest.fixture
 async def own(own_stack: Launched, session: aiohttp.ClientSession) -> Site:
     return Site(own_stack, session)
-
-
-@pytest.fixture
-async def client(paced_stack: Launched) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{paced_stack.url}/v1", api_key="-", max_retries=0) as client:
-        yield client

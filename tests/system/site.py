@@ -17,8 +17,8 @@ from deploy.stacks import MODEL
 
 
 @dataclass(slots=True)
-class Told:
-    """What a client was told by one streamed request."""
+class StreamedAnswer:
+    """A streamed answer as far as its client has read it."""
 
     status: int = 0
     backend: str | None = None
@@ -53,22 +53,22 @@ class Site:
             "stream_options": {"include_usage": True},
         }
 
-    async def ask(self, tokens: int, told: Told | None = None, pin: str | None = None) -> Told:
+    async def ask(self, tokens: int, answer: StreamedAnswer | None = None, pin: str | None = None) -> StreamedAnswer:
         """Stream one answer to its end."""
-        told = told or Told()
+        answer = answer or StreamedAnswer()
         headers = {} if pin is None else {"x-crossover-pin": pin}
         url = f"{self.url}/v1/chat/completions"
         async with self.session.post(url, json=self.body(tokens), headers=headers) as response:
-            told.status = response.status
-            told.backend = response.headers.get("x-crossover-backend")
-            told.reason = response.headers.get("x-crossover-reason", "")
+            answer.status = response.status
+            answer.backend = response.headers.get("x-crossover-backend")
+            answer.reason = response.headers.get("x-crossover-reason", "")
             if response.status != 200:
-                told.error = (await response.json())["error"]
-                return told
+                answer.error = (await response.json())["error"]
+                return answer
             async for line in response.content:
                 if line.startswith(b"data: "):
-                    _hear(told, line[6:].strip())
-        return told
+                    _read_event(answer, line[6:].strip())
+        return answer
 
     async def state(self) -> dict[str, Any]:  # Any: JSON
         async with self.session.get(f"{self.url}/admin/state") as response:
@@ -128,26 +128,26 @@ class Site:
         return value
 
 
-def _hear(told: Told, data: bytes) -> None:
+def _read_event(answer: StreamedAnswer, data: bytes) -> None:
     if data == b"[DONE]":
-        told.is_done = True
+        answer.is_done = True
         return
     event = orjson.loads(data)
     if "error" in event:
-        told.error = event["error"]
+        answer.error = event["error"]
         return
     if usage := event.get("usage"):
-        told.completion_tokens = usage["completion_tokens"]
+        answer.completion_tokens = usage["completion_tokens"]
     for choice in event["choices"]:
-        told.text += choice["delta"].get("content") or ""
-        told.finish_reason = choice["finish_reason"] or told.finish_reason
+        answer.text += choice["delta"].get("content") or ""
+        answer.finish_reason = choice["finish_reason"] or answer.finish_reason
         if choice["delta"].get("content"):
-            told.began.set()
+            answer.began.set()
 
 
 def pid_of(stack: Launched, name: str) -> int:
     """The process of that name itself, beneath the leash that started it."""
-    leash = next(child for child in stack.supervisor._children if child.process.name == name)
+    leash = next(child for child in stack.supervisor.children if child.process.name == name)
     pid = leash._popen.pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)

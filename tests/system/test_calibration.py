@@ -26,7 +26,7 @@ PACE = Pace(TIME_SCALE, ANSWER_TOKENS)
 TRUE_CROSSING = PACE.crossing
 LEVELS = (2, 32)
 OF_THE_MACHINE = {"client headroom", "no lockstep", "steady load"}  # checks
-# Of the pace, in one cell: below it the machine is too slow, and what such a run still measures tells nothing.
+# Of the pace, in one cell: below it the machine is too slow, and what such a run still measures means nothing.
 HOPELESS = 0.9
 
 

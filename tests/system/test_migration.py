@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.settings import parse_settings
+from gateway.configuration import parse_settings
 from tests.system.site import Site
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "migration.md").read_text()
@@ -29,9 +29,9 @@ async def ask(site: Site) -> Counter[str | None]:
     """Which backends answered so many requests one after the other in small groups."""
     backends: Counter[str | None] = Counter()
     for _ in range(REQUESTS // 8):
-        told = await asyncio.gather(*(site.ask(2) for _ in range(8)))
-        assert all(answer.is_whole for answer in told)
-        backends.update(answer.backend for answer in told)
+        answers = await asyncio.gather(*(site.ask(2) for _ in range(8)))
+        assert all(answer.is_whole for answer in answers)
+        backends.update(answer.backend for answer in answers)
     return backends
 
 

@@ -1,4 +1,4 @@
 """The reference engine behind Triton's wire: KServe v2 gRPC with the tensors of TensorRT-LLM's `tensorrt_llm` model.
 
-Behaviour and error texts are those observed on tritonserver 2.51; tests/engines/test_kserve_wire.py runs on both.
+Behaviour and error texts are those of tritonserver 2.51; tests/engines/wires/test_kserve_wire.py runs on both.
 """

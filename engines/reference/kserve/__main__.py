@@ -10,13 +10,13 @@ from engines import process
 from engines.reference import launch
 from engines.reference.kserve.metrics import serve_metrics
 from engines.reference.kserve.model import ServedModel
-from engines.reference.kserve.service import InferenceService, health_handler
+from engines.reference.kserve.service import InferenceService
 from engines.reference.trtllm_contract import Limits
 
 OPTIONS = (
-    ("grpc.so_reuseport", 0),  # or a second server would share the port in silence
+    ("grpc.so_reuseport", 0),  # a second server on the port is an error
     ("grpc.max_receive_message_length", -1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # a client's keepalive is welcome
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients may ping every ten seconds
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
@@ -53,11 +53,10 @@ async def start_grpc(service: InferenceService, host: str, port: int) -> tuple[a
     process.check_free(host, port)
     server = aio.server(options=OPTIONS)
     rpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-    server.add_generic_rpc_handlers((health_handler(service.model),))
     try:
         port = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     except RuntimeError as exc:
-        raise process.cannot_listen(host, port, "gRPC says no") from exc
+        raise process.cannot_listen(host, port, "gRPC cannot bind it") from exc
     await server.start()
     return server, port
 

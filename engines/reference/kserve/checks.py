@@ -1,4 +1,5 @@
-"""Triton's own checks of a request, before any model sees it, in Triton's order and words.
+"""Triton's own checks of a request, before any model gets it. The texts are shorter than Triton's, and values come as
+raw bytes only.
 
 In: a ModelInferRequest. Out: its input tensors as arrays, or a Refusal. Knows only the declared tensors.
 """
@@ -13,170 +14,69 @@ from engines.reference.trtllm_contract import INPUTS, MAX_BATCH_SIZE, NUMPY_TYPE
 DECLARED = {tensor.name: tensor for tensor in INPUTS}
 REQUIRED = [tensor.name for tensor in INPUTS if tensor.is_required]
 OUTPUT_NAMES = {tensor.name for tensor in OUTPUTS}
-# Where a tensor's values lie if they are not raw bytes; Triton names the type of the field it found.
-TYPED_CONTENTS = {
-    "bool_contents": "BOOL",
-    "int_contents": "INT32",
-    "int64_contents": "INT64",
-    "uint_contents": "UINT32",
-    "uint64_contents": "UINT64",
-    "fp32_contents": "FP32",
-    "fp64_contents": "FP64",
-    "bytes_contents": "BYTES",
-}
-BATCH_NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
-    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
-    "max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
-)
 
 
 class Refusal(Exception):
-    """Triton would not take this request; the message is what it says."""
+    """Triton would not take this request. The gateway reads the text for an unknown input, which is Triton's own."""
 
 
 def read_inputs(request: pb.ModelInferRequest) -> dict[str, Array]:
-    data = _collect(request)
-    _check_outputs(request)
-    _check_count(request)
-    shapes = {tensor.name: list(tensor.shape) for tensor in request.inputs}
-    for tensor in request.inputs:
-        _check_type_and_shape(request, tensor)
-    _check_batch(request, shapes)
-    return {name: _array(request, DECLARED[name], data[name], shape) for name, shape in shapes.items()}
-
-
-def _prefix(request: pb.ModelInferRequest) -> str:
-    return f"[request id: {request.id or '<id_unknown>'}] "
-
-
-def _collect(request: pb.ModelInferRequest) -> dict[str, bytes]:
-    """Each input's bytes by name, raw or from its typed contents."""
     raw = iter(request.raw_input_contents)
-    data: dict[str, bytes] = {}
+    arrays: dict[str, Array] = {}
     for tensor in request.inputs:
         if tensor.name not in DECLARED:
             raise Refusal(f"unexpected inference input '{tensor.name}' for model '{request.model_name}'")
-        if tensor.name in data:
-            raise Refusal(f"{_prefix(request)}input '{tensor.name}' already exists in request")
-        content = _typed(request, tensor) if tensor.HasField("contents") else next(raw, None)
-        if content is None:
-            raise Refusal(
-                f"unable to find data for input tensor '{tensor.name}' for model '{request.model_name}' in request."
-            )
-        data[tensor.name] = content
-    return data
+        if tensor.name in arrays:
+            raise Refusal(f"input '{tensor.name}' already exists in request")
+        data = next(raw, None)
+        if data is None:
+            raise Refusal(f"unable to find data for input tensor '{tensor.name}'")
+        arrays[tensor.name] = _read(tensor, DECLARED[tensor.name], data)
+    _check(request, arrays)
+    return arrays
 
 
-def _typed(request: pb.ModelInferRequest, tensor: pb.ModelInferRequest.InferInputTensor) -> bytes | None:
-    for field, found in TYPED_CONTENTS.items():
-        values = getattr(tensor.contents, field)
-        if not len(values):
-            continue
-        if found != tensor.datatype or found not in NUMPY_TYPES:
-            raise Refusal(
-                f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{request.model_name}' "
-                f"of type '{found}', expected datatype '{tensor.datatype}'"
-            )
-        if found == "BYTES":
-            return b"".join(len(value).to_bytes(4, "little") + value for value in values)
-        return np.array(values, NUMPY_TYPES[found]).tobytes()
-    return None
-
-
-def _check_outputs(request: pb.ModelInferRequest) -> None:
+def _check(request: pb.ModelInferRequest, arrays: dict[str, Array]) -> None:
+    """Triton checks the count alone, so a required input may be missing if another one makes up the number."""
     for output in request.outputs:
         if output.name not in OUTPUT_NAMES:
-            raise Refusal(f"unexpected inference output '{output.name}' for model '{request.model_name}'")
+            raise Refusal(f"unexpected inference output '{output.name}'")
+    if len(arrays) < len(REQUIRED):
+        missing = [name for name in REQUIRED if name not in arrays]
+        raise Refusal(f"got {len(arrays)} inputs, but missing required input(s) {missing}")
+    batches = {array.shape[0] for array in arrays.values()}
+    if len(batches) > 1 or min(batches) < 1:
+        raise Refusal("the inputs' batch sizes do not match")
+    if max(batches) > MAX_BATCH_SIZE:
+        raise Refusal(f"inference request batch-size must be <= {MAX_BATCH_SIZE}")
 
 
-def _check_count(request: pb.ModelInferRequest) -> None:
-    """Only the count is checked, so a required input may be missing if another one makes up the number."""
-    given = [tensor.name for tensor in request.inputs]
-    if len(given) >= len(REQUIRED):
-        return
-    missing = [name for name in REQUIRED if name not in given]
-    raise Refusal(
-        f"{_prefix(request)}expected number of inputs between {len(REQUIRED)} and {len(INPUTS)} but got {len(given)} "
-        f"inputs for model '{request.model_name}'. Got input(s) {_quoted(given)}, but missing required input(s) "
-        f"{_quoted(missing)}. Please provide all required input(s)."
-    )
-
-
-def _quoted(names: list[str]) -> str:
-    return "[" + ",".join(f"'{name}'" for name in names) + "]"
-
-
-def _check_type_and_shape(request: pb.ModelInferRequest, tensor: pb.ModelInferRequest.InferInputTensor) -> None:
-    declared, shape = DECLARED[tensor.name], list(tensor.shape)
+def _read(tensor: pb.ModelInferRequest.InferInputTensor, declared: Tensor, data: bytes) -> Array:
+    name, shape = f"input '{tensor.name}'", list(tensor.shape)
     if tensor.datatype != declared.datatype:
-        known = tensor.datatype if tensor.datatype in TYPED_CONTENTS.values() else "<invalid>"
-        raise Refusal(
-            f"{_prefix(request)}inference input '{tensor.name}' data-type is '{known}', but model "
-            f"'{request.model_name}' expects '{declared.datatype}'"
-        )
-    fits = len(shape) == len(declared.dims) + 1 and all(
-        want in {-1, have} for want, have in zip(declared.dims, shape[1:], strict=True)
-    )
-    if not fits:
-        expected = ",".join(map(str, (-1, *declared.dims)))
-        raise Refusal(
-            f"{_prefix(request)}unexpected shape for input '{tensor.name}' for model '{request.model_name}'. Expected "
-            f"[{expected}], got [{','.join(map(str, shape))}]. {BATCH_NOTE}"
-        )
-
-
-def _check_batch(request: pb.ModelInferRequest, shapes: dict[str, list[int]]) -> None:
-    batch = next(iter(shapes.values()))[0]
-    for name, shape in shapes.items():
-        if shape[0] != batch or batch < 1:
-            raise Refusal(
-                f"{_prefix(request)}input '{name}' batch size does not match other inputs for '{request.model_name}'"
-            )
-    if batch > MAX_BATCH_SIZE:
-        raise Refusal(
-            f"{_prefix(request)}inference request batch-size must be <= {MAX_BATCH_SIZE} for '{request.model_name}'"
-        )
-
-
-def _array(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
+        raise Refusal(f"inference {name} data-type is '{tensor.datatype}', '{declared.datatype}' was expected")
+    expected = (-1, *declared.dims)
+    if len(shape) != len(expected) or any(want not in {-1, have} for want, have in zip(expected, shape, strict=True)):
+        raise Refusal(f"unexpected shape for {name}: {shape}, {list(expected)} was expected")
     if declared.datatype == "BYTES":
-        return _strings(request, declared, data, shape)
+        return np.array(_read_strings(name, data, prod(shape)), np.object_).reshape(shape)
     dtype = np.dtype(NUMPY_TYPES[declared.datatype])
-    expected = prod(shape) * dtype.itemsize
-    if len(data) != expected:
-        raise Refusal(
-            f"{_prefix(request)}input byte size mismatch for input '{declared.name}' for model "
-            f"'{request.model_name}'. Expected {expected}, got {len(data)}"
-        )
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise Refusal(f"input byte size mismatch for {name}: {len(data)}, {prod(shape) * dtype.itemsize} was expected")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _strings(request: pb.ModelInferRequest, declared: Tensor, data: bytes, shape: list[int]) -> Array:
-    """Each has its length before it, in four bytes."""
-    where, strings, at = f"for inference input '{declared.name}'", [], 0
+def _read_strings(name: str, data: bytes, expected: int) -> list[bytes]:
+    """Each is preceded by its length in four bytes."""
+    strings, at = [], 0
     while at < len(data):
         begin = at + 4
         if begin > len(data):
-            raise Refusal(
-                f"{_prefix(request)}incomplete string length indicator {where} for model '{request.model_name}', "
-                f"expecting 4 bytes but only {len(data) - at} bytes available. Please make sure the string length "
-                "indicator is in one buffer."
-            )
+            raise Refusal(f"incomplete string length indicator for inference {name}")
         at = begin + int.from_bytes(data[at:begin], "little")
-        if at > len(data):  # seen by the model's process, not by Triton
-            raise ContractError(
-                f"incomplete string data {where}, expecting string of length {at - begin} but only "
-                f"{len(data) - begin} bytes available"
-            )
+        if at > len(data):  # the model's process finds this, not Triton
+            raise ContractError(f"incomplete string data for inference {name}")
         strings.append(data[begin:at])
-    _check_strings(request, where, len(strings), prod(shape))
-    return np.array(strings, np.object_).reshape(shape)
-
-
-def _check_strings(request: pb.ModelInferRequest, where: str, count: int, expected: int) -> None:
-    where = f"{where} for model '{request.model_name}'"
-    if count < expected:
-        raise Refusal(f"{_prefix(request)}expected {expected} string elements {where}, got {count}")
-    if count > expected:
-        raise Refusal(f"{_prefix(request)}unexpected number of string elements {count} {where}, expecting {expected}")
+    if len(strings) != expected:
+        raise Refusal(f"{len(strings)} string elements for inference {name}, {expected} expected")
+    return strings

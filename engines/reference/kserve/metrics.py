@@ -1,4 +1,4 @@
-"""Triton's metrics page: `nv_trt_llm_*` and `nv_inference_*` as far as there are real numbers behind them.
+"""Triton's metrics page: those `nv_trt_llm_*` and `nv_inference_*` values that this engine has.
 
 In: the served model, read at each scrape. Out: an HTTP server of its own, as Triton has on its metrics port.
 """
@@ -25,11 +25,11 @@ class ModelMetrics(Collector):
         counts = self._model.counts
         yield self._family("nv_inference_request_success", None, {"": counts.success})
         yield self._family("nv_inference_request_failure", "reason", counts.failure)
-        # Ours: tokens of a paced engine that were not computed when they were due, for the machine could not keep up.
+        # Ours: tokens of a paced engine that were not computed when they were due, because the machine is too slow.
         yield self._family("crossover_late_tokens", None, {"": self._model.runner.stats.late_tokens})
 
     def _family(self, name: str, label: str | None, values: Mapping[str, float]) -> Metric:
-        # Untyped, for prometheus_client would append _total to a counter's name, which Triton does not.
+        # Untyped: prometheus_client appends _total to a counter's name, which Triton does not.
         family = Metric(name, "As Triton and TensorRT-LLM report it.", "untyped")
         labels = {"model": self._model.name, "version": MODEL_VERSION}
         for key, value in values.items():
@@ -39,7 +39,7 @@ class ModelMetrics(Collector):
 
 @contextmanager
 def serve_metrics(model: ServedModel, host: str, port: int) -> Iterator[int]:
-    """The port it listens on; from a thread of its own, so that a scrape waits for no token."""
+    """Yields the port. The server has a thread of its own, so that a scrape waits for no token."""
     registry = CollectorRegistry()
     registry.register(ModelMetrics(model))
     try:

@@ -1,4 +1,4 @@
-"""The one model this server holds: its name, its limits, its requests in flight by Triton request id.
+"""The one model of this server: its name, its limits, its requests in flight by Triton request id.
 
 In: decoded requests. Out: calls to the runner. Knows no stream.
 """
@@ -27,15 +27,6 @@ class Counts:
         default_factory=lambda: dict.fromkeys(("REJECTED", "CANCELED", "BACKEND", "OTHER"), 0)
     )
 
-    def succeeded(self) -> None:
-        self.success += 1
-
-    def failed(self) -> None:
-        self.failure["BACKEND"] += 1
-
-    def cancelled(self) -> None:
-        self.failure["CANCELED"] += 1
-
 
 class ServedModel:
     def __init__(self, name: str, runner: Runner, limits: Limits) -> None:
@@ -44,9 +35,8 @@ class ServedModel:
         self.runner = runner
         self.counts = Counts()
         self._ids = count(1)
-        self._calls: dict[
-            str, Stoppable
-        ] = {}  # by Triton request id; the last of equal ones counts, as in TensorRT-LLM
+        # By Triton request id; of equal ids the last one, as in TensorRT-LLM.
+        self._calls: dict[str, Stoppable] = {}
 
     def check_name(self, name: str, version: str) -> None:
         if version and not re.fullmatch(r"\d+", version):
@@ -60,7 +50,7 @@ class ServedModel:
             raise Refusal(f"Request for unknown model: '{name}' version {version} is not found")
 
     def start(self, triton_id: str, call: Stoppable, request: TokenRequest) -> str:
-        """Returns the id that `end` wants back."""
+        """Returns the id for `end`."""
         runner_id = str(next(self._ids))
         self._calls[triton_id] = call
         self.runner.submit(runner_id, request.prompt, request.params, call)

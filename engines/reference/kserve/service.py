@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - method names are the protocol's
-"""The gRPC service: health, metadata and ModelStreamInfer. Everything about an inference is the stream's affair."""
+"""The gRPC service: health, metadata and ModelStreamInfer, whose inferences are in stream.py."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,23 +16,19 @@ from engines.reference.kserve.model import ServedModel
 from engines.reference.kserve.stream import Stream
 
 Context = aio.ServicerContext[Any, Any]  # the messages are tritonclient's, which publishes no types
-SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # grpc.health.v1.HealthCheckResponse: field 1, an enum
 
 
 class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # tritonclient publishes no types
-    """What is not here answers UNIMPLEMENTED by itself."""
+    """RPCs that are not here answer UNIMPLEMENTED."""
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
         self._streams: set[Stream] = set()
 
     def end_streams(self) -> None:
-        """The server goes: no client waits for a stream that will never go on."""
+        """The server ends: no client waits for a stream that will not go on."""
         for stream in self._streams:
             stream.end(grpc.StatusCode.UNAVAILABLE, "GRPC server is shutting down")
-
-    async def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
-        return pb.ServerLiveResponse(live=True)
 
     async def ServerReady(self, request: pb.ServerReadyRequest, context: Context) -> pb.ServerReadyResponse:
         return pb.ServerReadyResponse(ready=self.model.runner.is_alive)
@@ -55,12 +51,6 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
         await self._check_name(request.name, request.version, context)
         return messages.model_config(self.model.name, follows_guides=self.model.limits.check_guide is not None)
 
-    async def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
-        await self._check_name(request.model_name, request.model_version, context)
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED, "ModelInfer RPC doesn't support models with decoupled transaction policy"
-        )
-
     async def ModelStreamInfer(self, requests: AsyncIterator[pb.ModelInferRequest], context: Context) -> None:
         metadata = dict(context.invocation_metadata() or ())
         stream = Stream(self.model, fails_with_status=metadata.get("triton_grpc_error") == "true")
@@ -72,7 +62,7 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
                     await context.write(message)
                 reader.cancel()
             if stream.ending:
-                await context.abort(stream.ending.code, stream.ending.details)
+                await context.abort(*stream.ending)
         finally:
             self._streams.discard(stream)
             stream.close()
@@ -82,14 +72,3 @@ class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc] 
             self.model.check_name(name, version)
         except Refusal as exc:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
-
-
-def health_handler(model: ServedModel) -> "grpc.GenericRpcHandler[bytes, bytes]":
-    """grpc.health.v1.Health/Check, hand-encoded: the whole protocol is one enum."""
-
-    async def check(request: bytes, context: Context) -> bytes:
-        return SERVING if model.runner.is_alive else NOT_SERVING
-
-    return grpc.method_handlers_generic_handler(
-        "grpc.health.v1.Health", {"Check": grpc.unary_unary_rpc_method_handler(check)}
-    )

@@ -1,13 +1,11 @@
 """One ModelStreamInfer stream: its requests in flight and the responses that wait to be written.
 
-In: requests as they come, tokens from the runner. Out: response messages. When it is closed, for whatever reason, every
-request of its own is cancelled.
+In: requests as they come, tokens from the runner. Out: response messages. Closing it cancels all its requests.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
@@ -17,25 +15,17 @@ from engines.reference.engine import TokenOutput
 from engines.reference.kserve import messages
 from engines.reference.kserve.checks import Refusal, read_inputs
 from engines.reference.kserve.model import ServedModel
-from engines.reference.trtllm_answer import Answer
-
-
-@dataclass(frozen=True)
-class Ending:
-    """A status that ends a stream: the server goes, or the model failed and the client asked for it that way."""
-
-    code: grpc.StatusCode
-    details: str
+from engines.reference.trtllm_answer import TensorAnswer
 
 
 class Stream:
-    """Feed it with `read`, drain it with `messages`, which ends when the client has half-closed and all is answered, or
-    when there is an `ending`.
+    """`messages` ends when the client has half-closed and all is answered, or when there is an `ending`: code and
+    details, because the server ends, or the model failed and the client wants errors as a status.
     """
 
     def __init__(self, model: ServedModel, *, fails_with_status: bool) -> None:
         self.model = model
-        self.ending: Ending | None = None
+        self.ending: tuple[grpc.StatusCode, str] | None = None
         self._fails_with_status = fails_with_status
         self._outbox: deque[pb.ModelStreamInferResponse] = deque()
         self._changed = asyncio.Event()
@@ -66,12 +56,12 @@ class Stream:
         self._changed.set()
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
-        self.ending = Ending(code, details)
+        self.ending = (code, details)
         self._changed.set()
 
     def fail(self, request: pb.ModelInferRequest, text: str) -> None:
         """The model raised an error: in-band, unless the client asked for a status with `triton_grpc_error`."""
-        self.model.counts.failed()
+        self.model.counts.failure["BACKEND"] += 1
         if self._fails_with_status:
             self.end(grpc.StatusCode.INTERNAL, text)
         else:
@@ -93,7 +83,7 @@ class Stream:
     def _execute(self, request: pb.ModelInferRequest, inputs: dict[str, contract.Array]) -> None:
         if contract.is_stop(inputs):
             self.model.stop(request.id)
-            if wants_empty_final(request):
+            if request.parameters["triton_enable_empty_final_response"].bool_param:
                 self.send(messages.response(request, {}, (), is_final=True))
             return
         call = StreamCall(self, request, contract.decode_request(inputs, self.model.limits))
@@ -102,12 +92,12 @@ class Stream:
 
 
 class StreamCall:
-    """One request in flight: a runner's Receiver."""
+    """One request in flight: a Receiver."""
 
     def __init__(self, stream: Stream, request: pb.ModelInferRequest, decoded: contract.TokenRequest) -> None:
         self._stream = stream
         self._request = request
-        self._answer = Answer(decoded)
+        self._answer = TensorAnswer(decoded)
         self._names = contract.output_names({output.name for output in request.outputs}, decoded)
         self._runner_id = ""
 
@@ -124,26 +114,22 @@ class StreamCall:
             self._stream.send(messages.response(self._request, tensors, self._names, is_final=is_final))
         if self._answer.is_final:
             self._end()
-            self._stream.model.counts.succeeded()
+            self._stream.model.counts.success += 1
 
     def failed(self, message: str) -> None:
         self._end()
         self._stream.fail(self._request, message)
 
     def cancel(self) -> None:
-        """The client left or asked to stop: the engine drops it, an answer ends without another token."""
+        """The client has gone or stopped the request: the engine drops it."""
         self._end()
-        self._stream.model.counts.cancelled()
+        self._stream.model.counts.failure["CANCELED"] += 1
 
     def stop(self) -> None:
-        """Asked to end by a stop request: a final response with what there is."""
+        """A stop request: a final response with the tokens so far."""
         self._stream.send(messages.response(self._request, self._answer.end(), self._names, is_final=True))
         self.cancel()
 
     def _end(self) -> None:
         self._stream.model.end(self._request.id, self._runner_id, self)
         self._stream.forget(self)
-
-
-def wants_empty_final(request: pb.ModelInferRequest) -> bool:
-    return bool(request.parameters["triton_enable_empty_final_response"].bool_param)

@@ -1,4 +1,4 @@
 """The reference engine behind vLLM's HTTP wire: completions, tokens in and tokens out, models, tokenizer, metrics.
 
-Shapes and error texts are vLLM 0.32's; tests/engines/test_vllm_wire.py runs on both.
+Bodies and error texts are vLLM 0.32's; tests/engines/wires/test_vllm_wire.py runs on both.
 """

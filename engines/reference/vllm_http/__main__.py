@@ -25,7 +25,7 @@ UVICORN: dict[str, Any] = {  # options of many types
 
 
 class Server(uvicorn.Server):
-    """Says when it listens, and leaves signals to engines/process.py, which knows what else has to end."""
+    """Sets an event when it listens, and leaves signals to engines/process.py, which ends the answers first."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
-"""What vLLM's engine checks once its front end has taken a request, in the engine's order and words.
+"""The checks that vLLM's engine makes after its front end has taken a request, in the engine's order and words.
 
-In: a parsed call. Out: the call with its guide, or refused. A stream has begun by then, so that an event in it refuses
-it, after status 200, where a whole answer is refused by its status.
+In: a parsed call. Out: the call with its guide. A call that is not admitted is refused by status, but a stream by an
+event, because its status 200 has been sent by then.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MAX_LOGPROBS = 20  # vLLM's default of --max-logprobs
 
 
 def admit(call: GenerateCall, model: ServedModel) -> GenerateCall:
-    """Raises WireError if the call wants a whole answer; the `refusal` of a stream."""
+    """Raises WireError for a whole answer; a stream gets its `refusal` instead."""
     try:
         check_logprobs("sample", "logprobs", call.params.logprobs, model.vocab_size)
         check_logprobs("prompt", "prompt_logprobs", call.params.prompt_logprobs, model.vocab_size)

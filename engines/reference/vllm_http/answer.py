@@ -1,6 +1,6 @@
-"""One generation in flight on the HTTP wire: a runner's Receiver that gathers tokens until somebody takes them.
+"""One generation in flight on the HTTP wire: a Receiver that gathers tokens until they are read.
 
-In: tokens, aborts. Out: pieces, merged if several came before the last was taken, as vLLM merges them.
+In: tokens, aborts. Out: pieces; tokens that came before the last piece was read are merged, as in vLLM.
 """
 
 import asyncio
@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Sequence
 
 from engines.reference.engine import TokenOutput
 from engines.reference.vllm_http.requests import GenerateCall
+from engines.reference.vllm_http.responses import Piece
 from engines.reference.vllm_http.served import ServedModel
-from engines.reference.vllm_http.shapes import Piece
 
 
 class AnswerFailed(Exception):
-    """The engine could not go on; the message is its own."""
+    """The engine could not go on; the message is the engine's."""
 
 
-class Answer:
-    """`start` it, take its `pieces` or the `whole`, and `close` it whatever happened."""
+class AnswerInFlight:
+    """Call `start`, read `pieces` or the `whole`, and call `close` in any case."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self.call = call
@@ -35,7 +35,7 @@ class Answer:
         self._model.runner.submit(self._runner_id, self.call.prompt, self.call.params, self)
 
     def close(self) -> None:
-        """The engine holds nothing of it any more."""
+        """Cancel the engine's work and forget the answer."""
         self._model.runner.cancel(self._runner_id)
         if self._model.answers.get(self.call.request_id) is self:
             del self._model.answers[self.call.request_id]
@@ -54,7 +54,7 @@ class Answer:
         self._end("error")
 
     def abort(self) -> None:
-        """Ends it with what there is."""
+        """End it with the tokens so far."""
         self._model.runner.cancel(self._runner_id)
         if self._finish_reason is None:
             self._finish_reason = "abort"  # not counted: vLLM counts neither disconnects nor abort_requests
@@ -88,6 +88,6 @@ class Answer:
         self._changed.set()
 
     def _reason_of(self, last: TokenOutput) -> int | None:
-        """The stop token, but None for the model's own principal end token."""
+        """The stop token; None for the model's own principal end token."""
         is_eos = not self.call.params.ignore_eos and last.token_id in self._model.eos_token_ids[:1]
         return None if last.finish_reason != "stop" or is_eos else last.token_id

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from prometheus_client import generate_latest
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,15 +15,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engines.reference.vllm_http.admission import admit
-from engines.reference.vllm_http.answer import Answer
-from engines.reference.vllm_http.errors import SCALE_OUT_OFF, WireError, bad_request, invalid_json
-from engines.reference.vllm_http.metrics import MetricsPage
+from engines.reference.vllm_http.answer import AnswerInFlight
+from engines.reference.vllm_http.errors import SCALE_OUT_OFF, WireError, bad_request
+from engines.reference.vllm_http.metrics import make_registry
 from engines.reference.vllm_http.reply import RefusedStream, Reply
 from engines.reference.vllm_http.requests import GenerateCall, check_model, parse_completion, parse_generate, validate
+from engines.reference.vllm_http.responses import CompletionResponse, GenerateResponse, ResponseBody
 from engines.reference.vllm_http.served import ServedModel
-from engines.reference.vllm_http.shapes import CompletionShape, Shape, TokensShape
 
-VERSION = "0.32.0+reference"  # the release whose behaviour this wire shows, and that it is not that release
+VERSION = "0.32.0+reference"  # this wire behaves as that release
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
@@ -43,17 +44,17 @@ class Routes:
     def __init__(self, model: ServedModel, *, scales_out: bool) -> None:
         self._model = model
         self._scales_out = scales_out
-        self._metrics = MetricsPage(model)
+        self._metrics = make_registry(model)
         self._created = int(time.time())
 
     async def completions(self, request: Request) -> ASGIApp:
         call = parse_completion(await read_json(request), self._model, request.headers.get("x-request-id"))
-        return self._reply(call, CompletionShape)
+        return self._reply(call, CompletionResponse)
 
     async def generate(self, request: Request) -> ASGIApp:
         self._check_scale_out()
         call = parse_generate(await read_json(request), self._model, request.headers.get("x-request-id"))
-        return self._reply(call, TokensShape)
+        return self._reply(call, GenerateResponse)
 
     async def abort_requests(self, request: Request) -> ASGIApp:
         self._check_scale_out()
@@ -98,20 +99,17 @@ class Routes:
     async def health(self, request: Request) -> ASGIApp:
         return Response(status_code=200 if self._model.runner.is_alive else 503)
 
-    async def load(self, request: Request) -> ASGIApp:
-        return JSONResponse({"server_load": len(self._model.answers)})
-
     async def version(self, request: Request) -> ASGIApp:
         return JSONResponse({"version": VERSION})
 
     async def metrics(self, request: Request) -> ASGIApp:
-        return Response(self._metrics.render(), media_type="text/plain; version=1.0.0; charset=utf-8")
+        return Response(generate_latest(self._metrics), media_type="text/plain; version=1.0.0; charset=utf-8")
 
-    def _reply(self, call: GenerateCall, shape: Callable[[GenerateCall, ServedModel], Shape]) -> ASGIApp:
+    def _reply(self, call: GenerateCall, body: Callable[[GenerateCall, ServedModel], ResponseBody]) -> ASGIApp:
         call = admit(call, self._model)
         if call.refusal is not None:
             return RefusedStream(call.refusal)
-        return Reply(Answer(call, self._model), shape(call, self._model))
+        return Reply(AnswerInFlight(call, self._model), body(call, self._model))
 
     def _check_scale_out(self) -> None:
         if not self._scales_out:
@@ -129,8 +127,6 @@ def application(model: ServedModel, *, scales_out: bool) -> Starlette:
             Route("/tokenize", routes.tokenize, methods=["POST"]),
             Route("/detokenize", routes.detokenize, methods=["POST"]),
             Route("/health", routes.health),
-            Route("/ping", routes.health, methods=["GET", "POST"]),
-            Route("/load", routes.load),
             Route("/version", routes.version),
             Route("/metrics", routes.metrics),
         ],
@@ -144,7 +140,7 @@ async def read_json(request: Request) -> Any:  # any JSON value
     try:
         return json.loads(await request.body())
     except json.JSONDecodeError as exc:
-        raise invalid_json(exc) from exc
+        raise bad_request(f"JSON decode error: {exc.msg}", f"body.{exc.pos}") from exc
 
 
 async def show_error(request: Request, exc: Exception) -> Response:

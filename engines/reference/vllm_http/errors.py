@@ -1,18 +1,15 @@
-"""vLLM's errors: what can be wrong with a request, as status, type, message and parameter.
+"""vLLM's errors: status, type, parameter and message; the messages of malformed bodies are shorter than vLLM's.
 
-In: a cause. Out: the JSON body that vLLM would send.
+In: a cause. Out: the JSON body.
 """
 
-import json
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 from pydantic import ValidationError
 
 
 class WireError(Exception):
-    """Becomes `{"error": {...}}` with its status."""
+    """Is sent as `{"error": {...}}` with its status."""
 
     def __init__(
         self,
@@ -35,7 +32,9 @@ class WireError(Exception):
 
 
 class Invalid(WireError, ValueError):
-    """A value vLLM's own checks refuse: parameter and value follow the message. Also raised inside pydantic models."""
+    """A value that vLLM's own checks refuse; the message ends with parameter and value. Also raised inside pydantic
+    models.
+    """
 
     def __init__(self, message: str, parameter: str | None = None, value: object = None) -> None:
         shown = "" if value is None else f", value={value}"
@@ -47,42 +46,20 @@ def unknown_model(name: str, served: str) -> WireError:
     return WireError(message, status=HTTPStatus.NOT_FOUND, kind="NotFoundError", param="model")
 
 
-def bad_request(finding: str, param: str | None = None) -> WireError:
-    return WireError(f"1 validation error:\n  {finding}", kind="Bad Request", param=param)
-
-
-def invalid_json(exc: json.JSONDecodeError) -> WireError:
-    finding = {
-        "type": "json_invalid",
-        "loc": f"body.{exc.pos}",
-        "msg": "JSON decode error",
-        "input": "<dict of 0 items>",
-        "ctx": {"error": exc.msg},
-    }
-    return bad_request(str(finding), f"body.{exc.pos}")
+def bad_request(problem: str, param: str | None = None) -> WireError:
+    return WireError(f"1 validation error: {problem}", kind="Bad Request", param=param)
 
 
 def invalid_body(exc: ValidationError) -> WireError:
-    """pydantic's findings as vLLM words them; one of our own keeps its message."""
+    """The first of pydantic's errors; a WireError among them keeps its message."""
     errors = exc.errors(include_url=False)
     for error in errors:
         cause = error.get("ctx", {}).get("error")
         if isinstance(cause, WireError):
             return cause
-    listed = "".join(f"\n  {_finding(error)}" for error in errors[:10])
-    message = f"{len(errors)} validation error{'s' if len(errors) > 1 else ''}:{listed}"
-    return WireError(message, kind="Bad Request", param=_param(errors[0]["loc"]))
-
-
-def _finding(error: Mapping[str, Any]) -> dict[str, Any]:  # pydantic's error details: any values
-    value = error["input"]
-    shown = f"<{type(value).__name__} of {len(value)} items>" if isinstance(value, (list, dict)) else str(value)[:200]
-    return dict(error) | {"loc": _param(error["loc"]), "input": shown}
-
-
-def _param(loc: tuple[int | str, ...]) -> str:
-    # Names of union branches are pydantic's own affair: `prompt.list[constrained-int].0` is prompt.0.
-    return ".".join(["body", *(str(part) for part in loc if "[" not in str(part) and part != "str")])
+    # Without pydantic's names of union branches: `prompt.list[constrained-int].0` is prompt.0.
+    path = [str(part) for part in errors[0]["loc"] if "[" not in str(part) and part != "str"]
+    return bad_request(errors[0]["msg"], ".".join(["body", *path]))
 
 
 SCALE_OUT_OFF = WireError(

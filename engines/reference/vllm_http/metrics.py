@@ -1,14 +1,17 @@
-"""vLLM's metrics page, as far as there are real numbers behind it.
+"""vLLM's metrics page, for all values that this engine has.
 
 In: the served model, read at each scrape. Out: Prometheus text.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from engines.reference.vllm_http.served import ServedModel
+
+HELP, LABELS = "As vLLM reports it.", ("engine", "model_name")
 
 
 class ModelMetrics(Collector):
@@ -16,36 +19,30 @@ class ModelMetrics(Collector):
         self._model = model
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._model.runner.stats
-        yield self._gauge("num_requests_running", stats.running)
-        yield self._gauge("num_requests_waiting", stats.waiting)
-        yield self._gauge("kv_cache_usage_perc", stats.kv_tokens_used / stats.kv_tokens_total)
-        yield self._counter("prompt_tokens", [({}, stats.prompt_tokens)])
-        yield self._counter("generation_tokens", [({}, stats.generated_tokens)])
-        # Ours: tokens of a paced engine that were not computed when they were due, for the machine could not keep up.
-        yield self._gauge("late_tokens", stats.late_tokens, prefix="crossover_")
-        finished = self._model.finished.items()
-        yield self._counter("request_success", [({"finished_reason": reason}, n) for reason, n in finished])
-
-    def _gauge(self, name: str, value: float, prefix: str = "vllm:") -> Metric:
-        family = Metric(f"{prefix}{name}", f"The reference engine's {name}.", "gauge")
-        family.add_sample(f"{prefix}{name}", self._labels({}), value)
-        return family
-
-    def _counter(self, name: str, samples: list[tuple[Mapping[str, str], float]]) -> Metric:
-        family = Metric(f"vllm:{name}", f"The reference engine's {name}_total.", "counter")
-        for labels, value in samples:
-            family.add_sample(f"vllm:{name}_total", self._labels(labels), value)
-        return family
-
-    def _labels(self, more: Mapping[str, str]) -> dict[str, str]:
-        return {"engine": "0", "model_name": self._model.name, **more}
+        stats, labels = self._model.runner.stats, ("0", self._model.name)
+        gauges = {
+            "vllm:num_requests_running": stats.running,
+            "vllm:num_requests_waiting": stats.waiting,
+            "vllm:kv_cache_usage_perc": stats.kv_tokens_used / stats.kv_tokens_total,
+            # Ours: tokens of a paced engine that were not computed when they were due: the machine is too slow.
+            "crossover_late_tokens": stats.late_tokens,
+        }
+        for name, value in gauges.items():
+            gauge = GaugeMetricFamily(name, HELP, labels=LABELS)
+            gauge.add_metric(labels, value)
+            yield gauge
+        for name, count in (("prompt", stats.prompt_tokens), ("generation", stats.generated_tokens)):
+            counter = CounterMetricFamily(f"vllm:{name}_tokens", HELP, labels=LABELS)
+            counter.add_metric(labels, count)
+            yield counter
+        finished = CounterMetricFamily("vllm:request_success", HELP, labels=(*LABELS, "finished_reason"))
+        for reason, count in self._model.finished.items():
+            finished.add_metric((*labels, reason), count)
+        yield finished
 
 
-class MetricsPage:
-    def __init__(self, model: ServedModel) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(ModelMetrics(model))
-
-    def render(self) -> bytes:
-        return generate_latest(self._registry)
+def make_registry(model: ServedModel) -> CollectorRegistry:
+    """For prometheus_client's generate_latest."""
+    registry = CollectorRegistry()
+    registry.register(ModelMetrics(model))
+    return registry

@@ -1,6 +1,6 @@
 """The HTTP response of one generation, streamed or whole: an ASGI application that ends with its client.
 
-In: an Answer and its Shape. Out: ASGI messages. One task reads the answer, one waits for the client to leave.
+In: an answer in flight and its body. Out: ASGI messages. One task reads the answer, one waits for the client to leave.
 """
 
 import asyncio
@@ -10,19 +10,19 @@ import orjson
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from engines.reference.vllm_http.answer import Answer, AnswerFailed
+from engines.reference.vllm_http.answer import AnswerFailed, AnswerInFlight
 from engines.reference.vllm_http.errors import WireError
 from engines.reference.vllm_http.logprobs import Json
-from engines.reference.vllm_http.shapes import Shape
+from engines.reference.vllm_http.responses import ResponseBody
 
 EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 DONE = b"data: [DONE]\n\n"
 
 
 class Reply:
-    def __init__(self, answer: Answer, shape: Shape) -> None:
+    def __init__(self, answer: AnswerInFlight, body: ResponseBody) -> None:
         self._answer = answer
-        self._shape = shape
+        self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._answer.start()
@@ -40,12 +40,12 @@ class Reply:
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        # Ends the answer, and with it whoever waits for its tokens; what is still sent goes nowhere.
+        # Ends the answer, so that the task reading it ends too.
         self._answer.abort()
 
     async def _fold(self) -> JSONResponse:
         try:
-            return JSONResponse(self._shape.whole(await self._answer.whole()))
+            return JSONResponse(self._body.whole(await self._answer.whole()))
         except AnswerFailed as exc:
             error = failure(exc)
             return JSONResponse(error.body, error.status)
@@ -56,16 +56,16 @@ class Reply:
         try:
             async for piece in self._answer.pieces():
                 total = piece.total
-                await _write(send, event(self._shape.chunk(piece)))
+                await _write(send, event(self._body.chunk(piece)))
             if self._answer.call.usage.include_usage:
-                await _write(send, event(self._shape.usage_chunk(total)))
+                await _write(send, event(self._body.usage_chunk(total)))
         except AnswerFailed as exc:
             await _write(send, event(failure(exc).body))
         await _write(send, DONE, is_last=True)
 
 
 class RefusedStream:
-    """A stream that the engine refused after it had begun."""
+    """A stream that the engine refused after its status had been sent."""
 
     def __init__(self, error: WireError) -> None:
         self._error = error

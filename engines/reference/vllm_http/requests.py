@@ -1,6 +1,6 @@
-"""The bodies of vLLM's two generating endpoints, and what they ask of the engine.
+"""The request bodies of vLLM's two generating endpoints.
 
-In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; what the engine says to it is admission.py's.
+In: parsed JSON. Out: a GenerateCall, or a WireError. Knows no connection; admission.py makes the engine's own checks.
 """
 
 from collections.abc import Sequence
@@ -90,9 +90,9 @@ class GenerateBody(BaseModel):
 class GenerateCall:
     """One generation, checked. `echoes_ids`: return_token_ids, which the endpoints read differently.
 
-    `names_ids`: return_tokens_as_token_ids. `spells_prompt`: whether the prompt's logprobs hold the texts of tokens.
-    `echoes_prompt`: echo; with max_tokens 0 the prompt is all that is told, although vLLM generates and counts a token.
-    `structured` becomes the guide of `params` where it is admitted; `refusal`: why a stream is not.
+    `names_ids`: return_tokens_as_token_ids. `spells_prompt`: the prompt's logprobs have the texts of tokens.
+    `echoes_prompt`: echo; with max_tokens 0 only the prompt is returned, although vLLM generates and counts a token.
+    Admission turns `structured` into the guide of `params`. `refusal`: why a stream was not admitted.
     """
 
     request_id: str

@@ -3,8 +3,7 @@
 In: parsed JSON. Out: the engine's SamplingParams, or a WireError.
 """
 
-import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -13,7 +12,10 @@ from engines.reference.vllm_http.errors import Invalid
 from engines.reference.vllm_http.structured import StructuredOutputs
 
 MAX_BIAS = 100.0
-MIN_TEMPERATURE = 0.01  # vLLM raises what lies between it and 0, which alone is greedy
+MAX_TEMPERATURE = 2.0
+MIN_TEMPERATURE = 0.01  # vLLM raises temperatures between it and 0; only 0 is greedy
+# Fields that vLLM names as the parameter of their error.
+NAMED: Final = frozenset({"temperature", "top_p", "max_tokens", "logprobs", "prompt_logprobs"})
 
 
 class Sampling(BaseModel):
@@ -36,7 +38,7 @@ class Sampling(BaseModel):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
 
-    # What changes an answer and this engine cannot do is refused, not ignored; values that change nothing pass.
+    # Fields that change an answer and that this engine lacks are refused; values that change nothing pass.
     unsupported: ClassVar[dict[str, object]] = {
         "n": 1,
         "best_of": 1,
@@ -59,25 +61,31 @@ class Sampling(BaseModel):
 
     def to_params(self, eos_token_ids: tuple[int, ...], max_tokens: int) -> SamplingParams:
         temperature = 1.0 if self.temperature is None else self.temperature
-        self._check(max_tokens, temperature)
-        return SamplingParams(
-            max_tokens=max_tokens,
-            min_tokens=self.min_tokens,
-            temperature=max(temperature, MIN_TEMPERATURE) if temperature else 0.0,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=self.top_k or 0,
-            min_p=self.min_p or 0.0,
-            seed=None if self.seed == -1 else self.seed,
-            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
-            presence_penalty=self.presence_penalty or 0.0,
-            frequency_penalty=self.frequency_penalty or 0.0,
-            end_ids=eos_token_ids,
-            stop_ids=tuple(self.stop_token_ids or ()),
-            ignore_eos=self.ignore_eos,
-            logit_bias=self._bias(),
-            logprobs=self.logprobs,
-            prompt_logprobs=self.prompt_logprobs,
-        )
+        if temperature > MAX_TEMPERATURE:
+            raise Invalid(f"temperature must be in [0, 2], got {temperature}.", "temperature", temperature)
+        bias = self._bias()
+        try:
+            return SamplingParams(
+                max_tokens=max_tokens,
+                min_tokens=self.min_tokens,
+                temperature=temperature if temperature <= 0 else max(temperature, MIN_TEMPERATURE),
+                top_p=1.0 if self.top_p is None else self.top_p,
+                top_k=self.top_k or 0,
+                min_p=self.min_p or 0.0,
+                seed=None if self.seed == -1 else self.seed,
+                repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+                presence_penalty=self.presence_penalty or 0.0,
+                frequency_penalty=self.frequency_penalty or 0.0,
+                end_ids=eos_token_ids,
+                stop_ids=tuple(self.stop_token_ids or ()),
+                ignore_eos=self.ignore_eos,
+                logit_bias=bias,
+                logprobs=self.logprobs,
+                prompt_logprobs=self.prompt_logprobs,
+            )
+        except ValueError as exc:
+            field = str(exc).partition(" ")[0]
+            raise Invalid(f"{exc}.", field if field in NAMED else None) from exc
 
     def _bias(self) -> tuple[tuple[int, float], ...]:
         given = self.logit_bias or {}
@@ -86,39 +94,6 @@ class Sampling(BaseModel):
             message = f"logit_bias contains key(s) that cannot be converted to integer token IDs: {wrong}"
             raise Invalid(message, "logit_bias", wrong)
         return tuple((int(token_id), min(MAX_BIAS, max(-MAX_BIAS, bias))) for token_id, bias in given.items())
-
-    def _check(self, max_tokens: int, temperature: float) -> None:
-        """vLLM names the parameter in some of these and not in others."""
-        self._check_penalties()
-        for is_valid, message, parameter, value in (
-            (math.isfinite(temperature), "temperature must be a finite number, got {}.", "temperature", temperature),
-            (temperature >= 0, "temperature must be non-negative, got {}.", "temperature", temperature),
-            (temperature <= 2, "temperature must be in [0, 2], got {}.", "temperature", temperature),
-            (self.top_p is None or 0 < self.top_p <= 1, "top_p must be in (0, 1], got {}.", "top_p", self.top_p),
-            ((self.top_k or 0) >= -1, "top_k must be 0 (disable), or at least 1, got {}.", None, self.top_k),
-            (0 <= (self.min_p or 0.0) <= 1, "min_p must be in [0, 1], got {}.", None, self.min_p),
-            *(
-                ((count or 0) >= -1, f"{name} must be non-negative or -1, got {{}}.", name, count)
-                for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs))
-            ),
-            (max_tokens >= 1, "max_tokens must be at least 1, got {}.", "max_tokens", max_tokens),
-            (self.min_tokens >= 0, "min_tokens must be greater than or equal to 0, got {}.", None, self.min_tokens),
-            (
-                self.min_tokens <= max_tokens,
-                f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {{}}.",
-                None,
-                self.min_tokens,
-            ),
-        ):
-            if not is_valid:
-                raise Invalid(message.format(value), parameter, value)
-
-    def _check_penalties(self) -> None:
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not -2 <= (getattr(self, name) or 0.0) <= 2:
-                raise Invalid(f"{name} must be in [-2, 2], got {getattr(self, name)}.")
-        if self.repetition_penalty is not None and not 0 < self.repetition_penalty < math.inf:
-            raise Invalid(f"repetition_penalty must be greater than zero, got {self.repetition_penalty}.")
 
 
 def is_integer(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The one model this server holds: its name, limits, tokenizer, runner, and the answers in flight.
+"""The one model of this server: its name, limits, tokenizer and runner, and the answers in flight.
 
 In: the model directory. Out: ids for text and text for ids. Knows no HTTP.
 """
@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -16,8 +16,11 @@ from tokenizers.decoders import DecodeStream
 from engines.reference.engine import Engine
 from engines.reference.runner import Runner
 
-if TYPE_CHECKING:
-    from engines.reference.vllm_http.answer import Answer
+
+class Abortable(Protocol):
+    """An answer in flight, answer.AnswerInFlight, which is built on this module."""
+
+    def abort(self) -> None: ...
 
 
 class ServedModel:
@@ -28,7 +31,7 @@ class ServedModel:
         self.max_model_len = engine.context_length
         self.vocab_size = engine.vocab_size
         self.eos_token_ids = read_eos_token_ids(directory)
-        self.answers: dict[str, Answer] = {}  # by the id clients see; the last of equal ones
+        self.answers: dict[str, Abortable] = {}  # in flight, by the id that clients see; of equal ids the last
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self.grammars = engine.grammars
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
@@ -38,11 +41,11 @@ class ServedModel:
         return uuid.uuid4().hex[:16]
 
     def next_runner_id(self) -> str:
-        """Clients choose request ids, so the runner gets ones of our own."""
+        """Clients choose request ids, so the runner gets ids of our own."""
         return str(next(self._runner_ids))
 
     def abort_all(self) -> None:
-        """Every answer ends with what there is: a server that goes leaves no client waiting."""
+        """End every answer with the tokens so far, so that no client waits for a server that ends."""
         for answer in list(self.answers.values()):
             answer.abort()
 
@@ -50,7 +53,7 @@ class ServedModel:
         return self._tokenizer.encode(text).ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """With special tokens, for they are part of what was asked about."""
+        """With special tokens."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def token_strings(self, token_ids: Sequence[int]) -> list[str | None]:
@@ -72,7 +75,7 @@ class Decoder:
 
 
 def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
-    """The principal one, config.json's, first: vLLM reports a stop at another one as a stop token."""
+    """The principal one, of config.json, comes first: vLLM reports a stop at another one as a stop token."""
     ids: list[int] = []
     for name in ("config.json", "generation_config.json"):
         path = directory / name

@@ -1,6 +1,6 @@
 """vLLM's fields for structured output, and its checks of them in its words.
 
-In: parsed JSON. Out: a Guide, or a WireError. Knows no grammar: whether a guide is one is asked of the model.
+In: parsed JSON. Out: a Guide, or a WireError. Whether a guide is a valid grammar is checked by the model.
 """
 
 import json
@@ -15,7 +15,7 @@ MAX_NESTING = 64
 
 
 class StructuredOutputs(BaseModel):
-    """One of them is set. vLLM's other members steer backends that are not llguidance."""
+    """Exactly one is set. vLLM's other fields are for backends other than llguidance."""
 
     schema_: str | dict[str, Any] | None = Field(None, alias="json")  # a JSON schema: any values
     regex: str | None = None
@@ -56,13 +56,7 @@ class StructuredOutputs(BaseModel):
                 nests_deeper(self.schema_, MAX_NESTING),
                 f"The JSON schema is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels",
             ),
-            (
-                self.json_object is False,
-                (
-                    "structured_outputs.json_object must be True if set; omit structured_outputs to disable structured "
-                    "outputs"
-                ),
-            ),
+            (self.json_object is False, "structured_outputs.json_object must be True if set"),
             ("\x00" in (self.regex or ""), "structured_outputs.regex must not contain a NUL character ('\\x00')"),
         ):
             if is_wrong:
@@ -75,22 +69,19 @@ class JsonSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """OpenAI's way to say it, on /v1/completions."""
+    """OpenAI's field for the same, on /v1/completions."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
     def over(self, structured: StructuredOutputs | None) -> StructuredOutputs | None:
-        """What it asks for goes beside what is there, so that another kind is one too many."""
+        """Adds its constraint to `structured`, so that a second kind is one too many."""
         if self.type == "text":
             return structured
         if self.type == "json_object":
             asked: dict[str, object] = {"json_object": True}
         elif self.json_schema is None:
-            raise Invalid(
-                "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
-                "response_format",
-            )
+            raise Invalid("type json_schema: the 'json_schema' field must be provided.", "response_format")
         else:
             asked = {"json": self.json_schema.schema_}
         present = {} if structured is None else structured.model_dump(by_alias=True)
@@ -105,14 +96,14 @@ def is_blank(text: object) -> bool:
 
 
 def nests_deeper(document: object, limit: int) -> bool:
-    """Whether objects and arrays of a JSON document, or of its text, lie in more than `limit` levels."""
+    """Whether objects and arrays of a JSON document, or of its text, are nested more than `limit` levels deep."""
     if isinstance(document, str):
         try:
             document = json.loads(document)
         except RecursionError:
             return True
         except ValueError:
-            return False  # whoever reads it as a schema says so
+            return False  # refused where it is read as a schema
     level = [document]
     for _ in range(limit):
         level = [child for node in level for child in members(node) if isinstance(child, (dict, list))]

@@ -1,51 +1,30 @@
-"""The seam between an adapter and a gRPC client: start a call, hear its messages, and once how it ended."""
+"""The seam between an adapter and a gRPC client: a Channel starts calls, `unary` awaits the response of one."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.backends.rpc.status import Outcome, Status
-
-
-class Receiver(Protocol):
-    """Hears one call: `messages` any number of times, then `closed` once; nothing after `Stream.cancel`.
-
-    Plain calls from the event loop, never from inside `Channel.start`. They must not raise.
-    """
-
-    def messages(self, messages: Sequence[bytes]) -> None:
-        """Serialized responses, in order: all that one read brought, at least one."""
-        ...
-
-    def closed(self, outcome: Outcome) -> None: ...
-
-
-class Stream(Protocol):
-    """One call under way."""
-
-    def cancel(self) -> None:
-        """Tell the server to stop and let everything go; idempotent, and harmless after the end."""
-        ...
+from gateway.backends.rpc.call import Outcome, Receiver, Status, Stream
 
 
 class Channel(Protocol):
-    """Every connection to one server; opens and reopens them by itself. For one running event loop."""
+    """The connections to one server, opened and reopened as needed. For one running event loop."""
 
     def start(self, path: str, request: bytes, receiver: Receiver) -> Stream:
         """Send one serialized request and half-close. `path`: /package.Service/Method."""
         ...
 
     def renew(self) -> None:
-        """Something does not answer: let new calls begin on fresh connections. Running calls stay where they are."""
+        """Begin new calls on fresh connections, after a call without an answer. Running calls stay on theirs."""
         ...
 
     async def aclose(self) -> None:
-        """End every call as UNAVAILABLE and close every connection."""
+        """End every call with UNAVAILABLE and close every connection."""
         ...
 
 
 class RpcError(Exception):
-    """A call ended in another status than OK, or its answer was none."""
+    """A call ended with another status than OK, or without exactly one response."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(f"{outcome.status.name}: {outcome.detail}")
@@ -53,8 +32,8 @@ class RpcError(Exception):
 
 
 async def unary(channel: Channel, path: str, request: bytes) -> bytes:
-    """The one response to one request. RpcError when there is none."""
-    single = _Single()
+    """Returns the one response to one request. Raises RpcError."""
+    single = _SingleResponse()
     stream = channel.start(path, request, single)
     try:
         return await single.response
@@ -62,14 +41,14 @@ async def unary(channel: Channel, path: str, request: bytes) -> bytes:
         stream.cancel()
 
 
-class _Single:
-    """Puts the response into a future once the call has ended well."""
+class _SingleResponse:
+    """A Receiver that puts the response into a future when the call has ended with OK."""
 
     def __init__(self) -> None:
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._messages: list[bytes] = []
 
-    def messages(self, messages: Sequence[bytes]) -> None:
+    def receive(self, messages: Sequence[bytes]) -> None:
         self._messages.extend(messages)
 
     def closed(self, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""HTTP/2's frames (RFC 9113): numbers, and frames as bytes. Pure values, no connection."""
+"""HTTP/2's frames (RFC 9113): their numbers, and functions that make frames. Pure; knows no connection."""
 
 import struct
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from enum import IntEnum
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-# Frame types. Plain numbers: one is compared per frame, and enum members are slow at that.
+# Frame types. Plain numbers, since one is compared per frame, and comparing enum members is slow.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
-# Flags; ACK is SETTINGS' and PING's.
+# Flags. ACK belongs to SETTINGS and PING.
 END_STREAM = ACK = 0x01
 END_HEADERS = 0x04
 PADDED = 0x08
@@ -53,7 +53,7 @@ class ErrorCode(IntEnum):
 
 
 class Violation(Exception):
-    """The peer broke HTTP/2's rules so that nothing after it can be understood."""
+    """The peer broke HTTP/2's rules, and nothing after this can be parsed."""
 
     def __init__(self, code: ErrorCode, what: str) -> None:
         super().__init__(what)
@@ -81,12 +81,12 @@ def reset(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(code: ErrorCode) -> bytes:
-    """A client's: there is no stream of the server's that could have been the last."""
+    """A client's GOAWAY: its last stream id is 0, since the server opens no streams."""
     return frame(GOAWAY, 0, 0, GOAWAY_HEAD.pack(0, code))
 
 
 def without_padding(flags: int, payload: bytes) -> bytes:
-    """What is between pad length and padding, of a DATA or HEADERS frame."""
+    """Returns the payload of a DATA or HEADERS frame without its padding."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):

@@ -1,4 +1,4 @@
-"""One calibration's folder, as every worker of the node reads it: what was ordered, and the lines of its process.
+"""One calibration's folder, as every worker of the node reads it: its order, and the lines of its process.
 
 In: a path. Out: an order, events, whether the process lives. Starts and ends nothing.
 """
@@ -38,7 +38,7 @@ class Job:
         return (self.path / CANCELLED).exists()
 
     def write_order(self, order: Mapping[str, object]) -> None:
-        """At once or not at all: other workers may be reading."""
+        """Written whole or not at all: other workers may be reading."""
         unfinished = self.path / f"{ORDER}.new"
         unfinished.write_bytes(orjson.dumps(order))
         unfinished.rename(self.path / ORDER)
@@ -48,12 +48,12 @@ class Job:
         return order
 
     def is_running(self) -> bool:
-        """Its process holds a lock of its own for as long as it lives; the kernel frees it, whatever ends it."""
-        with open_locked(self.path / LOCK, fcntl.LOCK_SH) as fd:  # shared, so that two who ask at once do not disturb
+        """Its process holds a lock for as long as it lives; the kernel frees it, however the process ends."""
+        with open_locked(self.path / LOCK, fcntl.LOCK_SH) as fd:  # shared: two that ask at once do not collide
             return fd is None
 
     def cancel_once(self) -> bool:
-        """Whether this call is the first: a second signal would break off the writing that the first one begins."""
+        """Whether this call is the first: a second signal would interrupt the writing that the first one begins."""
         try:
             os.close(os.open(self.path / CANCELLED, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -61,10 +61,10 @@ class Job:
         return True
 
     def read_events(self) -> list[Event]:
-        """All so far, and one of the kind `end` if it is over without a word.
+        """All so far. If the process has ended without an `end` event, one is added.
 
-        A process tells its end a moment before it is gone with its locks. Nobody hears of it before, for whoever does
-        may want to start the next one.
+        A process writes that event a moment before it is gone with its locks. The event is left out until then, because
+        its reader may want to start the next calibration.
         """
         is_over = not self.is_running()  # asked first: what was written by then is read below
         events = list(parse_lines((self.path / PROGRESS).read_bytes().splitlines(keepends=True)))
@@ -82,7 +82,7 @@ class Job:
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
-    """What is no whole object is passed over: half a line, or what a process that crashed says."""
+    """Skips what is no whole object: half a line, or the messages of a process that crashed."""
     for line in lines:
         if line.startswith(b"{") and line.endswith(b"}\n"):
             yield orjson.loads(line)
@@ -90,7 +90,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
 
 @contextmanager
 def open_locked(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
-    """A descriptor that holds the lock, for the block and whoever inherits it; None if it is taken."""
+    """A descriptor that holds the lock, for the block and for a process that inherits it; None if it is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

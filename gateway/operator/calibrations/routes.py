@@ -1,4 +1,4 @@
-"""/admin/calibrations: start one beside live traffic, follow it, end it. In: the operator's JSON. Out: JSON and SSE."""
+"""/admin/calibrations: start one beside live traffic, follow it, cancel it. In: JSON. Out: JSON, server-sent events."""
 
 import asyncio
 import logging
@@ -8,13 +8,14 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
-from gateway.operator.calibrations.desk import Calibrations
+from gateway.address import make_url
 from gateway.operator.calibrations.job import END, Event, Job
+from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.calibrations.shapes import CalibrationBody, CalibrationList, CalibrationView
 from gateway.routing import Router
 
 POLL_S = 0.25
-POLLS_PER_COMMENT = 60  # proxies cut off a connection that is silent for a minute or so
+POLLS_PER_COMMENT = 60  # proxies close a connection that is silent for a minute or so
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +39,18 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
 
     @routes.get("/{job_id}")
     async def read(job_id: str) -> CalibrationView:
-        """How far it is, or how it ended."""
+        """Its progress, or how it ended."""
         return CalibrationView.of(calibrations.find(job_id))
 
     @routes.get("/{job_id}/events")
     async def follow(job_id: str) -> StreamingResponse:
-        """Its events from the first on as they come, until it is over: server-sent events, named as they are."""
+        """Its events from the first one on, as server-sent events of the same names, until it ends."""
         job = calibrations.find(job_id)
         return StreamingResponse(_stream(job), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
     @routes.delete("/{job_id}", status_code=202)
     async def cancel(job_id: str) -> CalibrationView:
-        """End it; its policy is not applied, and it can be resumed. One that is over stays as it is."""
+        """Stop it; its policy is not applied, and it can be resumed. One that has ended stays as it is."""
         job = calibrations.find(job_id)
         calibrations.cancel(job)
         return CalibrationView.of(job)
@@ -58,9 +59,8 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
 
 
 def _own_url(request: Request) -> str:
-    """Where this very request came in: an address that the gateway listens at, whatever the client calls it."""
-    host, port = request.scope["server"]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    """The address at which this request came in: the gateway listens there, whatever name the client uses."""
+    return make_url(*request.scope["server"])
 
 
 async def _stream(job: Job) -> AsyncIterator[bytes]:

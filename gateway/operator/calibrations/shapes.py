@@ -1,4 +1,4 @@
-"""The JSON of the calibration routes: what may be ordered, and how a calibration's folder reads."""
+"""The JSON of the calibration routes: the order for a calibration, and the state of one."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ Level = Annotated[int, Field(ge=1, le=4096)]
 
 
 class CalibrationBody(BaseModel):
-    """What to measure, and how much of the gateway it may take; what is left out is as `crossover calibrate` has it.
+    """What to measure, and how much of the gateway it may take; the defaults are those of `crossover calibrate`.
 
     `max_in_flight`: no level above this is measured. `max_foreign`: no measurement begins while more requests of
     others are in flight.
@@ -54,7 +54,7 @@ class CalibrationBody(BaseModel):
 
 
 class ProgressView(BaseModel):
-    """`pairs` of the sweep; those of the refinement come on top. `left_s`: of the sweep, null when it is over."""
+    """`pairs` of the sweep; those of the refinement are added. `left_s`: of the sweep, null when it has ended."""
 
     pairs_done: int = 0
     pairs: int
@@ -89,7 +89,7 @@ class CalibrationView(BaseModel):
         order, events = job.read_order(), job.read_events()
         end: Event = events[-1] if events and events[-1]["event"] == END else {}
         begin = next((event for event in events if event["event"] == "begin"), {})
-        told = {name: end.get(name) for name in ("verdict", "finding", "threshold", "applied", "failure")}
+        outcome = {name: end.get(name) for name in ("verdict", "finding", "threshold", "applied", "failure")}
         url = f"/admin/calibrations/{job.id}"
         return cls.model_validate({
             "id": job.id,
@@ -97,7 +97,7 @@ class CalibrationView(BaseModel):
             "url": url,
             "events_url": f"{url}/events",
             **{name: order[name] for name in ("started_at", "by", "options")},
-            **told,
+            **outcome,
             "run_folder": begin.get("folder"),
             "progress": _find_progress(events),
         })
@@ -110,5 +110,5 @@ class CalibrationList(BaseModel):
 
 
 def _find_progress(events: list[Event]) -> Mapping[str, object] | None:
-    """As of the last event that counts pairs."""
+    """From the last event that counts pairs."""
     return next((event for event in reversed(events) if "pairs" in event), None)

@@ -1,23 +1,53 @@
-"""The routing policies, one file each.
+"""The routing policies, one file each: all that the gateway knows of one is in its file, and its line in POLICIES.
 
-A policy is a pure function of what it is handed: it reads no clock and sees neither HTTP nor sockets.
+A policy is a frozen dataclass: its fields are its keys in crossover.yaml and in the admin JSON and the options of
+`crossover policy set`, each with its form and its meaning. It reads no clock and sees neither HTTP nor sockets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
-from gateway.core import Policy
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import InitErrorDetails
+
 from gateway.routing.policies.share import Share
 from gateway.routing.policies.single import Single
 from gateway.routing.policies.threshold import Threshold
-from gateway.settings import PolicySettings, ShareSettings, ThresholdSettings
+from gateway.routing.policies.two_backends import TwoBackends
+from gateway.settings import make_problem
+
+__all__ = ["KEYS", "POLICIES", "SCHEMAS", "Share", "Single", "Threshold", "TwoBackends", "read_policy"]
+
+POLICIES: Mapping[str, type[TwoBackends]] = {
+    "threshold": Threshold,
+    "share": Share,
+}
+DEFAULT_KIND = "threshold"
+
+# Each kind's JSON schema: its meaning, and the type, the bounds and the meaning of each of its keys.
+SCHEMAS: Mapping[str, Mapping[str, Any]] = {  # Any: JSON
+    kind: TypeAdapter(policy).json_schema() for kind, policy in POLICIES.items()
+}
+# The keys of all kinds in the order in which they are shown, and each one's JSON schema.
+KEYS: Mapping[str, Mapping[str, Any]] = {
+    key: schema for policy in SCHEMAS.values() for key, schema in policy["properties"].items()
+}
 
 
-def make_policy(settings: PolicySettings | None, backends: Iterable[str]) -> Policy:
-    """The policy that the settings describe; without settings, the first of the backends, which is the only choice."""
-    match settings:
-        case ThresholdSettings():
-            return Threshold(settings)
-        case ShareSettings():
-            return Share(settings)
-        case None:
-            return Single(next(iter(backends)))
+def read_policy(section: object) -> TwoBackends:
+    """A policy from its keys and `kind`. Null is the same as no entry. Raises ValidationError, which names the key."""
+    if not isinstance(section, Mapping):
+        raise make_problem("must be a mapping")
+    keys = {key: value for key, value in section.items() if value is not None}
+    kind = keys.pop("kind", DEFAULT_KIND)
+    if kind not in tuple(POLICIES):
+        raise _make_error("kind", f"must be {' or '.join(POLICIES)}", kind)
+    for key, value in keys.items():
+        if key in KEYS and key not in SCHEMAS[kind]["properties"]:
+            raise _make_error(key, f"is no key of kind {kind}", value)
+    return TypeAdapter(POLICIES[kind]).validate_python(keys)
+
+
+def _make_error(key: str, message: str, value: object) -> ValidationError:
+    details = InitErrorDetails(type=make_problem(message), loc=(key,), input=value)
+    return ValidationError.from_exception_data("policy", [details])

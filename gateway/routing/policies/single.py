@@ -1,13 +1,16 @@
-"""The policy of a model with one backend to choose: others of it get what that one cannot do."""
+"""Stands in for a policy where a model has one backend to choose; others of it get the requests that it cannot do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gateway.core import Load, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
 class Single:
+    kind: ClassVar[str] = "single"
+
     backend: str
 
     def start(self, version: int, now: float, side: str | None = None) -> State:

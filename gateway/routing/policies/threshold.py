@@ -3,50 +3,64 @@
 In: what is in flight and who is ready. Out: a route with its reason, and the side to remember.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Annotated, ClassVar
 
 from gateway.core import Load, Placeable, Route, State
-from gateway.settings import ThresholdSettings
+from gateway.routing.policies.two_backends import TwoBackends
+from gateway.settings import number
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
-    """To `high` at in_flight >= up, back to `low` at in_flight <= down, each side kept for at least `dwell_s`.
+class Threshold(TwoBackends):
+    """To `high` at in_flight >= up, back to `low` at in_flight <= down; each side is kept for at least dwell_s seconds.
 
     `in_flight` counts the request being placed, with all its sequences. Between down and up the side stays what it was:
     without that band and the dwell, load near the threshold changes engines every few requests
     (gateway-api-inference-extension PR 2062).
     """
 
-    settings: ThresholdSettings
+    kind: ClassVar[str] = "threshold"
+
+    up: Annotated[int, number(1, 1_000_000, "Go to the high-load backend at this many in flight.")]
+    down: Annotated[int, number(0, 1_000_000, "Come back to the low-load backend at this many.")]
+    dwell_s: Annotated[float, number(0, 3600, "Stay on a side for at least this many seconds.")] = 1.0
+
+    def gauges(self) -> Mapping[str, float]:
+        return {"up": self.up, "down": self.down}
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        yield from TwoBackends.problems(self, backends)
+        # At down == up one level of load would satisfy both rules, and each request would switch sides.
+        if self.down >= self.up:
+            yield "down", f"must be below up ({self.up}), is {self.down}"
+
+    def max_in_flight(self, backend: str) -> int | None:
+        """On `low` as many as may stay there, on `high` as many as make the policy go over."""
+        return {self.low: self.up - 1, self.high: self.up}.get(backend)
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
-        """On `side` if this policy has it, else low; as if it had dwelt there, so its first request may switch."""
-        known = side if side in {self.settings.low, self.settings.high} else None
-        return State(side=known or self.settings.low, since=now - self.settings.dwell_s, version=version)
+        """As if it had dwelt on its side already, so that its first request may switch."""
+        known = side if side in {self.low, self.high} else None
+        return State(side=known or self.low, since=now - self.dwell_s, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        settings, side, in_flight = self.settings, state.side, request.sequences
+        side, in_flight = state.side, request.sequences
         for load in loads.values():
             in_flight += load.in_flight
-        if in_flight >= settings.up:
-            side = settings.high
-        elif in_flight <= settings.down:
-            side = settings.low
-        if side != state.side and now - state.since >= settings.dwell_s:
+        if in_flight >= self.up:
+            side = self.high
+        elif in_flight <= self.down:
+            side = self.low
+        if side != state.side and now - state.since >= self.dwell_s:
             state = replace(state, side=side, since=now)
         if loads[state.side].is_ready:
-            return _make_route(state.side, in_flight, settings.up, settings.down), state
+            return _make_route(state.side, in_flight, self.up, self.down), state
         # The side follows the load alone, so that a backend that comes back is used again at once.
-        instead = _make_route(self._find_ready(loads), in_flight, settings.up, settings.down)
+        instead = _make_route(self.find_ready(loads), in_flight, self.up, self.down)
         return replace(instead, reason=f"{instead.reason} {state.side}=unavailable"), state
-
-    def _find_ready(self, loads: Mapping[str, Load]) -> str:
-        # The policy's own two come before a third backend, which is otherwise reached by pin alone.
-        by_preference = (self.settings.low, self.settings.high, *loads)
-        return next(name for name in by_preference if loads[name].is_ready)
 
 
 # The same few routes again and again: making one takes ten times as long as finding it.

@@ -30,7 +30,7 @@ function read(question, model) {
     toolChoice: readChoice(question.choice),
     providerOptions: question.parallel === null ? {} : { crossover: { parallel_tool_calls: question.parallel } },
     stopWhen: isStepCount(question.weather ? 5 : 1),
-    output: readForm(question),
+    output: question.as_city ? Output.object({ schema: City }) : undefined,
   };
 }
 
@@ -45,11 +45,6 @@ function readTools({ tools, weather }) {
 function readChoice(choice) {
   if (choice === null) return undefined;
   return ['auto', 'required', 'none'].includes(choice) ? choice : { type: 'tool', toolName: choice };
-}
-
-function readForm({ as_city, as_json }) {
-  if (as_city) return Output.object({ schema: City });
-  return as_json ? Output.json() : undefined;
 }
 
 async function call(options) {
@@ -86,8 +81,8 @@ function readCall({ toolCallId, toolName, input }) {
 
 export function refused(error) {
   // An answer with a status holds the gateway's body, an event of a stream the error in it.
-  const told = error.data?.error ?? error.data;
-  if (!AISDKError.isInstance(error) || told === undefined) return null;
-  const { code, param, message } = told;
+  const body = error.data?.error ?? error.data;
+  if (!AISDKError.isInstance(error) || body === undefined) return null;
+  const { code, param, message } = body;
   return { error: error.name, status: error.statusCode ?? null, code, param, message };
 }

@@ -5,15 +5,15 @@ import { createInterface } from 'node:readline';
 
 const { ask, refused } = await import(`./${process.argv[2]}.mjs`);
 
-async function tell({ place, question }) {
+async function answer({ place, question }) {
   try {
     return { answer: await ask(place, question) };
   } catch (error) {
-    const told = refused(error);
-    return told ? { refused: told } : { fault: `${error?.stack ?? error}` };
+    const raised = refused(error);
+    return raised ? { refused: raised } : { fault: `${error?.stack ?? error}` };
   }
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  process.stdout.write(`${JSON.stringify(await tell(JSON.parse(line)))}\n`);
+  process.stdout.write(`${JSON.stringify(await answer(JSON.parse(line)))}\n`);
 }

@@ -25,14 +25,9 @@ function body(question) {
     tools: question.tools.length ? question.tools : undefined,
     tool_choice: named ? { type: 'function', function: { name: question.choice } } : question.choice ?? undefined,
     parallel_tool_calls: question.parallel ?? undefined,
-    response_format: readForm(question),
+    response_format: question.as_city ? zodResponseFormat(City, 'city') : undefined,
     ...(question.stream ? { stream: true, stream_options: { include_usage: true } } : {}),
   };
-}
-
-function readForm({ as_city, as_json }) {
-  if (as_city) return zodResponseFormat(City, 'city');
-  return as_json ? { type: 'json_object' } : undefined;
 }
 
 async function call(client, question) {

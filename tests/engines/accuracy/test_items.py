@@ -1,28 +1,28 @@
-"""What counts as right, which items are asked, and what a line of a task file may say."""
+"""Right answers, the choice of items, and the lines of a task file."""
 
 from pathlib import Path
 
 import pytest
 
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.items import Answer, Choice, Item, select
+from engines.accuracy.items import Choice, FreeText, Item, select
 from engines.accuracy.task_file import read_tasks
 
 
 @pytest.mark.parametrize(
     ("answer", "text", "is_right"),
     [
-        (Answer(("Paris",)), "  Paris\n", True),
-        (Answer(("Paris",)), "paris", False),
-        (Answer(("Paris", "paris ")), "paris", True),
-        (Answer(("Paris",)), "Paris.", False),
-        (Answer(("42",), extract=r"#### (-?\d+)"), "6 * 7\n#### 42", True),
-        (Answer(("42",), extract=r"-?\d+"), "It is 42, not 43", True),
-        (Answer(("42",), extract=r"#### (\d+)"), "It is 42", False),
-        (Answer(("",), extract=r"a(b)?"), "ac", False),
+        (FreeText(("Paris",)), "  Paris\n", True),
+        (FreeText(("Paris",)), "paris", False),
+        (FreeText(("Paris", "paris ")), "paris", True),
+        (FreeText(("Paris",)), "Paris.", False),
+        (FreeText(("42",), extract=r"#### (-?\d+)"), "6 * 7\n#### 42", True),
+        (FreeText(("42",), extract=r"-?\d+"), "It is 42, not 43", True),
+        (FreeText(("42",), extract=r"#### (\d+)"), "It is 42", False),
+        (FreeText(("",), extract=r"a(b)?"), "ac", False),
     ],
 )
-def test_an_answer_is_right_if_what_is_read_equals_one_of_the_texts(answer: Answer, text: str, is_right: bool) -> None:
+def test_an_answer_is_right_if_what_is_read_equals_one_text(answer: FreeText, text: str, is_right: bool) -> None:
     assert answer.accepts(answer.read(text)) is is_right
 
 
@@ -41,7 +41,7 @@ def test_the_likeliest_choice_is_picked(choice: Choice, logprobs: list[float], p
 
 
 def make_items(*tasks: str) -> list[Item]:
-    return [Item(str(number), task, "?", Answer(("!",))) for number, task in enumerate(tasks)]
+    return [Item(str(number), task, "?", FreeText(("!",))) for number, task in enumerate(tasks)]
 
 
 def test_tasks_are_chosen_by_name_and_cut_to_their_first_items() -> None:
@@ -68,8 +68,8 @@ def test_every_form_of_a_line_becomes_an_item(tmp_path: Path) -> None:
     )
     assert read_tasks(path) == [
         Item("one", "t", "2 + 2 =", Choice((" 4", " 5"), 0, by_byte=True)),
-        Item("line 3", "items", "2 + 2 =", Answer(("4",), 5, ("\n",))),
-        Item("line 4", "items", ({"role": "user", "content": "Hi"},), Answer(("Hello", "Hi"), extract="(Hello|Hi)")),
+        Item("line 3", "items", "2 + 2 =", FreeText(("4",), 5, ("\n",))),
+        Item("line 4", "items", ({"role": "user", "content": "Hi"},), FreeText(("Hello", "Hi"), extract="(Hello|Hi)")),
     ]
 
 
@@ -99,8 +99,3 @@ def test_a_line_that_is_no_item_is_named_with_its_field(tmp_path: Path, line: st
     path.write_text(line)
     with pytest.raises(CannotMeasure, match=words):
         read_tasks(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CannotMeasure, match=r"none\.jsonl"):
-        read_tasks(tmp_path / "none.jsonl")

@@ -1,22 +1,22 @@
-"""What is sent and what is read, as values; and prices."""
+"""Requests and responses as values; and prices."""
 
 from typing import Any
 
 import pytest
 
 from engines.accuracy.cost import Cost, Saving, count_cost, count_saving, parse_price
+from engines.accuracy.divergence import ScoredToken
 from engines.accuracy.errors import CannotMeasure
-from engines.accuracy.items import Answer
-from engines.accuracy.rows import Row
+from engines.accuracy.items import FreeText
 from engines.accuracy.wire import (
     Abilities,
-    body_of_answer,
-    body_of_chat,
-    body_of_scores,
+    cut_end,
+    make_chat_request,
+    make_completion_request,
+    make_score_request,
+    read_generated,
     read_probe,
     read_scores,
-    read_written,
-    tail,
 )
 
 ALL = Abilities(scores=True, names_ids=True, ids=True)
@@ -34,36 +34,22 @@ def page(**choice: object) -> dict[str, Any]:
     return {"choices": [choice], "usage": {"completion_tokens": 3}}
 
 
-def rows(*texts: str) -> list[Row]:
-    return [Row(text, None if place == 0 else -float(place), {}) for place, text in enumerate(texts)]
+def rows(*texts: str) -> list[ScoredToken]:
+    return [ScoredToken(text, None if place == 0 else -float(place), {}) for place, text in enumerate(texts)]
 
 
 def test_nothing_is_asked_of_an_endpoint_that_it_does_not_do() -> None:
-    plain = body_of_answer("m", "Hi", Answer(("x",), 9), 5, Abilities())
+    plain = make_completion_request("m", "Hi", FreeText(("x",), 9), 5, Abilities())
     assert plain == {"model": "m", "prompt": "Hi", "max_tokens": 9, "temperature": 0}
-    more = body_of_answer("m", "Hi", Answer(("x",), 9, ("\n",)), 5, ALL)
-    assert more == plain | {
-        "stop": ["\n"],
-        "logprobs": 5,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-    }
-    assert body_of_scores("m", (1, 2), 5, Abilities(scores=True)) == {
-        "model": "m",
-        "prompt": [1, 2],
-        "max_tokens": 1,
-        "temperature": 0,
-        "echo": True,
-        "logprobs": 5,
-    }
-    chat = body_of_chat("m", ({"role": "user", "content": "Hi"},), Answer(("x",), 9), Abilities(ids=True))
-    assert chat == {
-        "model": "m",
-        "max_tokens": 9,
-        "temperature": 0,
-        "return_token_ids": True,
-        "messages": [{"role": "user", "content": "Hi"}],
-    }
+    more = make_completion_request("m", "Hi", FreeText(("x",), 9, ("\n",)), 5, ALL)
+    ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    assert more == plain | {"stop": ["\n"], "logprobs": 5} | ids
+    scored = make_score_request("m", (1, 2), 5, Abilities(scores=True))
+    assert scored == plain | {"prompt": [1, 2], "max_tokens": 1, "echo": True, "logprobs": 5}
+    hi = {"role": "user", "content": "Hi"}
+    chat = make_chat_request("m", (hi,), FreeText(("x",), 9), Abilities(ids=True))
+    del plain["prompt"]
+    assert chat == plain | {"return_token_ids": True, "messages": [hi]}
 
 
 @pytest.mark.parametrize(
@@ -81,22 +67,16 @@ def test_an_endpoint_does_what_its_answer_shows_and_not_what_it_took(choice: Any
 
 
 def test_a_completion_and_a_chat_are_read_alike() -> None:
-    completion = read_written(
+    completion = read_generated(
         page(text="a b", finish_reason="stop", token_ids=[7, 8, 2], prompt_token_ids=[5], logprobs=logprobs("a", "b"))
     )
     assert (completion.text, completion.prompt_ids, completion.token_ids) == ("a b", (5,), (7, 8, 2))
-    assert [row.text for row in completion.rows] == ["a", "b"]
-    chat = read_written(
+    assert [row.text for row in completion.tokens] == ["a", "b"]
+    chat = read_generated(
         page(message={"content": "a b"}, finish_reason="stop", token_ids=[7, 8, 2]) | {"prompt_token_ids": [5]}
     )
     assert (chat.text, chat.prompt_ids, chat.token_ids, chat.completion_tokens) == ("a b", (5,), (7, 8, 2), 3)
-    assert read_written(page(message={"content": None})).text == ""
-
-
-@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": "x"}])
-def test_an_answer_without_choices_is_no_measurement(answer: dict[str, Any]) -> None:
-    with pytest.raises(CannotMeasure, match="without choices"):
-        read_written(answer)
+    assert read_generated(page(message={"content": None})).text == ""
 
 
 def test_log_probabilities_that_are_missing_are_no_measurement() -> None:
@@ -116,15 +96,13 @@ def test_log_probabilities_that_are_missing_are_no_measurement() -> None:
 def test_the_tokens_of_a_continuation_are_those_that_hold_its_characters(
     texts: tuple[str, ...], text: str, expected: list[str]
 ) -> None:
-    assert [row.text for row in tail(rows(*texts), text)] == expected
+    assert [row.text for row in cut_end(rows(*texts), text)] == expected
 
 
 @pytest.mark.parametrize(("texts", "text"), [(("The", " SKY"), " sky"), (("ab",), "b"), (("a", "b"), "aab")])
-def test_tokens_that_spell_something_else_or_have_no_score_are_no_measurement(
-    texts: tuple[str, ...], text: str
-) -> None:
+def test_tokens_that_spell_another_text_or_have_no_score_are_no_measurement(texts: tuple[str, ...], text: str) -> None:
     with pytest.raises(CannotMeasure, match="spell"):
-        tail(rows(*texts), text)
+        cut_end(rows(*texts), text)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What every adapter is asked, and what the reference engine answers: theirs are to be the same, token for token."""
+"""The requests to every adapter, and the reference engine's answers: theirs have to be the same, token for token."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 
 from engines.reference.engine import Engine, TokenOutput
 from tests.engines.adapters.run import request
+from tests.engines.wires.expected import make_engine, run_alone
 from tests.engines.wires.servers import ROOT, STARTUP_S
 
 EOS = 2
@@ -50,7 +51,7 @@ def ask_all(python: str, engine: str, parameters: Mapping[str, str], **variables
 def ask(
     command: Sequence[str], parameters: Mapping[str, str], named: Mapping[str, Any], **variables: str
 ) -> dict[str, Any]:
-    """What an adapter in an interpreter's environment tells, as run.py writes it; `command`: the two."""
+    """The answers of an adapter in an interpreter's environment, as run.py writes it; `command`: the two."""
     python, engine = command
     cases = {name: {"prompt": PROMPT, "params": params} for name, params in named.items()}
     ended = subprocess.run(
@@ -64,17 +65,13 @@ def ask(
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
-    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return told
+    answered: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return answered
 
 
-def complete(engine: Engine, case: str) -> list[TokenOutput]:
-    """The reference engine's answer."""
-    engine.add("it", PROMPT, request(PROMPT, {**SAME, **OTHERS}[case]).params)
-    outputs = []
-    while engine.stats.running or engine.stats.waiting:
-        outputs += engine.step()
-    return outputs
+def complete(case: str, engine: Engine | None = None) -> list[TokenOutput]:
+    """The reference engine's answer, with other weights if another `engine` holds them."""
+    return run_alone(engine or make_engine(), PROMPT, request(PROMPT, {**SAME, **OTHERS}[case]).params)
 
 
 def check_same(answer: Mapping[str, Any], expected: list[TokenOutput]) -> None:
@@ -86,13 +83,13 @@ def check_same(answer: Mapping[str, Any], expected: list[TokenOutput]) -> None:
     assert answer["logprobs"] == (logprobs if None in logprobs else pytest.approx(logprobs, abs=1e-3))
 
 
-def check_seeds(told: Mapping[str, Any]) -> None:
-    ids = {name: answer["ids"] for name, answer in told["answers"].items()}
+def check_seeds(answered: Mapping[str, Any]) -> None:
+    ids = {name: answer["ids"] for name, answer in answered["answers"].items()}
     assert ids["seed"] == ids["seed again"] != ids["another seed"]
     assert ids["largest seed"] == ids["largest seed again"] != ids["seed"]
 
 
-def check_refused_guide(told: Mapping[str, Any]) -> None:
-    answer = told["answers"]["no guide"]
+def check_refused_guide(answered: Mapping[str, Any]) -> None:
+    answer = answered["answers"]["no guide"]
     assert (answer["ids"], answer["finish_reason"]) == ([], None)
     assert "EOF while parsing" in answer["error"]

@@ -13,8 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from engines.adapters import ADAPTERS  # the path comes first
-from engines.adapters.token_engine import TokenEngine
+from engines.adapters import ADAPTERS, TokenEngine  # the path comes first
 from engines.reference.engine import TokenOutput
 from engines.reference.guide import Guide
 from engines.reference.sampling import SamplingParams
@@ -91,12 +90,12 @@ def main() -> None:
     asked = json.load(sys.stdin)
     engine = ADAPTERS[sys.argv[1]](asked["parameters"])
     try:
-        told = run_all(engine, asked["cases"])
+        answers = run_all(engine, asked["cases"])
         limits = [engine.limits.vocab_size, engine.limits.context_length]
         unfollowed = sorted(engine.limits.unfollowed)
     finally:
         engine.close()
-    sys.stdout.write("\n" + json.dumps({"answers": told, "limits": limits, "unfollowed": unfollowed}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"answers": answers, "limits": limits, "unfollowed": unfollowed}) + "\n")
 
 
 if __name__ == "__main__":  # vLLM starts its engine in a child that imports this file again

@@ -1,4 +1,4 @@
-"""The file of an engine's own arguments: what it may hold, and what is said of one that is wrong."""
+"""The file of an engine's own arguments: what it may hold, and the error for one that is wrong."""
 
 from pathlib import Path
 

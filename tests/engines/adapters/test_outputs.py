@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.adapters.outputs import UNTOLD, Progress, UnusableAnswer, finish_reason
+from engines.adapters.outputs import WITHHELD, Progress, UnusableAnswer, finish_reason
 from engines.reference.generation import FinishReason
 
 EOS = 2
@@ -13,9 +13,9 @@ EOS = 2
     [
         ([([5], None), ([6, 7], "length")], [(5, None), (6, None), (7, "length")]),
         ([([5], None), ([6, EOS], "stop")], [(5, None), (6, None), (EOS, "stop")]),
-        ([([5], None), ([6], "stop")], [(5, None), (6, None), (UNTOLD, "stop")]),
-        ([([5], None), ([], "stop")], [(5, None), (UNTOLD, "stop")]),
-        ([([5], None), ([], "length")], [(5, None), (UNTOLD, "stop")]),  # its end, and no further token to carry it
+        ([([5], None), ([6], "stop")], [(5, None), (6, None), (WITHHELD, "stop")]),
+        ([([5], None), ([], "stop")], [(5, None), (WITHHELD, "stop")]),
+        ([([5], None), ([], "length")], [(5, None), (WITHHELD, "stop")]),  # its end, and no further token to carry it
     ],
 )
 def test_answer_ends_with_its_reason_whatever_its_engine_returns_of_the_end_token(

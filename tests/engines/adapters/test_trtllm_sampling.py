@@ -34,12 +34,6 @@ def test_switch_that_the_release_has_is_set_unless_the_file_sets_it(
     assert arguments["speculative_config"] is speculation
 
 
-@pytest.mark.parametrize("speculation", [None, {}])
-def test_without_drafts_nothing_is_added(speculation: object) -> None:
-    assert complete({"speculative_config": speculation}, LATER) == {"speculative_config": speculation}
-    assert complete({}, LATER) == {}
-
-
 @pytest.mark.parametrize(
     ("known", "speculation", "unfollowed"),
     [
@@ -63,8 +57,3 @@ def test_tensors_that_change_nothing_or_are_refused(
     known: frozenset[str], speculation: Mapping[str, object], unfollowed: set[str]
 ) -> None:
     assert find_unfollowed({"speculative_config": speculation}, known).keys() == unfollowed
-
-
-def test_other_sampler_of_release_1_2_follows_penalties() -> None:
-    assert find_unfollowed({"sampler_type": "TRTLLMSampler"}, RELEASE_1_2) == {}
-    assert find_unfollowed({"sampler_type": "auto"}, RELEASE_1_2).keys() == set(PENALTIES)

@@ -26,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> dict[str, Any]:
-    """What the adapter answers in vLLM's own environment."""
+def answered(folder: Path) -> dict[str, Any]:
+    """The adapter's answers in vLLM's own environment."""
     parameters = {
         "model_dir": str(WEIGHTS),
         "engine_args": str(folder / "engine.json"),
@@ -38,25 +38,23 @@ def told(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_answer_is_the_reference_engines_token_for_token(told: dict[str, Any], engine: Engine, case: str) -> None:
-    check_same(told["answers"][case], complete(engine, case))
+def test_answer_is_the_reference_engines_token_for_token(answered: dict[str, Any], case: str) -> None:
+    check_same(answered["answers"][case], complete(case))
 
 
-def test_lora_adapter_answers_as_the_weights_that_it_is_merged_into(
-    told: dict[str, Any], engine: Engine, folder: Path
-) -> None:
+def test_lora_adapter_answers_as_the_weights_that_it_is_merged_into(answered: dict[str, Any], folder: Path) -> None:
     merged = Engine(load_checkpoint(folder / "merged"), max_batch=1)
-    check_same(told["answers"]["adapter"], complete(merged, "adapter"))
-    assert told["answers"]["adapter"]["ids"] != [output.token_id for output in complete(engine, "adapter")]
+    check_same(answered["answers"]["adapter"], complete("adapter", merged))
+    assert answered["answers"]["adapter"]["ids"] != [output.token_id for output in complete("adapter")]
 
 
-def test_seed_decides_a_sampled_answer_the_largest_included(told: dict[str, Any]) -> None:
-    check_seeds(told)
+def test_seed_decides_a_sampled_answer_the_largest_included(answered: dict[str, Any]) -> None:
+    check_seeds(answered)
 
 
-def test_guide_that_is_none_fails_its_request_alone_in_vllms_words(told: dict[str, Any]) -> None:
-    check_refused_guide(told)
+def test_guide_that_is_none_fails_its_request_alone_in_vllms_words(answered: dict[str, Any]) -> None:
+    check_refused_guide(answered)
 
 
-def test_limits_are_the_models_and_the_engines(told: dict[str, Any]) -> None:
-    assert told["limits"] == [1024, ARGUMENTS["max_model_len"]]
+def test_limits_are_the_models_and_the_engines(answered: dict[str, Any]) -> None:
+    assert answered["limits"] == [1024, ARGUMENTS["max_model_len"]]

@@ -95,11 +95,6 @@ def test_setting_is_read(tmp_path: Path, document: dict[str, Any], setting: str,
     assert read_engine_config(write(tmp_path, document)).settings[setting] == value
 
 
-def test_engine_without_a_word_on_quantization_is_plain(tmp_path: Path) -> None:
-    config = read_engine_config(write(tmp_path, changed("pretrained_config", quantization=None)))
-    assert (config.quant_algo, config.kv_cache_quant_algo) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
@@ -109,6 +104,6 @@ def test_engine_without_a_word_on_quantization_is_plain(tmp_path: Path) -> None:
         ([], "the file: "),
     ],
 )
-def test_file_that_is_none_is_told_with_its_field(tmp_path: Path, document: object, problem: str) -> None:
+def test_file_that_is_none_is_refused_with_its_field(tmp_path: Path, document: object, problem: str) -> None:
     with pytest.raises(NotAnEngine, match=problem):
         read_engine_config(write(tmp_path, document))

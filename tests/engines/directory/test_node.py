@@ -42,6 +42,6 @@ def test_pythons_own_distributions_answer_the_question() -> None:
     assert read_versions(answer.stdout)["prometheus_client"] == version("prometheus-client")
 
 
-def test_facts_that_nobody_tells_stay_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_facts_that_nothing_reports_stay_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert detect(Host()) == NodeFacts()

@@ -8,19 +8,13 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from engines.recipes import TorchRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
-from engines.trtllm.contract import Fact, Type, load_contract
+from engines.recipes.load import list_recipes
+from engines.recipes.recipe import TorchRecipe
 from engines.trtllm.llm_args import LlmArgs, LlmArgsError, dump_llm_args, make_llm_args, parse_llm_args
+from tests.contract.facts import Fact, Type, load_contract
+from tests.engines.recipes.changed import torch
 
 TORCH = [name for name in list_recipes() if "torch" in name]
-
-
-def torch(name: str, **changes: Any) -> TorchRecipe:
-    """A shipped recipe with other sections."""
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, TorchRecipe)
-    return recipe
 
 
 def rendered(recipe: TorchRecipe) -> dict[str, Any]:
@@ -103,9 +97,9 @@ def test_adapters_are_listed_with_their_rank() -> None:
     ("text", "problem"),
     [
         # What releases up to 0.20 took, and what they ignored in silence (TensorRT-LLM PRs #4603, #4890, #4600).
-        ("pytorch_backend_config: {use_cuda_graph: true}", "pytorch_backend_config: unknown key"),
-        ("use_cuda_graph: true", "use_cuda_graph: unknown key"),
-        ("kv_cache_config: {free_gpu_mem_fraction: 0.9}", "kv_cache_config.free_gpu_mem_fraction: unknown key"),
+        ("pytorch_backend_config: {use_cuda_graph: true}", "pytorch_backend_config: no recipe sets it"),
+        ("use_cuda_graph: true", "use_cuda_graph: no recipe sets it"),
+        ("kv_cache_config: {free_gpu_mem_fraction: 0.9}", "kv_cache_config.free_gpu_mem_fraction: no recipe sets it"),
         ("kv_cache_config: {free_gpu_memory_fraction: 1.5}", "kv_cache_config.free_gpu_memory_fraction: "),
         ("cuda_graph_config: {batch_sizes: [1, 2], max_batch_size: 4}", "cuda_graph_config: "),
         ("speculative_config: {decoding_type: Medusa}", "speculative_config: "),
@@ -124,11 +118,10 @@ def test_file_that_the_release_would_refuse_is_refused(text: str, problem: str) 
 FACTS = load_contract().llm_args
 TYPES: Mapping[object, Type] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 SEVERAL: Mapping[object, Type] = {str: "texts", int: "integers"}
-# All that the schema says otherwise than the facts, and why.
+# Where the schema differs from the facts, and why.
 DIFFERENCES = {
     # Any text there; here only what a recipe can ask for.
     "dtype.values": {"auto", "float16", "bfloat16"},
-    "attn_backend.values": {"TRTLLM", "FLASHINFER", "VANILLA"},
     "kv_cache_config.dtype.values": {"auto", "fp8"},
     # 0 at first, which was refused, and 2 later: a recipe always writes it.
     "speculative_config.max_matching_ngram_size.default": 2,
@@ -136,7 +129,7 @@ DIFFERENCES = {
 
 
 def variants(annotation: Any) -> Iterator[Any]:
-    """What an annotation may be, but None; the bounds that Annotated adds are left out."""
+    """The types that an annotation allows, without None and without the bounds that Annotated adds."""
     if hasattr(annotation, "__metadata__"):
         yield from variants(annotation.__origin__)
     elif get_origin(annotation) in {Union, UnionType}:
@@ -157,7 +150,7 @@ def type_of(annotation: Any) -> Type:
 
 
 def statements(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, object]]:
-    """(dotted name, what is said, how) of every key, those of sections too."""
+    """(dotted name, statement, value) of every key, those of sections too."""
     for name, field in schema.model_fields.items():
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         for annotation in variants(field.annotation):
@@ -170,14 +163,14 @@ def statements(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
                 yield prefix + name, "default", default or (None if default == [] else default)
 
 
-def agrees(fact: Fact, what: str, said: object) -> bool:
-    if isinstance(said, set):
-        return said <= set(fact.values)
-    return bool(getattr(fact, what) == said)
+def agrees(fact: Fact, what: str, value: object) -> bool:
+    if isinstance(value, set):
+        return value <= set(fact.values)
+    return bool(getattr(fact, what) == value)
 
 
 def test_schema_is_the_releases_but_for_what_is_explained() -> None:
     differing = {
-        f"{name}.{what}": said for name, what, said in statements(LlmArgs) if not agrees(FACTS[name], what, said)
+        f"{name}.{what}": value for name, what, value in statements(LlmArgs) if not agrees(FACTS[name], what, value)
     }
     assert differing == DIFFERENCES

@@ -7,27 +7,19 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from engines.recipes import CompiledRecipe, find_recipe, list_recipes, load_recipe, parse_recipe
-from engines.recipes.load import dump_recipe
-from engines.trtllm.contract import load_contract
+from engines.recipes.load import list_recipes
+from engines.recipes.recipe import CompiledRecipe
 from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
-from gateway.backends.triton_config import read_abilities
+from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
-from gateway.doctor.triton_config import find_differences, read_config
+from gateway.engine_kinds.triton.model_config import find_differences, read_config
+from tests.contract.facts import load_contract
+from tests.engines.recipes.changed import compiled
 
 ENGINE = Path("/engines/llama")
 PENALTIES = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
 Tensors = dict[str, tuple[str, tuple[int, ...]]]  # type and dims by name
 COMPILED = [name for name in list_recipes() if "torch" not in name]
-
-
-def compiled(name: str, **changes: Any) -> CompiledRecipe:
-    """A shipped recipe with other sections; with drafts, for few requests."""
-    if "speculative" in changes:
-        changes["limits"] = {"max_batch_size": 32}
-    recipe = parse_recipe({**dump_recipe(load_recipe(find_recipe(name))), **changes})
-    assert isinstance(recipe, CompiledRecipe)
-    return recipe
 
 
 def rendered(recipe: CompiledRecipe, tokenizer: Path | None = None) -> model_config_pb2.ModelConfig:
@@ -69,13 +61,13 @@ def test_shipped_recipe_renders_without_a_placeholder_left(name: str) -> None:
     assert (config.name, config.backend, config.max_batch_size) == (
         "tensorrt_llm",
         "tensorrtllm",
-        load_recipe(find_recipe(name)).limits.max_batch_size,
+        compiled(name).limits.max_batch_size,
     )
     assert config.model_transaction_policy.decoupled
     assert [(group.count, group.kind) for group in config.instance_group] == [(1, 2)]  # KIND_CPU
 
 
-def test_parameters_say_what_the_recipe_says() -> None:
+def test_parameters_are_those_of_the_recipe() -> None:
     assert parameters_of(rendered(compiled("llama-3.1-8b-fp8-tp1"))) == {
         "FORCE_CPU_ONLY_INPUT_TENSORS": "no",
         "executor_worker_path": "/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker",
@@ -160,21 +152,14 @@ def test_setting_reaches_its_parameter(changes: dict[str, Any], parameters: dict
         ({"kind": "draft_tokens_external", "max_draft_len": 4}, set()),
     ],
 )
-def test_no_input_is_declared_that_the_executor_drops_with_these_drafts(
-    speculative: dict[str, Any], left_out: set[str]
-) -> None:
+def test_no_input_is_declared_that_these_drafts_make_it_drop(speculative: dict[str, Any], left_out: set[str]) -> None:
     """So the gateway knows, and sends no such request there."""
     plain = rendered(compiled("llama-3.1-8b-bf16-tp1"))
     config = rendered(compiled("llama-3.1-8b-bf16-tp1", speculative=speculative))
     assert {tensor.name for tensor in plain.input} - {tensor.name for tensor in config.input} == left_out
     kept = {Need.PENALTIES: PENALTIES.isdisjoint(left_out), Need.MIN_TOKENS: "min_tokens" not in left_out}
-    assert read_abilities(config, 0).needs == {need for need, is_kept in kept.items() if is_kept}
+    assert read_capabilities(config, 0).needs == {need for need, is_kept in kept.items() if is_kept}
     assert list(find_differences(read_config(config))) == []  # nor is it a fault to the doctor
-
-
-def test_queue_is_bounded_where_the_executor_reads_its_bound() -> None:
-    config = rendered(compiled("llama-3.1-8b-bf16-tp1", serving={"max_queue_size": 512}))
-    assert config.dynamic_batching.default_queue_policy.max_queue_size == 512
 
 
 def test_path_with_quotes_and_backslashes_stays_itself() -> None:
@@ -202,11 +187,6 @@ def test_template_and_values_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(RenderError, match=problem):
         fill(template, values)
-
-
-def test_parameter_without_a_value_is_left_out_with_its_line() -> None:
-    filled = fill(f"{parameter('a')}\n{parameter('b')}", {"a": None, "b": "2"})
-    assert parameters_of(parse_config(filled)) == {"b": "2"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Servers as processes on real sockets, and what their metrics pages say."""
+"""Servers as processes on real sockets, and the values of their metrics pages."""
 
 import asyncio
 import os
@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
 
 from deploy.ports import is_taken
 
@@ -60,6 +63,23 @@ def ready_line(process: subprocess.Popen[str]) -> str:
 def free_ports(count: int) -> list[str]:
     """Below the range that outgoing connections take theirs from, so that none of these has one before its server."""
     return [str(port) for port in random.sample(range(20_000, 32_000), 50 * count) if not is_taken(port)][:count]
+
+
+def triton_ports() -> tuple[str, ...]:
+    """Free ports as options of engines.triton."""
+    grpc, http, metrics = free_ports(3)
+    return ("--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics)
+
+
+def long_request() -> pb.ModelInferRequest:
+    """Of a thousand tokens, streamed."""
+    request = pb.ModelInferRequest(model_name="tensorrt_llm", id="long")
+    for name, values in (("input_ids", [5, 6]), ("input_lengths", [2]), ("request_output_len", [1000])):
+        request.inputs.add(name=name, datatype="INT32", shape=[1, len(values)])
+        request.raw_input_contents.append(np.array(values, np.int32).tobytes())
+    request.inputs.add(name="streaming", datatype="BOOL", shape=[1, 1])
+    request.raw_input_contents.append(b"\x01")
+    return request
 
 
 def read_metric(url: str, name: str, **labels: str) -> float:

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
 from engines.engine_cli import engine
-from tests.engines.wires.servers import ROOT, free_ports, serving
+from tests.engines.wires.servers import ROOT, serving, triton_ports
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -21,9 +21,7 @@ SILENT_MODEL = "class TritonPythonModel:\n    def execute(self, requests):\n    
 
 
 def options(repository: Path) -> tuple[str, ...]:
-    grpc_port, http, metrics = free_ports(3)
-    ports = ("--grpc-port", grpc_port, "--http-port", http, "--metrics-port", metrics, "--exit-timeout", "3")
-    return (*ports, "--model-repository", str(repository))
+    return (*triton_ports(), "--exit-timeout", "3", "--model-repository", str(repository))
 
 
 def render(recipe: str, repository: Path) -> Path:

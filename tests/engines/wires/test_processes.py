@@ -1,24 +1,19 @@
 """Both servers as processes: one ready line, a taken port, signals, what a pace does to real streams."""
 
 import asyncio
-import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import aiohttp
 import grpc
-import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
 from engines.process import bind
-from engines.reference.curve import load_curve
-from tests.engines.wires.servers import ROOT, Server, free_ports, read_metric, serving
+from tests.engines.wires.servers import ROOT, Server, free_ports, long_request, read_metric, serving, triton_ports
 
 KSERVE = ("engines.reference.kserve", "--grpc-port", "0", "--metrics-port", "0")
 VLLM = ("engines.reference.vllm_http", "--port", "0")
@@ -68,20 +63,9 @@ def test_interpreter_that_triton_has_no_stub_for_names_those_that_it_has(tmp_pat
     (triton / "bin").mkdir()
     (triton / "bin/tritonserver").touch()
     (triton / "backends/python").mkdir(parents=True)
-    ports = free_ports(3)
-    options = zip(("--grpc-port", "--http-port", "--metrics-port"), ports, strict=True)
-    ended = run("engines.triton", "--venv", str(tmp_path), *(word for option in options for word in option))
+    ended = run("engines.triton", "--venv", str(tmp_path), *triton_ports())
     assert ended.returncode == 1
     assert ended.stderr == f"error: {tmp_path} has Python 3.14; Triton's Python backend here runs 3.10, 3.11\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("command", [KSERVE, VLLM], ids=["kserve", "vllm_http"])
-def test_signal_ends_an_idle_server_cleanly(command: tuple[str, ...], number: signal.Signals) -> None:
-    with serving(*command) as server:
-        start = time.monotonic()
-        assert server.end(number) == 0
-        assert time.monotonic() - start < 5  # it takes half a second; two cores may be busy
 
 
 async def test_signal_ends_a_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
@@ -102,12 +86,8 @@ def channel_to(server: Server) -> grpc.Channel:
 
 
 def test_signal_ends_a_grpc_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
-    request = pb.ModelInferRequest(model_name="tensorrt_llm")
-    for name, values in (("input_ids", [5, 6]), ("input_lengths", [2]), ("request_output_len", [1000])):
-        request.inputs.add(name=name, datatype="INT32", shape=[1, len(values)])
-        request.raw_input_contents.append(np.array(values, np.int32).tobytes())
     with serving(*KSERVE, "--curve", "trtllm") as server, channel_to(server) as channel:
-        stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([request]))
+        stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
         deadline = time.monotonic() + 30
         while not read_metric(server.addresses[1], "nv_trt_llm_request_metrics", request_type="active"):
             assert time.monotonic() < deadline
@@ -139,39 +119,6 @@ async def test_scale_out_can_be_off() -> None:
             for path in ("/inference/v1/generate", "/inference/v1/abort_requests"):
                 async with http.post(path, json={}) as response:
                     error = (await response.json())["error"]
-                assert response.status == 403
-                assert error == {
-                    "message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable "
-                    "them.",
-                    "type": "PermissionDeniedError",
-                    "param": None,
-                    "code": 403,
-                }
+                assert (response.status, error["type"]) == (403, "PermissionDeniedError")
             async with http.post("/v1/completions", json={"prompt": [1], "max_tokens": 1}) as response:
                 assert response.status == 200
-
-
-async def test_paced_server_takes_the_time_that_its_curve_says() -> None:
-    tokens, clients = 16, 8
-    curve = load_curve("vllm").scaled(20.0, tokens)
-    body = {"prompt": [1, 2, 3], "max_tokens": tokens, "ignore_eos": True}
-
-    async def ask(http: aiohttp.ClientSession) -> float:
-        start = time.monotonic()
-        async with http.post("/v1/completions", json=body) as response:
-            assert (await response.json())["usage"]["completion_tokens"] == tokens
-        return time.monotonic() - start
-
-    options = ("--curve", "vllm", "--time-scale", "20", "--answer-tokens", str(tokens))
-    with serving(*VLLM, *options) as server:
-        async with aiohttp.ClientSession(server.addresses[0]) as http, asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(http)) for _ in range(clients)]
-    taken = sorted(task.result() for task in tasks)
-    assert taken[0] >= curve.answer_s(1, tokens)  # never faster, whatever the machine
-    assert taken[0] <= 1.5 * curve.answer_s(clients, tokens)
-
-
-async def test_metrics_page_is_prometheus_text() -> None:
-    with serving(*KSERVE) as server, await asyncio.to_thread(urllib.request.urlopen, server.addresses[1]) as page:
-        assert page.headers["content-type"].startswith("text/plain")
-        assert b"# TYPE nv_trt_llm_request_metrics" in page.read()

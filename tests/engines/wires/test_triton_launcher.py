@@ -1,4 +1,4 @@
-"""The launcher of the real tritonserver: what it starts ends with it, and what goes wrong is said."""
+"""The launcher of the real tritonserver: what it starts ends with it, and its errors name their cause."""
 
 import shutil
 import signal
@@ -10,19 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
-from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc
 
-from tests.engines.wires.servers import ROOT, Server, free_ports, serving
+from tests.engines.wires.servers import ROOT, Server, long_request, serving, triton_ports
+from tests.processes import comes_true, find_children, is_running
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 def options() -> tuple[str, ...]:
-    grpc_port, http, metrics = free_ports(3)
-    return ("--grpc-port", grpc_port, "--http-port", http, "--metrics-port", metrics, "--exit-timeout", "3")
+    return (*triton_ports(), "--exit-timeout", "3")
 
 
 @contextmanager
@@ -31,55 +29,26 @@ def triton() -> Iterator[Server]:
         yield server
 
 
-def children(server: Server) -> list[int]:
-    """tritonserver and its Python stub."""
-    found = children_of(server.process.pid)
-    return found + [grandchild for child in found for grandchild in children_of(child)]
-
-
-def is_running(pid: int) -> bool:
-    """A zombie is not: who reaps an orphan is not our affair."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def children_of(parent: int) -> list[int]:
-    tasks = Path(f"/proc/{parent}/task")
-    return [int(pid) for file in tasks.glob("*/children") for pid in file.read_text().split()]
-
-
-def long_request() -> pb.ModelInferRequest:
-    request = pb.ModelInferRequest(model_name="tensorrt_llm", id="long")
-    for name, value in (("input_ids", [5, 6]), ("input_lengths", [2]), ("request_output_len", [1000])):
-        request.inputs.add(name=name, datatype="INT32", shape=[1, len(value)])
-        request.raw_input_contents.append(np.array(value, np.int32).tobytes())
-    request.inputs.add(name="streaming", datatype="BOOL", shape=[1, 1])
-    request.raw_input_contents.append(b"\x01")
-    return request
-
-
 def test_signal_ends_tritonserver_its_stub_and_their_shared_memory_with_a_stream_in_flight() -> None:
     with triton() as server, grpc.insecure_channel(server.addresses[0].removeprefix("grpc://")) as channel:
-        started = children(server)
+        started = find_children(server.process.pid)
         assert len(started) == 2
         assert list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
         stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
         next(stream)
         assert server.end() == 0
-    assert not any(is_running(pid) for pid in started)
+    assert comes_true(lambda: not any(map(is_running, started)))
     assert not list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
 
 
 def test_launcher_ends_with_an_error_when_tritonserver_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     with triton() as server:
-        pid, stub = children(server)
+        pid, stub = find_children(server.process.pid)
         subprocess.run(["kill", "-KILL", str(pid)], check=True)
         assert server.process.wait(60) == 1
     assert capfd.readouterr().err == "error: tritonserver ended by itself with exit code -9\n"
     assert not list(Path("/dev/shm").glob(f"crossover_{server.process.pid}_*"))
-    assert not is_running(stub)
+    assert comes_true(lambda: not is_running(stub))
 
 
 def test_signal_while_tritonserver_starts_ends_it() -> None:
@@ -87,18 +56,18 @@ def test_signal_while_tritonserver_starts_ends_it() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         server = Server(process, [])
         deadline = time.monotonic() + 60
-        while len(children(server)) < 2:
+        while len(find_children(server.process.pid)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        started = children(server)
+        started = find_children(server.process.pid)
         assert process.wait(60) == 0
-        assert not any(is_running(pid) for pid in started)
+        assert comes_true(lambda: not any(map(is_running, started)))
         assert process.stdout is not None
         assert process.stdout.read() == ""
 
 
-def test_model_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_model_that_cannot_start_ends_the_launcher_with_the_reason(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "model_repo/python", tmp_path / "repository")
     config = tmp_path / "repository/tensorrt_llm/config.pbtxt"
     config.write_text(config.read_text().replace('"reference"', '"tensorrt_llm"'))

@@ -4,7 +4,7 @@ import json
 import sys
 import sysconfig
 import venv
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from gateway.backends.triton import TritonBackend
 from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
 from gateway.errors import NeedRefused
 from gateway.settings import TritonSettings
-from tests.engines.wires.servers import ROOT, STARTUP_S, free_ports, serving
+from tests.engines.wires.expected import complete
+from tests.engines.wires.servers import ROOT, STARTUP_S, serving, triton_ports
 from tests.engines.wires.test_kserve_wire import PROMPT
 from tests.fakes.sink import RecordingSink
 
@@ -41,12 +42,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def options(folder: Path) -> tuple[str, ...]:
-    grpc, http, metrics = free_ports(3)
     return (
         *("--engine", "tensorrt_llm", "--engine-python", str(make_python(folder / "venv"))),
         *("--engine-args", str(folder / "engine.json"), "--log", str(folder / "log")),
-        *("--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics),
-        *("--start-timeout", f"{STARTUP_S:g}"),
+        *(*triton_ports(), "--start-timeout", f"{STARTUP_S:g}"),
     )
 
 
@@ -72,7 +71,7 @@ def ask(backend: TritonBackend, request: GenerateRequest) -> RecordingSink:
     return sink
 
 
-async def test_a_plain_request_is_answered(backend: TritonBackend, complete: Callable[..., list[int]]) -> None:
+async def test_a_plain_request_is_answered(backend: TritonBackend) -> None:
     sink = ask(backend, PLAIN)
     assert await sink.ended() == "length"
     assert sink.token_ids == complete(PROMPT, 12, ignore_eos=True)

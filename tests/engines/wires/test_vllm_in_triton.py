@@ -5,18 +5,18 @@ Its stub runs NumPy 2 here, which it was not made for: every array below has com
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from grpc import aio
 
-from tests.engines.wires.servers import ROOT, STARTUP_S, free_ports, is_positive, is_zero, metric_becomes, serving
-from tests.engines.wires.test_kserve_wire import ACTIVE, EOS, PROMPT, Target, answer, ask, connected, exchange
+from tests.engines.wires.expected import complete
+from tests.engines.wires.servers import ROOT, STARTUP_S, is_positive, is_zero, metric_becomes, serving, triton_ports
+from tests.engines.wires.test_kserve_wire import ACTIVE, PROMPT, Target, answer, ask, connected, exchange
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60), pytest.mark.xdist_group("vllm in triton")]
-Complete = Callable[..., list[int]]
 CAPACITY = 24
 ARGUMENTS = {"dtype": "float32", "enforce_eager": True, "max_model_len": 1024, "max_num_seqs": CAPACITY}
 BLOCK = {"name": "nv_trt_llm_kv_cache_block_metrics", "model": "tensorrt_llm"}
@@ -34,12 +34,10 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 def options(folder: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     for name, value in {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}.items():
         patch.setenv(name, value)
-    grpc, http, metrics = free_ports(3)
     return (
         *("--engine", "vllm", "--engine-python", str(ROOT / ".stacks/vllm/bin/python")),
         *("--engine-args", str(folder / "engine.json")),
-        *("--grpc-port", grpc, "--http-port", http, "--metrics-port", metrics),
-        *("--start-timeout", f"{STARTUP_S:g}"),
+        *(*triton_ports(), "--start-timeout", f"{STARTUP_S:g}"),
     )
 
 
@@ -50,30 +48,10 @@ async def one_loop(triton: Target) -> AsyncIterator[None]:
         yield
 
 
-async def test_many_streams_at_once_each_give_the_reference_engines_tokens(triton: Target, complete: Complete) -> None:
+async def test_many_streams_at_once_each_give_the_reference_engines_tokens(triton: Target) -> None:
     prompts = [[5 + number, *PROMPT] for number in range(16)]
     answers = await asyncio.gather(*(answer(triton, prompt, 24) for prompt in prompts))
     assert answers == [complete(prompt, 24, ignore_eos=True) for prompt in prompts]
-
-
-async def test_end_token_ends_the_answer_unless_min_tokens_hold_it_back(
-    triton: Target, complete: Complete, question: list[int]
-) -> None:
-    ended = complete(question, 64, end_ids=(EOS,))
-    assert await answer(triton, question, 64, end_id=EOS) == ended[:-1]
-    held = complete(question, 40, end_ids=(EOS,), min_tokens=40)
-    assert await answer(triton, question, 40, end_id=EOS, min_tokens=40) == held
-
-
-async def test_stop_word_is_returned_and_ends_the_answer(triton: Target, complete: Complete) -> None:
-    expected = complete(PROMPT, 12, ignore_eos=True)
-    until = expected[: expected.index(expected[5]) + 1]
-    assert await answer(triton, PROMPT, 12, stop_words_list=[[1000, expected[5]], [1, 2]]) == until
-
-
-async def test_without_streaming_one_response_holds_prompt_and_answer(triton: Target, complete: Complete) -> None:
-    (part,) = await exchange(triton, ask(max_tokens=6, streaming=None))
-    assert part.ids == PROMPT + complete(PROMPT, 6, ignore_eos=True)
 
 
 async def test_log_probabilities_and_a_bias_pass_the_door(triton: Target) -> None:
@@ -102,7 +80,7 @@ async def test_client_that_leaves_has_its_request_taken_from_vllm(triton: Target
         await metric_becomes(is_zero, triton.metrics, **ACTIVE)
 
 
-async def test_metrics_tell_who_waits_and_what_the_cache_holds(triton: Target) -> None:
+async def test_metrics_count_who_waits_and_what_the_cache_holds(triton: Target) -> None:
     async with connected(triton) as stub:
         calls = [stub.ModelStreamInfer(iter([ask(max_tokens=1000)])) for _ in range(CAPACITY + 8)]
         try:

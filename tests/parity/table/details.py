@@ -1,4 +1,4 @@
-"""What may be told beside the text: log-probabilities and token ids."""
+"""What an answer may hold beside the text: log-probabilities and token ids."""
 
 from dataclasses import replace
 
@@ -12,7 +12,6 @@ ECHOED = OnlyVLLM("logprobs", "logprobs,prompt_logprobs")
 
 CASES: tuple[Case, ...] = (
     chat("logprobs", FRANCE, SCORED, logprobs=True),
-    chat("logprobs and none beside", FRANCE, SCORED, logprobs=True, top_logprobs=0),
     chat("logprobs and one beside", FRANCE, SCORED, logprobs=True, top_logprobs=1),
     chat("logprobs and 5 beside", FRANCE, SCORED, logprobs=True, top_logprobs=5),
     chat("logprobs and 20 beside", FRANCE, SCORED, logprobs=True, top_logprobs=20, max_tokens=4),
@@ -20,27 +19,17 @@ CASES: tuple[Case, ...] = (
     chat("logprobs of Unicode", "Say hello in Korean.", SCORED, logprobs=True, top_logprobs=2),
     chat("logprobs of an emoji", "Show me a smile.", SCORED, logprobs=True, top_logprobs=2),
     chat("logprobs at a stop string", FRANCE, SCORED, logprobs=True, top_logprobs=1, stop="of F"),
-    chat("logprobs at a limit", FRANCE, SCORED, logprobs=True, top_logprobs=1, max_tokens=3),
     drawn_greedily(chat("logprobs of every choice", FRANCE, SCORED, logprobs=True, top_logprobs=1, n=2)),
     chat("logprobs before penalties", FRANCE, PENALISED, logprobs=True, presence_penalty=1.0),
     chat("logprobs of a guide", FRANCE, GUIDED, logprobs=True, structured_outputs={"choice": ["Paris", "Rome"]}),
-    text("logprobs 0 of a completion", turn(FRANCE), SCORED, logprobs=0),
-    text("logprobs 1 of a completion", turn(FRANCE), SCORED, logprobs=1),
     text("logprobs 5 of a completion", turn(FRANCE), SCORED, logprobs=5, max_tokens=6),
     text("logprobs of prompts", [turn(FRANCE), turn("hi")], SCORED, logprobs=2, max_tokens=6),
-    text("logprobs of Unicode completed", turn("Say hello in Russian."), SCORED, logprobs=1),
-    text("logprobs and a stop string", turn(FRANCE), SCORED, logprobs=1, stop="France"),
     text("logprobs with the prompt's", "The capital of France", ECHOED, logprobs=1, echo=True, max_tokens=4),
-    text("logprobs 0 with the prompt's", "The capital of", ECHOED, logprobs=0, echo=True, max_tokens=4),
     text("logprobs with the prompt's ids", [1, 300, 301], ECHOED, logprobs=1, echo=True, max_tokens=4),
     drawn_greedily(
         text("logprobs with the prompts of n", "The capital", ECHOED, logprobs=1, echo=True, max_tokens=3, n=2)
     ),
     chat("token ids", FRANCE, return_token_ids=True),
-    chat("token ids off", FRANCE, return_token_ids=False),
-    chat("token ids of an emoji", "Show me a smile.", return_token_ids=True),
-    chat("token ids at a stop string", FRANCE, return_token_ids=True, stop="France"),
-    chat("token ids at a limit", FRANCE, return_token_ids=True, max_tokens=3),
     drawn_greedily(chat("token ids of every choice", FRANCE, return_token_ids=True, n=2)),
     text("token ids of a completion", turn(FRANCE), return_token_ids=True),
     text("token ids of prompts", [[1, 300], [1, 400, 401]], return_token_ids=True, max_tokens=6),

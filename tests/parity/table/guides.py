@@ -1,7 +1,7 @@
 """Answers that must have a form: JSON, a schema, a pattern, one of several, a grammar."""
 
-from engines.reference.training.world import CITY_SCHEMA
 from tests.parity.case import Case, Same, Sampled, chat, drawn_greedily, text, turn
+from tests.reference_world import CITY_SCHEMA
 
 ASKED = "Give me France and its capital as JSON."
 CITY = Same('{"country": "France", "capital": "Paris"}', "stop")
@@ -36,14 +36,7 @@ def schema(of: object, **more: object) -> dict[str, object]:
 CASES: tuple[Case, ...] = (
     chat("format: text", "hi", Same("Hello! How can I help you?", "stop"), response_format={"type": "text"}),
     chat("format: any object", ASKED, CITY, response_format={"type": "json_object"}, max_tokens=ROOM),
-    chat(
-        "format: any object, not asked for",
-        "What is the capital of France?",
-        response_format={"type": "json_object"},
-        max_tokens=ROOM,
-    ),
     chat("format: a schema", ASKED, CITY, response_format=schema(CITY_SCHEMA), max_tokens=ROOM),
-    chat("format: a strict schema", ASKED, CITY, response_format=schema(CITY_SCHEMA, strict=True), max_tokens=ROOM),
     chat(
         "format: a schema that is described",
         ASKED,
@@ -52,12 +45,7 @@ CASES: tuple[Case, ...] = (
         max_tokens=ROOM,
     ),
     chat("format: a nested schema", ASKED, response_format=schema(NESTED), max_tokens=120),
-    chat("format: an array", "Count to 5.", response_format=schema({"type": "array", "items": {"type": "integer"}})),
-    chat("format: one string", "hi", response_format=schema({"type": "string", "maxLength": 10}), max_tokens=ROOM),
-    chat("format: a choice of words", "hi", response_format=schema({"enum": ["red", "green"]}), max_tokens=ROOM),
-    chat("format: a schema that allows all", ASKED, response_format=schema({}), max_tokens=ROOM),
     chat("format: cut off", ASKED, Same(None, "length"), response_format=schema(CITY_SCHEMA), max_tokens=6),
-    chat("format: with a stop string", ASKED, response_format=schema(CITY_SCHEMA), max_tokens=ROOM, stop="capital"),
     drawn_greedily(
         chat("format: in every choice", ASKED, CITY, response_format=schema(CITY_SCHEMA), max_tokens=ROOM, n=2)
     ),
@@ -71,13 +59,10 @@ CASES: tuple[Case, ...] = (
         max_tokens=ROOM,
     ),
     text("format of a completion", turn(ASKED), CITY, response_format=schema(CITY_SCHEMA), max_tokens=ROOM),
-    text("format of prompts", [turn(ASKED), "x"], response_format={"type": "json_object"}, max_tokens=16),
     chat("guide: json", ASKED, CITY, structured_outputs={"json": CITY_SCHEMA}, max_tokens=ROOM),
-    chat("guide: any object", ASKED, CITY, structured_outputs={"json_object": True}, max_tokens=ROOM),
     chat("guide: a pattern", "What is the date?", structured_outputs={"regex": DATE}),
     chat("guide: a pattern with Unicode", "hi", structured_outputs={"regex": "(é|日本|😀)+x"}),
     chat("guide: a choice", "What is the capital of France?", structured_outputs={"choice": ["Rome", "Oslo", "Paris"]}),
-    chat("guide: a choice of odd words", "hi", structured_outputs={"choice": ["a.b*c", "(x|y)", 'q"\\']}),
     chat("guide: a grammar", "Is Paris the capital of France?", structured_outputs={"grammar": GRAMMAR}),
     text("guide of a completion", turn("hi"), structured_outputs={"regex": "[a-c]{5}"}),
 )

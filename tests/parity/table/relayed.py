@@ -1,4 +1,4 @@
-"""What the token lane has no tokens for: it goes on as it came, to whoever speaks this API itself."""
+"""Requests without a form in tokens: they go on as they came, to an engine that has this API itself."""
 
 from tests.parity.case import Case, Relayed, chat, user
 

@@ -1,9 +1,9 @@
-"""Functions that a model may call, how it is told to, and what was called before."""
+"""Functions that a model may call, `tool_choice`, and earlier calls with their results."""
 
 import json
 
-from engines.reference.training.world import GET_WEATHER, MULTIPLY
 from tests.parity.case import SAME, Case, OnlyVLLM, Same, chat, drawn_greedily, not_in_vllm, system, user, with_fields
+from tests.reference_world import GET_WEATHER, MULTIPLY
 
 WEATHER, TWO, PRODUCT = "What is the weather in Paris?", "What is the weather in Rome and Oslo?", "What is 12 times 34?"
 TOOLS = [GET_WEATHER, MULTIPLY]
@@ -32,8 +32,8 @@ def allowed(mode: str, *names: str) -> dict[str, object]:
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
 
 
-def asked(name: str, said: str | list[object], expected: Same | OnlyVLLM = CALLED, **fields: object) -> Case:
-    return with_fields(chat(name, said, expected), {"tools": TOOLS, "max_tokens": ROOM, **fields})
+def offer(name: str, asked: str | list[object], expected: Same | OnlyVLLM = CALLED, **fields: object) -> Case:
+    return with_fields(chat(name, asked, expected), {"tools": TOOLS, "max_tokens": ROOM, **fields})
 
 
 PARIS_CALL = call("call_1", "get_weather", {"city": "Paris"})
@@ -56,45 +56,31 @@ RULES = {
         "strict": True,
     },
 }
-BARE = {"type": "function", "function": {"name": "get_weather"}}
 
 CASES: tuple[Case, ...] = (
-    asked("tool call", WEATHER),
-    asked("tool call, auto", WEATHER, tool_choice="auto"),
-    asked("tool call of the second tool", PRODUCT),
-    asked("two tool calls", TWO),
-    asked("two tool calls, parallel asked for", TWO, parallel_tool_calls=True),
-    not_in_vllm(TAGS, asked("two tool calls, one allowed", TWO, parallel_tool_calls=False)),
-    not_in_vllm("tool_choice", asked("tools allowed", WEATHER, tool_choice=allowed("auto", "get_weather"))),
+    offer("tool call", WEATHER),
+    offer("tool call of the second tool", PRODUCT),
+    offer("two tool calls", TWO),
+    not_in_vllm(TAGS, offer("two tool calls, one allowed", TWO, parallel_tool_calls=False)),
+    not_in_vllm("tool_choice", offer("tools allowed", WEATHER, tool_choice=allowed("auto", "get_weather"))),
     not_in_vllm(
-        "tool_choice", asked("tools allowed and required", WEATHER, SAME, tool_choice=allowed("required", "multiply"))
+        "tool_choice", offer("tools allowed and required", WEATHER, SAME, tool_choice=allowed("required", "multiply"))
     ),
-    asked("tool call after a system message", [system("Be kind and precise."), user(WEATHER)]),
-    asked("tools not needed", "What is the capital of France?", Same("The capital of France is Paris.", "stop")),
-    asked("tools forbidden", WEATHER, Same(None, "stop"), tool_choice="none"),
-    asked("tool call cut off", WEATHER, Same(None, "length"), max_tokens=12),
-    asked("tool call at a stop string", WEATHER, SAME, stop="Paris"),
-    drawn_greedily(asked("tool call in every choice", WEATHER, n=2)),
-    asked("tool call with one tool", WEATHER, tools=[GET_WEATHER]),
-    not_in_vllm(TAGS, asked("tool call with a schema with rules", WEATHER, SAME, tools=[RULES])),
-    asked("tool call without parameters declared", WEATHER, SAME, tools=[BARE]),
-    asked("tool choice none without tools", "hi", Same(None, "stop"), tools=None, tool_choice="none"),
-    not_in_vllm(TAGS, asked("required", WEATHER, SAME, tool_choice="required")),
-    not_in_vllm(TAGS, asked("required, one call", TWO, SAME, tool_choice="required", parallel_tool_calls=False)),
-    not_in_vllm(TAGS, asked("required where none fits", "hi", SAME, tool_choice="required")),
-    not_in_vllm(TAGS, asked("named tool", WEATHER, SAME, tool_choice=named("get_weather"))),
-    not_in_vllm(TAGS, asked("named tool, the second", PRODUCT, SAME, tool_choice=named("multiply"))),
+    offer("tool call after a system message", [system("Be kind and precise."), user(WEATHER)]),
+    offer("tools not needed", "What is the capital of France?", Same("The capital of France is Paris.", "stop")),
+    offer("tools forbidden", WEATHER, Same(None, "stop"), tool_choice="none"),
+    offer("tool call cut off", WEATHER, Same(None, "length"), max_tokens=12),
+    offer("tool call at a stop string", WEATHER, SAME, stop="Paris"),
+    drawn_greedily(offer("tool call in every choice", WEATHER, n=2)),
+    not_in_vllm(TAGS, offer("tool call with a schema with rules", WEATHER, SAME, tools=[RULES])),
+    not_in_vllm(TAGS, offer("required", WEATHER, SAME, tool_choice="required")),
+    not_in_vllm(TAGS, offer("named tool", WEATHER, SAME, tool_choice=named("get_weather"))),
     not_in_vllm(
         TAGS,
-        asked("named tool with rules", WEATHER, Same(None, "stop"), tools=[RULES], tool_choice=named("get_weather")),
+        offer("named tool with rules", WEATHER, Same(None, "stop"), tools=[RULES], tool_choice=named("get_weather")),
     ),
-    asked("tool result", [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)], Same(None, "stop")),
-    asked(
-        "tool result in parts",
-        [user(WEATHER), called(PARIS_CALL), result("call_1", [{"type": "text", "text": SUNNY}])],
-        Same(None, "stop"),
-    ),
-    asked(
+    offer("tool result", [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)], Same(None, "stop")),
+    offer(
         "two tool results",
         [
             user(TWO),
@@ -107,21 +93,11 @@ CASES: tuple[Case, ...] = (
         ],
         Same(None, "stop"),
     ),
-    asked(
-        "a call with content before it",
-        [user(WEATHER), called(PARIS_CALL, content="Let me see."), result("call_1", SUNNY)],
-        Same(None, "stop"),
-    ),
-    asked(
+    offer(
         "a call with Unicode in its arguments",
         [user(WEATHER), called(call("call_1", "get_weather", {"city": "Zürich 日本"})), result("call_1", SUNNY)],
         Same(None, "stop"),
     ),
-    chat(
-        "tool result without tools declared",
-        [user(WEATHER), called(PARIS_CALL), result("call_1", SUNNY)],
-        max_tokens=ROOM,
-    ),
-    asked("log-probabilities of a tool call", WEATHER, OnlyVLLM("logprobs", "logprobs"), logprobs=True, top_logprobs=1),
-    asked("token ids of a tool call", WEATHER, return_token_ids=True),
+    offer("log-probabilities of a tool call", WEATHER, OnlyVLLM("logprobs", "logprobs"), logprobs=True, top_logprobs=1),
+    offer("token ids of a tool call", WEATHER, return_token_ids=True),
 )

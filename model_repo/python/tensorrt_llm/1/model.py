@@ -1,11 +1,10 @@
-"""The `tensorrt_llm` model as a Triton Python model: decodes the tensors, drives an engine, streams delta ids.
+"""The `tensorrt_llm` model as a Triton Python model: decodes the tensors, drives an engine, streams new token ids.
 
-In: Triton's requests. Out: decoupled responses. What the tensors mean is engines/reference/trtllm_contract.py's affair,
-which engine runs is engines/adapters'.
+In: Triton's requests. Out: decoupled responses. engines/reference/trtllm_contract.py has the meaning of the tensors,
+engines/adapters the engines.
 """
 
 # ruff: noqa: TID251 - a variable of the process is the only way in: Triton's stub ignores PYTHONPATH
-import gc
 import json
 import locale
 import os
@@ -14,11 +13,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-# The stub embeds a bare interpreter. The project and the packages of the environment that Triton was installed into are
-# found by these variables (engines/triton.py sets them), the project also from where this file lies.
+# The stub embeds a bare interpreter. engines/triton.py sets these variables, which name the project and the packages of
+# Triton's environment. Without them the project is found by the place of this file.
 ROOT = os.environ.get("CROSSOVER_ROOT", str(Path(__file__).resolve().parents[4]))
 PACKAGES = os.environ.get("CROSSOVER_SITE_PACKAGES", "")
 sys.path[:0] = [path for path in (ROOT, *PACKAGES.split(os.pathsep)) if path and path not in sys.path]
@@ -30,11 +30,12 @@ locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 import triton_python_backend_utils as pb_utils  # noqa: E402 - the path comes first
 
 from engines.adapters import ADAPTERS, TokenEngine  # noqa: E402 - the path comes first
+from engines.process import prefer_latency  # noqa: E402 - the path comes first
 from engines.reference import trtllm_contract as contract  # noqa: E402 - the path comes first
-from engines.reference.engine import TokenOutput  # noqa: E402 - the path comes first
-from engines.reference.trtllm_answer import Answer  # noqa: E402 - the path comes first
-from engines.reference.trtllm_metrics import EngineLoad, report  # noqa: E402 - the path comes first
-from engines.stub import Door, open_door  # noqa: E402 - the path comes first
+from engines.reference.engine import EngineLoad, TokenOutput  # noqa: E402 - the path comes first
+from engines.reference.trtllm_answer import TensorAnswer  # noqa: E402 - the path comes first
+from engines.reference.trtllm_metrics import report  # noqa: E402 - the path comes first
+from engines.stub_tensors import TensorCodec, choose_codec  # noqa: E402 - the path comes first
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 DEFAULTS = {
@@ -52,7 +53,7 @@ class TritonPythonModel:
     """The name Triton looks for."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        self._door = open_door(pb_utils)
+        self._codec = choose_codec(pb_utils)
         config = json.loads(args["model_config"])
         parameters = read_parameters(config)
         self._engine = ADAPTERS[parameters["engine"]](parameters)
@@ -77,47 +78,47 @@ class TritonPythonModel:
         self._engine.close()
 
     def _report(self) -> bool:
-        """Whether the metrics now say that the engine holds nothing."""
+        """Update the metrics. Returns whether the engine holds no request now."""
         load = self._engine.load
         self._metrics.update(load)
         return not (load.running or load.waiting)
 
     def _start(self, request: Request, sender: Sender) -> None:
-        inputs = {tensor.name(): self._door.read(tensor) for tensor in request.inputs()}
+        inputs = {tensor.name(): self._codec.read(tensor) for tensor in request.inputs()}
         if contract.is_stop(inputs):
             self._calls.stop(request.request_id())
             sender.send(flags=FINAL)
             return
         decoded = contract.decode_request(inputs, self._engine.limits)
         names = contract.output_names(request.requested_output_names(), decoded)
-        answering = Answering(sender, Answer(decoded), names, self._door)
-        Call(request.request_id(), answering, self._calls).start(self._engine)
+        outgoing = Outgoing(sender, TensorAnswer(decoded), names, self._codec)
+        Call(request.request_id(), outgoing, self._calls).start(self._engine)
 
 
-class Answering:
-    """An answer on its way out through Triton's response sender."""
+class Outgoing:
+    """An answer that leaves through Triton's response sender."""
 
-    def __init__(self, sender: Sender, answer: Answer, names: Collection[str], door: Door) -> None:
+    def __init__(self, sender: Sender, answer: TensorAnswer, names: Collection[str], codec: TensorCodec) -> None:
         self.sender = sender
         self.answer = answer
         self._names = names
-        self._door = door
+        self._codec = codec
 
     def send(self, tensors: Mapping[str, contract.Array]) -> None:
-        response = pb_utils.InferenceResponse([self._door.write(name, tensors[name]) for name in self._names])
+        response = pb_utils.InferenceResponse([self._codec.write(name, tensors[name]) for name in self._names])
         self.sender.send(response, flags=FINAL if self.answer.is_final else 0)
 
 
 class Call:
-    """One request in flight: a runner's Receiver.
+    """One request in flight: the engine's Receiver.
 
-    Tokens, the watch and a stop request come on different threads; whoever ends it first, under the lock, has the last
-    word.
+    Tokens, the watch and a stop request come on different threads. Whichever ends it first, under the lock, sends the
+    final response.
     """
 
-    def __init__(self, request_id: str, answering: Answering, calls: "Calls") -> None:
+    def __init__(self, request_id: str, outgoing: Outgoing, calls: "Calls") -> None:
         self.request_id = request_id
-        self._out = answering
+        self._out = outgoing
         self._calls = calls
         self._lock = threading.Lock()
         self._is_over = False
@@ -134,9 +135,9 @@ class Call:
                 return
             try:
                 self._hand_on(outputs)
-            # Edge of the engine's thread: an answer that cannot be sent, shared memory being full, must cost no other.
+            # Edge of the engine's thread: an answer that cannot be sent, for want of shared memory, ends no other.
             except Exception:  # noqa: BLE001 - logged by Triton
-                log_error("an answer was given up")
+                log_error("an answer could not be sent")
                 self._fail("The answer could not be sent.")
 
     def failed(self, message: str) -> None:
@@ -145,16 +146,16 @@ class Call:
                 self._fail(message)
 
     def stop(self) -> None:
-        """Ends it with what there is."""
+        """End it with the tokens so far."""
         with self._lock:
             if not self._is_over:
                 self._end()
                 self._out.send(self._out.answer.end())
 
     def drop_if_cancelled(self) -> None:
-        """Nobody listens any more: the engine drops it, and Triton wants to hear the end all the same.
+        """Cancel the engine's work if the client has gone. Triton needs a final response all the same.
 
-        Asking is under the lock too: tritonserver dies of a question about a request whose final response is out.
+        The question is asked under the lock too: tritonserver crashes on it once the final response is out.
         """
         with self._lock:
             if not self._is_over and self._out.sender.is_cancelled():
@@ -185,7 +186,7 @@ class Call:
 
 
 class Calls:
-    """The requests in flight, also by Triton request id: the last of equal ones, as in TensorRT-LLM."""
+    """The requests in flight, also by Triton request id; of equal ids the last one, as in TensorRT-LLM."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -219,10 +220,10 @@ class Calls:
 
 
 class Watch:
-    """A thread that, while requests are in flight, asks Triton which are cancelled and has the metrics updated."""
+    """A thread that, while requests are in flight, asks Triton which are cancelled and updates the metrics."""
 
     def __init__(self, calls: Calls, report: Callable[[], bool], period_s: float) -> None:
-        """`report` has the metrics updated, and tells whether they will stay so without another request."""
+        """`report` updates the metrics and returns whether they stay so without another request."""
         self._calls = calls
         self._report = report
         self._period_s = period_s
@@ -246,7 +247,7 @@ class Watch:
                 self._try(call.drop_if_cancelled)
             is_at_rest = self._try(self._report) is not False
             self._closing.wait(self._period_s)
-            # The engine frees a request some time after it has left: on a busy machine not even a period may do.
+            # The engine frees a request some time after its end: on a busy machine later than a period.
             if is_at_rest and not len(self._calls):
                 self._wake.wait()
 
@@ -254,9 +255,9 @@ class Watch:
     def _try(step: Callable[[], Result]) -> Result | None:
         try:
             return step()
-        # Edge of the thread: without it no cancellation would ever be seen again.
+        # Edge of the thread: if it ended, no cancellation would be seen any more.
         except Exception:  # noqa: BLE001 - logged by Triton
-            log_error("the watch stumbled")
+            log_error("the watch failed")
             return None
 
 
@@ -265,34 +266,21 @@ class Metrics:
 
     def __init__(self, model: str, version: str) -> None:
         self._labels = {"model": model, "version": version}
-        self._families: dict[str, Any] = {}  # pb_utils' classes, as above
-        self._metrics: dict[tuple[str, str], Any] = {}
+        self._family = cache(make_family)  # a name and a label set are made once, and kept for as long as this is
+        self._metric = cache(self._make_metric)
 
     def update(self, load: EngineLoad) -> None:
         for gauges in report(load):
             for key, value in gauges.values.items():
                 self._metric(gauges.name, gauges.label, key).set(value)
 
-    def _metric(self, name: str, label: str, key: str) -> Any:
-        if (name, key) not in self._metrics:
-            self._metrics[name, key] = self._family(name).Metric(labels={label: key, **self._labels})
-        return self._metrics[name, key]
-
-    def _family(self, name: str) -> Any:
-        if name not in self._families:
-            self._families[name] = pb_utils.MetricFamily(
-                name=name, description="As TensorRT-LLM reports it.", kind=pb_utils.MetricFamily.GAUGE
-            )
-        return self._families[name]
+    def _make_metric(self, name: str, label: str, key: str) -> Any:  # pb_utils' class, as above
+        return self._family(name).Metric(labels={label: key, **self._labels})
 
 
-def prefer_latency() -> None:
-    """What is alive now lives to the end: no collection needs to look at it again. And a thread that comes back from a
-    round trip with a response gets the interpreter from one that computes within a millisecond, not five.
-    """
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(0.001)
+def make_family(name: str) -> Any:
+    kind = pb_utils.MetricFamily.GAUGE
+    return pb_utils.MetricFamily(name=name, description="As TensorRT-LLM reports it.", kind=kind)
 
 
 def fail(sender: Sender, message: str) -> None:
@@ -314,7 +302,7 @@ def log_error(what: str) -> None:
 
 
 def read_parameters(config: Mapping[str, Any]) -> dict[str, str]:  # JSON: any values
-    """The configuration's parameters over the defaults, an empty value being none; what the environment names wins."""
+    """The configuration's non-empty parameters over the defaults; variables of the environment override both."""
     given = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
     parameters = DEFAULTS | {key: value for key, value in given.items() if value}
     for name in ("engine", "model_dir", "engine_args"):

@@ -22,19 +22,7 @@ TOKENS_A_RESPONSE = int(os.environ.get("STANDIN_TOKENS", "1"))  # noqa: TID251 -
 
 
 class LLM:
-    def __init__(  # noqa: PLR0917 - its signature
-        self,
-        model: str | Path,
-        tokenizer: object = None,
-        tokenizer_mode: str = "auto",
-        skip_tokenizer_init: bool = False,
-        trust_remote_code: bool = False,
-        tensor_parallel_size: int = 1,
-        dtype: str = "auto",
-        revision: str | None = None,
-        tokenizer_revision: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, model: str | Path, *, skip_tokenizer_init: bool = False, **kwargs: Any) -> None:
         check_arguments(kwargs)
         checkpoint = load_checkpoint(Path(model))
         if kwargs.get("guided_decoding_backend") and skip_tokenizer_init:
@@ -46,18 +34,15 @@ class LLM:
         self._runner.start()
         self._count = 0
 
-    def generate_async(  # noqa: PLR0917 - its signature
+    def generate_async(
         self,
         inputs: Sequence[int],
-        sampling_params: SamplingParams | None = None,
+        sampling_params: SamplingParams,
         lora_request: LoRARequest | None = None,
-        prompt_adapter_request: object = None,
+        *,
         streaming: bool = False,
-        kv_cache_retention_config: object = None,
-        disaggregated_params: object = None,
     ) -> RequestOutput:
         assert isinstance(inputs, list)
-        assert sampling_params is not None
         assert sampling_params.end_id is not None, "tokenizer is required to reset end_id if it is None"
         assert streaming
         if lora_request is not None:
@@ -90,7 +75,7 @@ class LLM:
 
 
 class Answer:
-    """A Receiver that tells in TensorRT-LLM's steps."""
+    """A Receiver that passes an answer on in TensorRT-LLM's steps."""
 
     def __init__(self, result: RequestOutput, params: SamplingParams) -> None:
         self._result = result

@@ -15,13 +15,9 @@ class Logprob:
 class CompletionOutput:
     """`token_ids` and `logprobs` are all so far."""
 
-    index: int
-    text: str = ""
     token_ids: list[int] = field(default_factory=list)
-    cumulative_logprob: float | None = None
     logprobs: list[dict[int, Logprob]] = field(default_factory=list)
     finish_reason: str | None = None  # stop, length, timeout or cancelled
-    stop_reason: int | str | None = None
 
 
 Step = tuple[list[int], list[dict[int, Logprob]], str | None]
@@ -32,7 +28,7 @@ class RequestOutput:
 
     def __init__(self, request_id: int, abort: Callable[[int], None]) -> None:
         self.request_id = request_id
-        self.outputs = [CompletionOutput(0)]
+        self.outputs = [CompletionOutput()]
         self.finished = False
         self._abort = abort
         self._loop = asyncio.get_running_loop()

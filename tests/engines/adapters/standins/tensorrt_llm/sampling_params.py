@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
-from engines.trtllm.contract import load_contract
+from tests.contract.facts import load_contract
 
 FACTS = load_contract().sampling_params
 

@@ -1,14 +1,14 @@
 """The arguments of LLM: the names of engines/trtllm/contract.yaml, others refused as its own strict models do.
 
-STANDIN_SCHEMA says how `speculative_config` is told apart: `classvar`, as by the sources of release 1.2's time, or
-`literal`, as later. The keys are those that the facts were seen with in either.
+STANDIN_SCHEMA chooses how the kind of a `speculative_config` is recognised: `classvar`, as by the sources of release
+1.2's time, or `literal`, as later. The keys are those that the facts were seen with in either.
 """
 
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engines.trtllm.contract import load_contract
+from tests.contract.facts import load_contract
 
 SCHEMA = os.environ.get("STANDIN_SCHEMA", "classvar")  # noqa: TID251 - read by a test's subprocess
 PLACE = {"classvar": "args-00e8cf7", "literal": "args-0004396"}[SCHEMA]
@@ -64,7 +64,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 def sections(given: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Those whose keys are among the facts."""
+    """The sections whose keys are among the facts."""
     return (
         (name, value) for name, value in given.items() if isinstance(value, dict) and name != SECTION and names_of(name)
     )

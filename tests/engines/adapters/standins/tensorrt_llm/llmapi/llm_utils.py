@@ -1,4 +1,4 @@
-"""update_llm_args_with_extra_dict, which turns what a YAML file says into what LLM takes, in either schema."""
+"""update_llm_args_with_extra_dict, which turns the content of a YAML file into what LLM takes, in either schema."""
 
 from typing import Any
 

@@ -1,0 +1,46 @@
+"""The demo's output: which processes are ready, what was measured, how to send the first request."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from deploy.embedded import HELD, Pace
+from deploy.stacks import MODEL, crossover_script
+
+QUESTION = "What is the capital of France?"
+
+
+def print_ready(name: str, seconds: float) -> None:
+    click.echo(f"  {name:<8} ready after {seconds:.1f} s")
+
+
+def print_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: result.json, read key by key
+    """The crossing of the curves that pace the engines, and how far the measured one is from it."""
+    line = f"pacing     the curves that pace these engines cross at {pace.crossing:.1f}"
+    if measured := result["crossover"]["throughput"]["point"]:
+        line += f"; measured {measured:.1f}, {measured / pace.crossing - 1:+.0%}"
+    click.echo(line)
+    share, cell = pace.least_held(result["cells"])
+    if share < HELD:
+        slowest = f"{cell['backend']} gave {share:.0%} of it at {cell['level']} in flight"
+        click.echo(f"           this machine could not hold that pace: {slowest}, so it measured the machine")
+
+
+def print_usage(url: str) -> None:
+    """One curl line, one Python line, and how to show the threshold and move it."""
+    body = f'{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
+    python = (
+        f"from openai import OpenAI; print(OpenAI(base_url='{url}/v1', api_key='-').chat.completions.create("
+        f"model='{MODEL}', messages=[{{'role': 'user', 'content': '{QUESTION}'}}]).choices[0].message.content)"
+    )
+    crossover = os.path.relpath(crossover_script())
+    click.echo(f"""
+Ask it, with curl or with the official client (pip install openai):
+  curl -i {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'
+  python -c "{python}"
+Look at the threshold, or move it:
+  {crossover} policy show --url {url}
+  {crossover} policy set --url {url} --up 8 --down 6
+""")

@@ -1,0 +1,48 @@
+"""Recognises servers and engines. In: a URL, or an engine's reader. Out: a description, or an identity."""
+
+from typing import NamedTuple
+
+from gateway.evidence import Http, Identity, NoAnswer, Reader, Silence
+
+CROSSOVER = "a Crossover gateway"
+OPENAI = "a server with OpenAI's API"
+
+
+class Sign(NamedTuple):
+    """The answer at `path` holds `sign` if the server is `kind`."""
+
+    path: str
+    sign: bytes
+    kind: str
+
+
+SIGNS = (
+    Sign("/version", b'"is_compiled"', CROSSOVER),
+    Sign("/version", b'"version"', OPENAI),
+    Sign("/v2", b'"triton"', "Triton's HTTP port"),
+    Sign("/metrics", b"nv_inference_request_success", "Triton's metrics port"),
+    Sign("/v1/models", b'"data"', OPENAI),
+)
+
+
+async def recognise(http: Http, url: str) -> str | None:
+    """A description of the server at `url`, a scheme, host and port. None if nothing accepts connections there.
+
+    A server that speaks no HTTP gets no further question.
+    """
+    for path, sign, kind in SIGNS:
+        try:
+            answer = await http.get(f"{url}{path}")
+        except NoAnswer as exc:
+            return None if exc.silence is Silence.NOBODY else exc.silence.value
+        if answer.status == 200 and sign in answer.body:
+            return kind
+    return "an HTTP server of another kind"
+
+
+async def identify(reader: Reader, page: bytes | None) -> Identity:
+    """The engine's identity by its reader; empty if the engine does not answer."""
+    try:
+        return await reader.identify(page)
+    except NoAnswer:
+        return {}

@@ -1,0 +1,129 @@
+"""POST /v1/chat/completions: the body, and how its messages become a prompt.
+
+Knows OpenAI's chat objects; not templates, tokens or HTTP.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from gateway.core import Guide, Prompt
+from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage
+from gateway.openai.fields import Labels, Only, Refused, WireModel, refusal
+from gateway.openai.frames import CHAT, Dialect
+from gateway.openai.generation import Generation
+from gateway.openai.messages import Content, find_relayed_part
+from gateway.openai.rendering import RenderedChat
+from gateway.openai.tools import ToolChoice, ToolPlan, plan_tools
+
+
+class Prediction(WireModel):
+    type: Literal["content"]
+    content: Content
+
+
+class ChatCompletionRequest(RenderedChat, Generation):
+    dialect: ClassVar[Dialect] = CHAT
+    prompt_field: ClassVar[str] = "messages"
+
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+
+    # No effect by nature
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: Labels | None = None
+    prediction: Prediction | None = None
+
+    # For the relay lane alone, but for the value that asks for nothing
+    modalities: Annotated[object, Only(["text"])] = None
+    audio: Refused = None
+
+    # Refused, but for the value that asks for nothing
+    include_reasoning: Annotated[object, Only(True)] = None
+    function_call: Annotated[object, Only("none")] = None
+    verbosity: Annotated[object, Only("medium")] = None
+    functions: Refused = None
+    moderation: Refused = None
+    web_search_options: Refused = None
+    chat_template: Refused = None
+    documents: Refused = None
+
+    @classmethod
+    def find_relay_field(cls, document: dict[str, object]) -> str | None:
+        modalities = document.get("modalities")
+        if isinstance(modalities, list) and "audio" in modalities:
+            return "modalities"
+        if document.get("audio") is not None:
+            return "audio"
+        return find_relayed_part(document.get("messages"))
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _show_beside_logprobs(cls, count: int, info: ValidationInfo) -> int:
+        if count and not info.data.get("logprobs", True):
+            raise refusal("is only allowed when 'logprobs' is true")
+        return count
+
+    @model_validator(mode="after")
+    def _call_or_match(self) -> Self:
+        """A guide binds all of an answer's text, so that none of it could be a call."""
+        if self.tool_plan is not None and self.text_guide is not None:
+            reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
+            raise InvalidRequest(reason, param=self.text_guide_field)
+        return self
+
+    @property
+    def token_limit(self) -> tuple[str, int | None]:
+        if self.max_completion_tokens is None:
+            return super().token_limit
+        return "max_completion_tokens", self.max_completion_tokens
+
+    @property
+    def logprob_count(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @cached_property
+    def tool_plan(self) -> ToolPlan | None:
+        return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
+
+    @cached_property
+    def guide(self) -> Guide | None:
+        return self.text_guide if self.tool_plan is None else self.tool_plan.guide()
+
+    @property
+    def guide_field(self) -> str:
+        return self.text_guide_field if self.tool_plan is None else "tool_choice"
+
+    def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
+        plan = self.tool_plan
+        if plan is not None:
+            _check_calls(plan, language)
+        messages = [message.plain() for message in self.messages]
+        how = self.rendering(plan, self._variables())
+        return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
+
+    def _variables(self) -> dict[str, object]:
+        """As vLLM, which also turns thinking on or off for the templates that have a switch instead of degrees."""
+        variables = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            variables.setdefault("enable_thinking", self.reasoning_effort != "none")
+            variables["reasoning_effort"] = self.reasoning_effort
+        return variables
+
+
+def _check_calls(plan: ToolPlan, language: ModelLanguage) -> None:
+    """Raises InvalidRequest for a model whose template shows no tools, or whose calls could not be recognised."""
+    if not language.takes_tools:
+        raise InvalidRequest("'tools' are not supported by this model: its chat template shows it none.", param="tools")
+    if plan.forced is None and language.tool_format is None:
+        reason = "'tools' are only supported by this model when 'tool_choice' is 'required' or names a function."
+        raise InvalidRequest(reason, param="tools")

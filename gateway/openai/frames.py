@@ -1,0 +1,329 @@
+"""Text in, OpenAI's bytes out: a stream of server-sent events, or the same stream folded into one JSON object.
+
+Constant bytes are encoded once per answer, so a token costs one small dumps. Each choice has frames of its own; what
+the choices share is a ChoiceGroup. Knows no tokens, HTTP or time.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from gateway.core import FinishReason
+from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.openai.logprobs import NULL, Details
+
+DONE = b"data: [DONE]\n\n"
+TOOL_CALLS = b'"tool_calls"'
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an endpoint spells a choice: the constant bytes around what changes.
+
+    `opening`, `last`: a choice's first and last chunk. `text`: the bytes before and after a chunk's text.
+
+    `chunk_object`, `object`: the type's name, streamed and whole.
+    """
+
+    id_prefix: str
+    object: str
+    chunk_object: str
+    opening: bytes
+    text: tuple[bytes, bytes]
+    last: bytes
+
+
+CHAT = Dialect(
+    id_prefix="chatcmpl-",
+    object="chat.completion",
+    chunk_object="chat.completion.chunk",
+    opening=b'"delta":{"role":"assistant","content":"","refusal":null}',
+    text=(b'"delta":{"content":', b"}"),
+    last=b'"delta":{}',
+)
+TEXT_COMPLETION = Dialect(
+    id_prefix="cmpl-",
+    object="text_completion",
+    chunk_object="text_completion",
+    opening=b"",
+    text=(b'"text":', b""),
+    last=b'"text":""',
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+
+    def encode(self) -> bytes:
+        total = self.prompt_tokens + self.completion_tokens
+        counts = (self.prompt_tokens, self.completion_tokens, total)
+        return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % counts
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What every object of one answer begins with; `created` is in Unix seconds."""
+
+    dialect: Dialect
+    request_id: str
+    created: int
+    model: str
+
+    def encode(self, kind: str) -> bytes:
+        fields = {
+            "id": self.dialect.id_prefix + self.request_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": None,
+        }
+        return orjson.dumps(fields)[:-1]  # left open for `choices`
+
+
+class Frames(Protocol):
+    """A pipe from one choice's text to bytes; b"" where nothing is to be sent yet. `open` once, `text`s, `close` once.
+
+    `close` of the last choice brings what ends the whole answer.
+    """
+
+    content_type: bytes
+    is_stream: bool
+
+    def open(self) -> bytes: ...
+
+    def text(self, text: str) -> bytes: ...
+
+    def close(self, reason: FinishReason, completion_tokens: int) -> bytes: ...
+
+
+class ChoiceGroup:
+    """What the choices of one answer share: how many are still open, and what they used."""
+
+    def __init__(self, choices: int, prompt_tokens: int) -> None:
+        self._prompt_tokens = prompt_tokens
+        self._completion_tokens = 0
+        self._open = choices
+        self._whole = [b""] * choices
+
+    def close(self, completion_tokens: int) -> Usage | None:
+        """One more choice is complete. Returns what all of them used once all are complete, None before."""
+        self._completion_tokens += completion_tokens
+        self._open -= 1
+        return None if self._open else Usage(self._prompt_tokens, self._completion_tokens)
+
+    def keep(self, index: int, choice: bytes) -> None:
+        self._whole[index] = choice
+
+    def whole(self) -> bytes:
+        return b",".join(self._whole)
+
+
+class Stream:
+    """Server-sent events exactly as OpenAI sends them, for a choice with nothing but text."""
+
+    content_type = b"text/event-stream; charset=utf-8"
+    is_stream = True
+
+    def __init__(self, head: AnswerHead, index: int, group: ChoiceGroup, *, include_usage: bool) -> None:
+        self._dialect = dialect = head.dialect
+        self._group = group
+        self._include_usage = include_usage
+        self._head = b"data: " + head.encode(dialect.chunk_object) + b',"choices":['
+        self._before = self._head + b'{"index":%d,' % index
+        self._after = b'}],"usage":null}\n\n' if include_usage else b"}]}\n\n"
+        self._before_text = self._before + dialect.text[0]
+        self._after_text = dialect.text[1] + b',"logprobs":null,"finish_reason":null' + self._after
+
+    def open(self) -> bytes:
+        opening = self._dialect.opening
+        return self._frame(opening) if opening else b""
+
+    def text(self, text: str) -> bytes:
+        return self._before_text + orjson.dumps(text) + self._after_text if text else b""
+
+    def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
+        return self._frame(self._dialect.last, reason=orjson.dumps(reason)) + self._end(completion_tokens)
+
+    def _frame(self, body: bytes, logprobs: bytes = NULL, reason: bytes = NULL, more: bytes = b"") -> bytes:
+        return b'%b%b,"logprobs":%b,"finish_reason":%b%b%b' % (self._before, body, logprobs, reason, more, self._after)
+
+    def _end(self, completion_tokens: int) -> bytes:
+        """After a choice's last chunk: what ends the answer, if no other choice is open."""
+        usage = self._group.close(completion_tokens)
+        if usage is None:
+            return b""
+        counts = self._head + b'],"usage":' + usage.encode() + b"}\n\n" if self._include_usage else b""
+        return counts + DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What one choice shows beside plain text, made afresh for each attempt.
+
+    `parser`: separates calls and reasoning from the text. `is_one_call`: only the first call is shown. `names_calls`:
+    an answer with calls ends with `tool_calls`. `reasoning`: the field for reasoning. `echo`: the prompt, in front of
+    the text. `prompt_ids`: for the whole answer. `count`: returns what the choice has used so far, for every chunk.
+    """
+
+    details: Details
+    parser: ReplyParser | None = None
+    is_one_call: bool = False
+    names_calls: bool = True
+    reasoning: bytes = b"reasoning"
+    echo: str = ""
+    prompt_ids: Sequence[int] = ()
+    count: Callable[[], Usage] | None = None
+
+    def feed(self, text: str) -> Sequence[Part]:
+        if self.parser is not None:
+            return self._allow(self.parser.feed(text))
+        return (Content(text),) if text else ()
+
+    def flush(self) -> Sequence[Part]:
+        return () if self.parser is None else self._allow(self.parser.flush())
+
+    def _allow(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Without the calls that were not to be made in parallel; a model that is free to call is not held to it."""
+        if not self.is_one_call:
+            return parts
+        return [part for part in parts if not isinstance(part, CallStart | CallArguments) or part.index == 0]
+
+    def encode_reason(self, reason: FinishReason) -> bytes:
+        """A model that ended by itself after calling tools waits for their results; one cut short does not."""
+        has_called = self.parser is not None and self.parser.has_called and self.names_calls
+        return TOOL_CALLS if has_called and reason is FinishReason.STOP else orjson.dumps(reason)
+
+    def encode_prompt_ids(self) -> bytes:
+        """A field of the whole answer, with a comma before it."""
+        return b',"prompt_token_ids":' + orjson.dumps(list(self.prompt_ids)) if self.prompt_ids else b""
+
+
+class DetailedStream(Stream):
+    """A Stream with Extras. Details leave with the next chunk, and the remaining ones with the last."""
+
+    def __init__(
+        self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras, *, include_usage: bool
+    ) -> None:
+        super().__init__(head, index, group, include_usage=include_usage)
+        self._extras = extras
+
+    def open(self) -> bytes:
+        extras = self._extras
+        if extras.count is not None:  # the first token is there already, but no chunk has shown it
+            self._count(Usage(extras.count().prompt_tokens, 0))
+        opening = super().open()
+        if opening and extras.prompt_ids:
+            opening = opening.removesuffix(b"}\n\n") + extras.encode_prompt_ids() + b"}\n\n"
+        return opening + (self._chunk(self._body(Content(extras.echo))) if extras.echo else b"")
+
+    def text(self, text: str) -> bytes:
+        return b"".join([self._chunk(self._body(part)) for part in self._extras.feed(text)])
+
+    def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
+        rest = b"".join([self._chunk(self._body(part)) for part in self._extras.flush()])
+        last = self._chunk(self._dialect.last, self._extras.encode_reason(reason))
+        return rest + last + self._end(completion_tokens)
+
+    def _chunk(self, body: bytes, reason: bytes = NULL) -> bytes:
+        details = self._extras.details
+        if self._extras.count is not None:
+            self._count(self._extras.count())
+        return self._frame(body, details.take_logprobs(), reason, details.take_ids())
+
+    def _count(self, usage: Usage) -> None:
+        self._after = b'}],"usage":%b}\n\n' % usage.encode()
+
+    def _body(self, part: Part) -> bytes:
+        match part:
+            case Content(text):
+                before, after = self._dialect.text
+                return before + orjson.dumps(text) + after
+            case Reasoning(text):
+                return b'"delta":{"%b":%b}' % (self._extras.reasoning, orjson.dumps(text))
+            case CallStart() | CallArguments():
+                return b'"delta":{"tool_calls":[%b]}' % _encode_call_part(part)
+
+
+class Fold:
+    """The same stream as one object: nothing is sent before the end."""
+
+    content_type = b"application/json"
+    is_stream = False
+
+    def __init__(self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras | None = None) -> None:
+        self._head = head
+        self._index = index
+        self._group = group
+        self._extras = extras or Extras(Details(None))
+        self._parts: list[Part] = [Content(self._extras.echo)] if self._extras.echo else []
+
+    def open(self) -> bytes:
+        return b""
+
+    def text(self, text: str) -> bytes:
+        self._parts += self._extras.feed(text)
+        return b""
+
+    def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
+        self._parts += self._extras.flush()
+        self._group.keep(self._index, self._choice(reason))
+        usage = self._group.close(completion_tokens)
+        if usage is None:
+            return b""
+        before = self._head.encode(self._head.dialect.object) + b',"choices":['
+        after = b'],"usage":' + usage.encode() + self._extras.encode_prompt_ids() + b"}"
+        return before + self._group.whole() + after
+
+    def _choice(self, reason: FinishReason) -> bytes:
+        extras = self._extras
+        logprobs, more = extras.details.take_logprobs(), extras.details.take_ids()
+        values = (self._index, self._body(), logprobs, extras.encode_reason(reason), more)
+        return b'{"index":%d,%b,"logprobs":%b,"finish_reason":%b%b}' % values
+
+    def _body(self) -> bytes:
+        text = "".join([part.text for part in self._parts if isinstance(part, Content)])
+        if not self._head.dialect.opening:  # a text completion has no message
+            return b'"text":' + orjson.dumps(text)
+        thought = "".join([part.text for part in self._parts if isinstance(part, Reasoning)])
+        calls = _fold_calls(self._parts)
+        message: dict[str, object] = {"role": "assistant", "content": text or (None if calls or thought else "")}
+        message["refusal"] = None
+        if thought:
+            message[self._extras.reasoning.decode()] = thought
+        if calls:
+            message["tool_calls"] = calls
+        return b'"message":' + orjson.dumps(message)
+
+
+def _encode_call_part(part: CallStart | CallArguments) -> bytes:
+    match part:
+        case CallStart(index, call_id, name):
+            function = {"name": name, "arguments": ""}
+            return orjson.dumps({"index": index, "id": call_id, "type": "function", "function": function})
+        case CallArguments(index, text):
+            return orjson.dumps({"index": index, "function": {"arguments": text}})
+
+
+def _fold_calls(parts: Iterable[Part]) -> Sequence[dict[str, object]]:
+    starts: dict[int, CallStart] = {}
+    arguments: dict[int, list[str]] = {}
+    for part in parts:
+        match part:
+            case CallStart(index):
+                starts[index], arguments[index] = part, []
+            case CallArguments(index, text):
+                arguments[index].append(text)
+            case _:
+                pass
+    return [
+        {
+            "id": start.call_id,
+            "type": "function",
+            "function": {"name": start.name, "arguments": "".join(arguments[index])},
+        }
+        for index, start in sorted(starts.items())
+    ]

@@ -1,0 +1,163 @@
+"""Tools as a chat offers them, which of them may or must be called, and the plan that both come to.
+
+Knows OpenAI's tool objects; not how a model writes a call or how an engine is held to one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
+
+from gateway.core import Guide
+from gateway.errors import InvalidRequest
+from gateway.language import Forced, Tool, tool_guide
+from gateway.openai.fields import (
+    OBJECT,
+    TEXT,
+    JsonObject,
+    NonEmpty,
+    WireModel,
+    absence,
+    check_tool_type,
+    json_type,
+    refusal,
+)
+
+MAX_TOOLS = 128  # OpenAI's limit
+Name: TypeAlias = Annotated[NonEmpty, Field(max_length=256)]
+ToolType: TypeAlias = Annotated[Literal["function"], BeforeValidator(check_tool_type)]
+
+
+def _check_parameters(schema: object) -> object:
+    """A call's arguments are an object, also where a schema leaves that open."""
+    if isinstance(schema, dict) and schema.get("type", "object") != "object":
+        raise refusal("must describe an object")
+    return schema
+
+
+class FunctionDefinition(WireModel):
+    name: Name
+    description: str | None = None
+    parameters: Annotated[JsonObject, BeforeValidator(_check_parameters)] | None = None
+    strict: bool | None = None
+
+
+class ToolDefinition(WireModel):
+    type: ToolType
+    function: FunctionDefinition
+
+    def plain(self) -> Mapping[str, object]:
+        """What a chat template reads: every field but an absent `strict`, in this order, as vLLM's templates get it."""
+        function = self.function
+        strict = {} if function.strict is None else {"strict": function.strict}
+        described = {"name": function.name, "description": function.description, "parameters": function.parameters}
+        return {"type": "function", "function": {**described, **strict}}
+
+    def tool(self) -> Tool:
+        function = self.function
+        return Tool(function.name, function.parameters, function.description, bool(function.strict))
+
+
+Definitions: TypeAlias = Annotated[list[ToolDefinition], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+
+class NamedFunction(WireModel):
+    name: Name
+
+
+class NamedTool(WireModel):
+    type: ToolType
+    function: NamedFunction
+
+
+class AllowedTools(WireModel):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+
+class ChoiceObject(WireModel):
+    type: Annotated[Literal["function", "allowed_tools"], BeforeValidator(check_tool_type)]
+    function: Annotated[NamedFunction | None, Field(validate_default=True)] = None
+    allowed_tools: Annotated[AllowedTools | None, Field(validate_default=True)] = None
+
+    @field_validator("function", "allowed_tools")
+    @classmethod
+    def _match_type(cls, value: WireModel | None, info: ValidationInfo) -> WireModel | None:
+        is_chosen = info.data.get("type") == info.field_name
+        if is_chosen and value is None:
+            raise absence()
+        if value is not None and not is_chosen:
+            raise refusal(f"is only allowed when 'type' is '{info.field_name}'")
+        return value
+
+
+Word: TypeAlias = Literal["none", "auto", "required"]
+ToolChoice: TypeAlias = Annotated[
+    Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
+    Discriminator(
+        json_type,
+        custom_error_type="refused",
+        custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPlan:
+    """What the model may call. `forced`: that it must, and what; None leaves it the choice."""
+
+    definitions: tuple[Mapping[str, object], ...]
+    """As its template reads them."""
+    tools: tuple[Tool, ...]
+    forced: Forced | None
+    parallel: bool
+
+    def guide(self) -> Guide | None:
+        return tool_guide(self.tools, self.forced, parallel=self.parallel)
+
+
+def plan_tools(
+    definitions: Sequence[ToolDefinition] | None, choice: Word | ChoiceObject | None, *, parallel: bool
+) -> ToolPlan | None:
+    """None where nothing may be called. Raises InvalidRequest.
+
+    Tools that may not be called are not shown to the model either, which would call them all the same.
+    """
+    if choice == "none":
+        return None
+    if definitions is None:
+        if choice is None:
+            return None
+        raise InvalidRequest("'tool_choice' is only allowed when 'tools' are given.", param="tool_choice")
+    offered = definitions if isinstance(choice, str | None) else _pick(definitions, choice)
+    return ToolPlan(
+        definitions=tuple(definition.plain() for definition in offered),
+        tools=tuple(definition.tool() for definition in offered),
+        forced=_force(choice),
+        parallel=parallel,
+    )
+
+
+def _force(choice: Word | ChoiceObject | None) -> Forced | None:
+    match choice:
+        case "required" | ChoiceObject(allowed_tools=AllowedTools(mode="required")):
+            return Forced()
+        case ChoiceObject(function=NamedFunction(name=name)):
+            return Forced(name)
+    return None
+
+
+def _pick(definitions: Sequence[ToolDefinition], choice: ChoiceObject) -> Sequence[ToolDefinition]:
+    """Of allowed tools only those; a named function is known among all that were offered."""
+    allowed = choice.allowed_tools
+    named = [choice.function] if allowed is None else [tool.function for tool in allowed.tools]
+    known = {definition.function.name for definition in definitions}
+    for place, function in enumerate(named):
+        if function is not None and function.name not in known:
+            where = "tool_choice.function" if allowed is None else f"tool_choice.allowed_tools.tools.{place}.function"
+            raise InvalidRequest(f"'{where}.name' is not the name of any of the 'tools'.", param=f"{where}.name")
+    if allowed is None:
+        return definitions
+    chosen = {tool.function.name for tool in allowed.tools}
+    return [definition for definition in definitions if definition.function.name in chosen]

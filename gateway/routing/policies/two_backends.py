@@ -1,0 +1,43 @@
+"""What policies between two backends share: the backends' names, and defaults for all that most of them do alike.
+
+A policy derives from TwoBackends, adds its own keys, and overrides what it does otherwise.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from pydantic import Field, with_config
+
+from gateway.core import Load, Policy
+from gateway.settings import FORM, Name
+
+
+@with_config(FORM)
+@dataclass(frozen=True, slots=True)
+class TwoBackends(Policy):
+    low: Annotated[Name, Field(description="Name of the low-load backend.")]
+    high: Annotated[Name, Field(description="Name of the high-load backend.")]
+
+    def __str__(self) -> str:
+        return " ".join((self.kind, *(f"{key}={value}" for key, value in self.keys().items())))
+
+    def keys(self) -> Mapping[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def gauges(self) -> Mapping[str, float]:
+        return {}
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        for key, name in (("low", self.low), ("high", self.high)):
+            if name not in backends:
+                yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
+        if self.low == self.high:
+            yield "high", f"must differ from low, both are {self.low!r}"
+
+    def max_in_flight(self, backend: str) -> int | None:
+        return None
+
+    def find_ready(self, loads: Mapping[str, Load]) -> str:
+        """A ready backend: one of the policy's own two, else a third, which otherwise only a pin reaches."""
+        return next(name for name in (self.low, self.high, *loads) if loads[name].is_ready)

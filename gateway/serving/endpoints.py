@@ -1,0 +1,235 @@
+"""The OpenAI endpoints: which request is which kind of work, and where each starts.
+
+Requests come from our own connections, or from any server over ASGI; both go the same way from there. Knows every
+room's door, no wire.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.client_http import AsgiExchange, ClientLeft, Exchange, Intake, RequestHead
+from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
+from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, PathNotFound, ShuttingDown
+from gateway.header import Lines
+from gateway.language import ModelLanguage
+from gateway.metrics import Metrics
+from gateway.openai.chat import ChatCompletionRequest
+from gateway.openai.completions import CompletionRequest
+from gateway.openai.generation import Generation, parse_generation
+from gateway.openai.models import ModelList, unknown_model
+from gateway.openai.parse import MAX_COMMAS, parse_json, read_model
+from gateway.openai.relay_rules import find_way
+from gateway.openai.tokenize import detokenize, tokenize
+from gateway.openai.translate import Envelope, translate
+from gateway.routing import Router
+from gateway.serving.dispatch import Dispatch
+from gateway.serving.guide_checks import GuideChecks
+from gateway.serving.offload import Offload, Share, count_units
+from gateway.serving.own_headers import RequestIds, read_pin, read_run
+from gateway.serving.relay_lane import RelayLane, RelayWork
+from gateway.serving.reply import Reply
+from gateway.serving.token_lane import TokenLane, TokenWork
+from gateway.serving.work import LocalAnswer, Understood, Work
+from gateway.settings import Settings
+
+Lane: TypeAlias = TokenLane | RelayLane
+
+GENERATIONS: Mapping[str, type[Generation]] = {
+    "/v1/chat/completions": ChatCompletionRequest,
+    "/v1/completions": CompletionRequest,
+}
+LOCAL: Mapping[str, Callable[[dict[str, object], ModelLanguage], bytes]] = {
+    "/tokenize": tokenize,
+    "/detokenize": detokenize,
+}
+MODELS = "/v1/models"
+MAX_WAITING = 32  # of the longest bodies
+# Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
+INLINE_BODY_BYTES = 16 * 1024
+CONTENT_TYPE = b"content-type:"
+JSON_TYPE = b"content-type: application/json"
+
+
+class _Message(NamedTuple):
+    """A request as it arrived."""
+
+    request_id: str
+    head: RequestHead
+    body: bytes
+
+
+class Endpoints:
+    """Answers every path under /v1/, /tokenize and /detokenize: the POSTs of our own connections, and all over ASGI.
+
+    `posts`, `constant_answers` and `intake` are for the connections; `constant_answers` are the operator's.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[str, Lane],
+        router: Router,
+        metrics: Metrics,
+        settings: Settings,
+        constant_answers: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
+        relayed = {path for model in settings.models for path in model.relay_paths}
+        self._paths = frozenset({*GENERATIONS, *LOCAL, *relayed})
+        self.posts = frozenset(path.encode() for path in self._paths)
+        self.constant_answers = constant_answers
+        self.intake = Intake(settings.limits)
+        self._lanes = lanes
+        lengths = {model: _context_length(lane) for model, lane in lanes.items()}
+        self._models = ModelList(lengths, created=int(time.time()))
+        self._router = router
+        self._metrics = metrics
+        self._streams = settings.streams
+        self._operator_key = settings.operator_key
+        self._ids = RequestIds()
+        self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
+        self._guides = GuideChecks()
+        self._live: set[Dispatch] = set()
+        self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
+
+    def handle(self, exchange: Exchange) -> None:
+        """Start the request on its way. Needs no task, unless the body is long or a guide has to be tried."""
+        reply = Reply(exchange, self._ids.mint(), self._metrics.clock)
+        dispatch = Dispatch(self._router, self._metrics, reply, self._live)
+        exchange.attach(dispatch)
+        message = _Message(reply.request_id, exchange.head, bytes(exchange.body))
+        exchange.body = b""
+        if exchange.error is not None:
+            dispatch.fail(exchange.error)
+        else:
+            dispatch.start(partial(self._understand, exchange, message))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = AsgiExchange(scope, receive, send, self.intake)
+        try:
+            self._check_route(exchange)
+            await exchange.read_body()
+        except ClientLeft:
+            return
+        except GatewayError as error:
+            exchange.error = error
+        async with exchange.answering():
+            self.handle(exchange)
+
+    def stop(self) -> None:
+        """End every answer under way with an error, because the gateway is about to stop."""
+        for dispatch in tuple(self._live):
+            dispatch.fail(ShuttingDown("The gateway is shutting down."))
+
+    def _check_route(self, exchange: AsgiExchange) -> None:
+        path = exchange.head.path
+        if path in self._paths:
+            method = "POST"
+        elif path == MODELS or path.startswith(MODELS + "/"):
+            method = "GET"
+        else:
+            raise PathNotFound(f"Unknown request URL: {exchange.method} {path[:200]}.")
+        if exchange.method != method:
+            raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
+
+    def _understand(self, exchange: Exchange, message: _Message) -> Understood:
+        """Raises GatewayError."""
+        path = message.head.path
+        if path.startswith(MODELS):
+            return self._describe_models(path)
+        if len(message.body) > INLINE_BODY_BYTES:
+            return exchange.spawn(self._read_in_thread(exchange, message))
+        return self._check_guide(exchange, self._read(message))
+
+    def _describe_models(self, path: str) -> LocalAnswer:
+        """Raises ModelNotFound."""
+        model = path.removeprefix(MODELS).removeprefix("/")
+        return LocalAnswer(self._models.encode_one(model) if model else self._models.encode_all())
+
+    async def _read_in_thread(self, exchange: Exchange, message: _Message) -> Understood:
+        def read() -> Work | LocalAnswer:
+            if exchange.has_left:
+                raise ClientLeft
+            return self._read(message)
+
+        share = Share(exchange.client, count_units(len(message.body)))
+        return self._check_guide(exchange, await self._offload.run(share, read))
+
+    def _check_guide(self, exchange: Exchange, work: Work | LocalAnswer) -> Understood:
+        if isinstance(work, TokenWork) and work.request.params.guide is not None:
+            return exchange.spawn(self._try_guide(exchange, work))
+        return work
+
+    async def _try_guide(self, exchange: Exchange, work: TokenWork) -> Understood:
+        await self._guides.check(work.request, exchange.client, lambda: exchange.has_left)
+        return work
+
+    def _read(self, message: _Message) -> Work | LocalAnswer:
+        """Raises InvalidRequest, ModelNotFound, Unauthorized."""
+        document = parse_json(message.body, self._max_commas)
+        model, path, head = document.get("model"), message.head.path, message.head
+        lane = self._lanes.get(model) if isinstance(model, str) else None
+        pin = run = None
+        if head.has_own:
+            pin, run = read_pin(head, self._operator_key), read_run(head)
+        envelope = Envelope(message.request_id, int(time.time()), pin, run)
+        if isinstance(lane, RelayLane):
+            return self._relay(lane, message, document, envelope)
+        body = parse_generation(GENERATIONS[path], document) if path in GENERATIONS else None
+        if lane is None:
+            raise unknown_model(read_model(document))
+        if path in LOCAL:
+            return LocalAnswer(LOCAL[path](document, lane.language))
+        needs = _find_relay_needs(path, body, lane, pin)
+        if body is None or needs is not None:
+            return self._relay(lane.relay, message, document, envelope, needs)
+        generations = translate(body, lane.language, envelope, lane.reasoning_field)
+        return TokenWork(generations, lane, self._streams, self._metrics)
+
+    def _relay(
+        self,
+        lane: RelayLane,
+        message: _Message,
+        document: dict[str, object],
+        envelope: Envelope,
+        needs: Needs | None = None,
+    ) -> RelayWork:
+        """Raises InvalidRequest. `needs`: why a request goes on that the token lane could not serve."""
+        head = message.head
+        sequences, barred = find_way(document, head.path, lane.rules, envelope.pin)
+        request = RelayRequest(
+            message.request_id,
+            str(document["model"]),
+            head.target,
+            head.lines if needs is None else _as_json(head.lines),
+            message.body,
+            envelope.pin,
+            envelope.run,
+            needs or NO_NEEDS,
+            sequences,
+            barred,
+        )
+        return RelayWork(request, lane, self._metrics)
+
+
+def _context_length(lane: Lane) -> int | None:
+    return lane.language.context_length if isinstance(lane, TokenLane) else None
+
+
+def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:
+    """What a request needs that the token lane cannot serve; None if it can. Raises InvalidRequest."""
+    if body is None:
+        if path not in lane.relay_paths:
+            raise InvalidRequest(f"This model is not served by {path}.", param="model")
+        return {Need.RELAY: "model"}
+    if body.relay_field is not None:
+        return {Need.RELAY: body.relay_field}
+    return NO_NEEDS if pin in lane.relayed_only else None
+
+
+def _as_json(lines: Lines) -> Lines:
+    """Whatever the client called its body: engines insist on this type."""
+    return (*(line for line in lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)

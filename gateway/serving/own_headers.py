@@ -1,0 +1,47 @@
+"""Crossover's own header fields of a request, and the ids that it gives requests.
+
+In: a request's head. Out: pin and run, or the error that names the field. Knows no body.
+"""
+
+import hmac
+import re
+from secrets import randbits, token_hex
+
+from gateway.client_http import RequestHead
+from gateway.errors import InvalidRequest, Unauthorized
+
+RUN_FORM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestIds:
+    """Ours, never a client's: two clients may send the same one, and the engines tell requests apart by it.
+
+    32 hexadecimal digits: 16 random ones of this process, 16 that count.
+    """
+
+    def __init__(self) -> None:
+        self._prefix = token_hex(8)
+        self._count = randbits(32)
+
+    def mint(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:016x}"
+
+
+def read_pin(head: RequestHead, operator_key: str | None) -> str | None:
+    """The backend that the caller insists on; an operator's privilege where keys are on. Raises Unauthorized."""
+    pin = head.field(b"x-crossover-pin")
+    if pin is not None and operator_key is not None:
+        sent = head.field(b"authorization") or ""
+        # In constant time: the answer's delay would otherwise tell how much of a guess is right.
+        if not hmac.compare_digest(f"Bearer {operator_key}".encode(), sent.encode()):
+            raise Unauthorized("x-crossover-pin needs the header Authorization: Bearer <operator key>.")
+    return pin
+
+
+def read_run(head: RequestHead) -> str | None:
+    """The load-test run that sent it. Raises InvalidRequest."""
+    run = head.field(b"x-crossover-run")
+    if run is not None and not RUN_FORM.fullmatch(run):
+        raise InvalidRequest("x-crossover-run must be 1 to 128 of A-Z a-z 0-9 . _ : -", param="x-crossover-run")
+    return run

@@ -1,0 +1,103 @@
+"""The relay lane: a request goes on as it came, to a backend that routing chose, and its answer comes back as it is.
+
+Knows the `model` of a body and nothing else of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
+from gateway.errors import GatewayError
+from gateway.metrics import CANCELLED, Metrics
+from gateway.serving.reply import Reply
+from gateway.settings import AllowSettings
+
+REFUSED = "refused"  # by the engine, with an answer of its own
+FINISHED = frozenset({"stop", "length"})
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLane:
+    """A model with a backend that only speaks OpenAI's API.
+
+    `rules`: what of a body may go on to the backends that take one; without an entry, or with None, whatever is in it.
+    """
+
+    backends: Mapping[str, RelayBackend]
+    rules: Mapping[str, AllowSettings | None] = field(default_factory=dict)
+
+
+class RelayWork:
+    """work.Work: a request that goes on as it came."""
+
+    __slots__ = ("_backends", "_metrics", "barred", "request")
+
+    def __init__(self, request: RelayRequest, lane: RelayLane, metrics: Metrics) -> None:
+        self.request = request
+        self.barred = request.barred
+        self._backends = lane.backends
+        self._metrics = metrics
+
+    def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
+        return RelayAttempt(self.request, self._backends[route.backend], reply, self._metrics)
+
+
+class RelayAttempt:
+    """work.Attempt of one request at one backend, and the core.RelaySink of its call."""
+
+    __slots__ = ("_call", "_metrics", "_reply", "_request", "begin", "takes_chunks", "write")
+
+    def __init__(self, request: RelayRequest, backend: RelayBackend, reply: Reply, metrics: Metrics) -> None:
+        self._request = request
+        self._reply = reply
+        self._metrics = metrics
+        self.begin = reply.begin
+        self.write = reply.exchange.write
+        self.takes_chunks = reply.exchange.takes_chunks
+        self._call: RelayCall | None = backend.relay(request, self)
+
+    # work.Attempt
+
+    def end(self, error: Exception | None) -> None:
+        call, route = self._call, self._reply.route
+        assert call is not None  # an attempt ends once
+        assert route is not None  # or it would not have begun
+        self._call = None  # it has us as its sink: only the garbage collector would free the two
+        call.cancel()
+        self._metrics.relayed(self._request, route, self._reply.arrived, call, _outcome(call, error))
+
+    def stop(self, error: GatewayError) -> None:
+        if self._call is not None:
+            self._call.fail(error)  # which knows whether an error event may follow
+
+    def pause(self) -> None:
+        if self._call is not None:
+            self._call.pause()
+
+    def resume(self) -> None:
+        if self._call is not None:
+            self._call.resume()
+
+    # core.RelaySink
+
+    def splice(self) -> Callable[[bytes], None]:
+        return self._reply.exchange.splice()
+
+    def write_failed(self) -> None:
+        self._reply.exchange.lost()
+
+    def finish(self, data: bytes = b"") -> None:
+        self._reply.finish(data)
+
+    def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
+        self._reply.takes_events = may_append
+        self._reply.fail(error)
+
+
+def _outcome(call: RelayCall, error: Exception | None) -> str:
+    if error is not None:
+        return error.code if isinstance(error, GatewayError) else CANCELLED
+    if call.status >= 400:
+        return REFUSED
+    reason = call.finish_reason
+    return reason if reason in FINISHED else "stop"

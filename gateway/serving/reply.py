@@ -1,0 +1,88 @@
+"""A response from its first byte to its last: the only place that knows when an error is a status and when an event.
+
+Bytes come from an attempt (the frames of choices, or a relayed body) and leave by the exchange in the same call. Knows
+no tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from gateway.client_http import Exchange
+from gateway.core import Route
+from gateway.errors import GatewayError
+from gateway.header import make_line
+from gateway.openai.errors import error_body, error_event, error_headers
+
+JSON = b"content-type: application/json"
+# no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
+UNBUFFERED = (b"cache-control: no-cache", b"x-accel-buffering: no")
+
+OnEnd: TypeAlias = Callable[[Exception | None], None]
+
+
+class Reply:
+    """One request's response. An attempt calls `begin`, writes, then calls `finish` or `fail` once.
+
+    `on_end`: called with None when the answer is complete, else with why it is not. `clock` is in seconds; `arrived`:
+    when the request came, on it. `route`: where the request was sent last; None while no backend was asked.
+    """
+
+    def __init__(self, exchange: Exchange, request_id: str, clock: Callable[[], float]) -> None:
+        self.exchange = exchange
+        self.request_id = request_id
+        self.arrived = clock()
+        self.on_end: OnEnd | None = None
+        self.route: Route | None = None
+        self.has_begun = False
+        self.takes_events = False  # an error event may follow what has been written
+        self._clock = clock
+        self._started = 0.0
+
+    def start(self, route: Route) -> None:
+        """An attempt begins there; an attempt before it has written nothing."""
+        self.route = route
+        self._started = self._clock()
+
+    # An attempt's calls
+
+    def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
+        """`lines` are header fields as they go on the wire."""
+        self.has_begun = True
+        self.exchange.begin(status, (*lines, self._own_lines()), length, is_framed=is_framed)
+
+    def finish(self, data: bytes = b"") -> None:
+        """The answer is complete with `data`."""
+        self.exchange.finish(data)
+        if (on_end := self.on_end) is not None:
+            on_end(None)
+
+    def fail(self, error: GatewayError) -> None:
+        """The attempt has failed. What the client gets is decided by whoever is called `on_end`."""
+        if (on_end := self.on_end) is not None:
+            on_end(error)
+
+    # Answers without an attempt
+
+    def send_json(self, body: bytes, status: int = 200, lines: Sequence[bytes] = ()) -> None:
+        self.begin(status, (JSON, *UNBUFFERED, *lines), len(body))
+        self.exchange.finish(body)
+
+    def send_error(self, error: GatewayError) -> None:
+        """By status while nothing has been sent, by an event in a stream, else by breaking off."""
+        if not self.has_begun:
+            self.send_json(error_body(error), error.status, tuple(make_line(field) for field in error_headers(error)))
+        elif self.takes_events:
+            self.exchange.finish(error_event(error))
+        else:
+            self.exchange.abort()
+
+    def _own_lines(self) -> bytes:
+        route, started = self.route, self._started
+        if route is None:
+            return f"x-request-id: {self.request_id}".encode()
+        # server-timing is W3C's, in milliseconds: until the request was handed to the engine, and from there to here.
+        return (
+            f"x-request-id: {self.request_id}\r\nx-crossover-backend: {route.backend}\r\n"
+            f"x-crossover-reason: {route.reason}\r\nserver-timing: gateway;dur={1000 * (started - self.arrived):.2f}, "
+            f"engine;dur={1000 * (self._clock() - started):.2f}"
+        ).encode()

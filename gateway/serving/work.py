@@ -1,0 +1,55 @@
+"""What the spine knows of a request: the kinds of work are behind these protocols.
+
+Knows neither tokens nor relayed bytes (token_lane.py, relay_lane.py).
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, Union
+
+from gateway.core import Placeable, Route
+from gateway.errors import GatewayError
+from gateway.serving.reply import Reply
+
+
+class Attempt(Protocol):
+    """One try at one backend. It writes into the reply, and calls the reply's `finish` or `fail` once."""
+
+    def end(self, error: Exception | None) -> None:
+        """Leave the backend, and count how the attempt ended. The reply is not called any more."""
+        ...
+
+    def stop(self, error: GatewayError) -> None:
+        """Have the reply's `fail` called with an error that is not the backend's."""
+        ...
+
+    def pause(self) -> None:
+        """The client reads no more at the moment."""
+        ...
+
+    def resume(self) -> None: ...
+
+
+class Work(Protocol):
+    """One request that a backend has to answer. `barred`: the backends that it may not go to."""
+
+    @property
+    def request(self) -> Placeable: ...
+
+    @property
+    def barred(self) -> frozenset[str]: ...
+
+    def begin(self, route: Route, reply: Reply) -> Attempt:
+        """Send it to the route's backend. Raises GatewayError if that cannot be done, and then holds nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnswer:
+    """The whole JSON answer to a request that needs no backend."""
+
+    body: bytes
+
+
+# A future: it takes time to understand the request, and its result is what is understood.
+Understood: TypeAlias = Union[Work, LocalAnswer, "asyncio.Future[Understood]"]

@@ -1,0 +1,185 @@
+"""The course of a calibration: probe, measure pair after pair, conclude.
+
+In: a site, the system under test, a plan. Out: cells on disk as they finish, and a Result.
+"""
+
+import itertools
+import math
+import platform
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib.metadata import version
+
+from loadtest.calibration.cell_meter import CellMeter, Site
+from loadtest.calibration.dcgm import GpuWatch
+from loadtest.calibration.gateway import confirm_engines
+from loadtest.calibration.progress import Progress
+from loadtest.calibration.resume import History
+from loadtest.calibration.schedule import next_pair
+from loadtest.client.answer_gate import AnswerGate
+from loadtest.client.probe import probe
+from loadtest.client.prompts import PromptId, Work
+from loadtest.client.sender import Sender
+from loadtest.decide.regret import Loss, Trip, check_regret, plan_trips
+from loadtest.decide.soundness import Check
+from loadtest.decide.threshold import Threshold
+from loadtest.results.cell import Cell, Pair, summarise
+from loadtest.results.checks import find_failure, find_flaw, review
+from loadtest.results.curves import THROUGHPUT, make_trials
+from loadtest.results.folder import RunFolder
+from loadtest.results.plan import Plan
+from loadtest.results.result import Result, find_crossings, find_threshold, is_resolved
+from loadtest.results.system import SystemUnderTest
+
+PROBES = 2  # per backend: the first may find it cold, the second shows how long a request takes
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One run. `cells`: those of complete pairs, also when the run is broken off. `prompt_seed`: a new one in every
+    process, because an engine may have cached the prompts of a cell that was broken off.
+    """
+
+    site: Site
+    system: SystemUnderTest
+    plan: Plan
+    folder: RunFolder
+    progress: Progress
+    begun_at: datetime
+    prompt_seed: int
+    history: History = field(default_factory=History)
+    cells: list[Cell] = field(default_factory=list)
+    _half: tuple[Pair, Cell] | None = None
+    _gate: AnswerGate = field(default_factory=AnswerGate)
+    _meter: CellMeter | None = None
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _pair_s: dict[int, float] = field(default_factory=dict)
+    _retries: int = 0
+    _started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.cells = list(self.history.cells)
+        self._half = self.history.half
+        self._retries = self.plan.retries - self.history.voids
+        self._numbers = itertools.count(self.history.next_number)
+
+    async def run(self) -> Result:
+        """Raises Untrusted at the first answer that is not the requested work, and if an engine was replaced meanwhile;
+        Unreachable if the gateway stops answering.
+        """
+        meter = self._meter = await self._probe()
+        while pair := self._next_pair():
+            await self._measure_pair(meter, pair)
+        self.system = await confirm_engines(self.site.target, self.system)
+        return self._conclude()
+
+    async def check_regret(self, threshold: Threshold, point: float) -> tuple[list[Loss], Check]:
+        """Compares routing by the threshold in force with the better backend alone. Comes after `run`."""
+        assert self._meter is not None, "run comes first"
+        trips = plan_trips(threshold, point, self.system.backends, max(self.plan.levels), self.plan.regret_repeats)
+        losses = [await self._measure_loss(self._meter, trip) for trip in trips]
+        return losses, check_regret(losses, self.plan.limits.regret)
+
+    def break_off(self, status: str, failure: str) -> Result:
+        """The result of a run without an answer: its cells, and no threshold."""
+        return replace(
+            self._conclude(),
+            status=status,
+            failure=failure,
+            checks=[Check(status, "failed", failure)],
+            findings={},
+            threshold=None,
+        )
+
+    async def _probe(self) -> CellMeter:
+        """Both backends answer exactly as asked; finds out whether the gateway counts the tokens of every event."""
+        plan, site = self.plan, self.site
+        if site.exporter is not None:
+            await GpuWatch(site.exporter).read()
+        sender = Sender(
+            site.target, self.system.model, self.folder.run, self.prompt_seed, plan.prompt_words, wants_counts=True
+        )
+        times: list[float] = []
+        for number, backend in itertools.product(range(PROBES), self.system.backends):
+            sender, answer = await probe(sender, self._gate, Work(backend, PromptId(-1, 0, number), plan.tokens))
+            times.append(answer.e2e_s or 0.0)
+        self.progress.begin(self.system, plan, self.folder.path, plan.sweep_s(max(times[-2:])))
+        return CellMeter(site, self.system, plan, sender, self._gate, self.progress)
+
+    def _next_pair(self) -> Pair | None:
+        """A half pair of the run before, else the next of the schedule; None if that does not fit into the budget."""
+        if self._half is not None:
+            return self._half[0]
+        done = len({cell.pair for cell in self.cells})
+        pair = next_pair(self.plan, done, make_trials(self.cells, self.system.low))
+        if pair is None or (done >= len(self.plan.schedule()) and not self._can_afford(pair.level)):
+            return None
+        return pair
+
+    async def _measure_pair(self, meter: CellMeter, pair: Pair) -> None:
+        """Both cells, again if one of them was not steady: it would compare a backend with a pause."""
+        began = time.monotonic()
+        half, self._half = self._half, None
+        flaw = await (self._try_pair(meter, *half) if half else self._try_pair(meter, self._number(pair)))
+        while flaw:
+            self.progress.note(f"measuring again: {flaw}")
+            flaw = await self._try_pair(meter, self._number(pair))
+        self._pair_s[pair.level] = time.monotonic() - began
+
+    def _number(self, pair: Pair) -> Pair:
+        return replace(pair, number=next(self._numbers))
+
+    async def _try_pair(self, meter: CellMeter, pair: Pair, *cells: Cell) -> str | None:
+        """`cells`: those that were measured before. Returns why it has to be measured again; None if it counts."""
+        for turn in range(len(cells), 2):
+            cell = await meter.measure(pair, turn)
+            flaw = find_flaw(cell, self.plan.limits) if self._retries > 0 else None
+            self.folder.append(replace(cell, void=flaw))
+            if flaw:
+                self._retries -= 1
+                return flaw
+            cells = (*cells, cell)
+            self.progress.measured([*self.cells, *cells])
+        self.cells += cells
+        return None
+
+    async def _measure_loss(self, meter: CellMeter, trip: Trip) -> Loss:
+        pair = self._number(Pair(trip.level, low_first=True))
+        rates, served = {}, Counter[str]()
+        for turn, backend in enumerate(("", trip.best) if trip.is_routed_first else (trip.best, "")):
+            recording = await meter.load(pair, backend, turn)
+            rates[backend] = summarise(recording, backend, pair, self.plan.tokens).throughput
+            if not backend:
+                served.update(answer.backend for answer in recording.answers if answer.backend)
+        return Loss(trip.level, trip.best, math.log(rates[""] / rates[trip.best]), dict(served))
+
+    def _can_afford(self, level: int) -> bool:
+        if self.plan.budget_s is None or not self._pair_s:
+            return True
+        similar = min((known for known in self._pair_s if known >= level), default=max(self._pair_s))
+        return time.monotonic() - self._started + self._pair_s[similar] <= self.plan.budget_s
+
+    def _conclude(self) -> Result:
+        plan = self.plan
+        findings = find_crossings(self.cells, self.system, plan)
+        checks = review(self.cells, self._gate.answers, self.system.low, plan.limits, plan.hardware)
+        failure = find_failure(checks)
+        finding = findings[THROUGHPUT.name]
+        threshold = None if failure else find_threshold(finding, plan)
+        return Result(
+            run=self.folder.run,
+            status="untrusted" if failure else "complete" if is_resolved(finding, threshold) else "unresolved",
+            failure=failure,
+            started_at=self.begun_at.isoformat(timespec="seconds"),
+            duration_s=time.monotonic() - self._started,
+            client={"crossover": version("crossover"), "python": platform.python_version()},
+            system=self.system,
+            plan=plan,
+            cells=self.cells,
+            checks=checks,
+            findings=findings,
+            threshold=threshold,
+        )

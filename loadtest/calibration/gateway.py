@@ -1,0 +1,112 @@
+"""The gateway's admin API: one model's two backends and its policy, read from it and written back to it.
+
+In: a target. Out: a SystemUnderTest, how many requests are in flight, the policy after a change.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import quote
+
+from loadtest.client.errors import Unreachable
+from loadtest.client.target import Target
+from loadtest.decide.threshold import Threshold
+from loadtest.results.system import InFlight, Json, SystemUnderTest, confirm_same, read_engines
+
+
+async def find_system(target: Target, model: str | None) -> SystemUnderTest:
+    """The named model, or the only one. Raises Unreachable unless both its backends are ready to be compared."""
+    entry = _choose(await _list_models(target), model)
+    policy = _mapping(entry.get("policy"))
+    low, high = policy.get("low"), policy.get("high")
+    if not isinstance(low, str) or not isinstance(high, str):
+        raise Unreachable(f"model {entry['model']} has no policy between two backends: there is nothing to compare")
+    for name in (low, high):
+        if not _mapping(_mapping(entry.get("backends")).get(name)).get("ready"):
+            raise Unreachable(f"backend {name} of model {entry['model']} is not ready")
+    version = _mapping(await target.fetch("GET", "/version"))
+    system = SystemUnderTest(str(entry["model"]), low, high, policy, {"version": version.get("version")})
+    return replace(system, engines=read_engines(version, system.model, system.backends))
+
+
+async def confirm_engines(target: Target, system: SystemUnderTest) -> SystemUnderTest:
+    """With what is known of its engines by now. Raises Untrusted if they are not those that it was found with."""
+    version = _mapping(await target.fetch("GET", "/version"))
+    now = read_engines(version, system.model, system.backends)
+    return replace(system, engines=confirm_same(system.engines, now))
+
+
+async def count_in_flight(target: Target, system: SystemUnderTest) -> dict[str, InFlight]:
+    """By backend."""
+    backends = _mapping(_choose(await _list_models(target), system.model).get("backends"))
+    return {name: _read_counts(_mapping(backends.get(name))) for name in system.backends}
+
+
+def _read_counts(backend: Json) -> InFlight:
+    """`steering`: the requests that the policy counts, which are all but those pinned and tagged as a run's."""
+    in_flight, steering = backend.get("in_flight"), backend.get("steering")
+    return InFlight(in_flight if isinstance(in_flight, int) else 0, steering if isinstance(steering, int) else None)
+
+
+async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Threshold, run: str) -> Json:
+    """Sets the live policy and reads it back. Raises Unreachable if another one is in force then."""
+    live = await _read_policy(target, system)
+    if (live.get("low"), live.get("high")) != system.backends:
+        raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
+    kind, keys = _find_kind(_mapping(await target.fetch("GET", "/admin/state")), str(live.get("kind")))
+    kept = {key: live.get(key) for key in ("model", "version", *keys)}
+    wanted = {"kind": kind, "up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
+    # The gateway compares the fingerprint with its engines from now on, and reports a threshold of other engines.
+    fingerprint = {"fingerprint": system.engines} if system.engines else {}
+    # The version is that of `live`: if somebody changes the policy in between, the gateway refuses ours.
+    await target.fetch("PUT", "/admin/policy", {**kept, **wanted, **fingerprint})
+    now = await _read_policy(target, system)
+    if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
+        raise Unreachable(
+            f"the gateway accepted the policy and then reported up={now.get('up')} down={now.get('down')}"
+        )
+    return now
+
+
+async def restore_policy(target: Target, system: SystemUnderTest) -> None:
+    """Sets the policy that the run found, with the record of what it was measured on."""
+    live = await _read_policy(target, system)
+    before = {key: value for key, value in system.policy.items() if key != "stale"}
+    await target.fetch("PUT", "/admin/policy", {**before, "version": live.get("version")})
+
+
+def _find_kind(state: Json, live: str) -> tuple[str, Json]:
+    """A kind of policy with the keys `up` and `down`, the live one if it has them; and the schemas of all its keys."""
+    kinds = _mapping(state.get("policies"))
+    schemas = {kind: _mapping(_mapping(schema).get("properties")) for kind, schema in kinds.items()}
+    fitting = {kind: keys for kind, keys in schemas.items() if {"up", "down"} <= keys.keys()}
+    if not fitting:
+        raise Unreachable("the gateway has no policy that takes a threshold (keys up and down)")
+    kind = live if live in fitting else next(iter(fitting))
+    return kind, fitting[kind]
+
+
+async def _read_policy(target: Target, system: SystemUnderTest) -> Json:
+    return _mapping(await target.fetch("GET", f"/admin/policy?model={quote(system.model, safe='')}"))
+
+
+async def _list_models(target: Target) -> list[Json]:
+    models = _mapping(await target.fetch("GET", "/admin/state")).get("models")
+    if not isinstance(models, list) or not models:
+        raise Unreachable("/admin/state names no model")
+    return [_mapping(entry) for entry in models]
+
+
+def _choose(models: list[Json], model: str | None) -> Json:
+    names = [str(entry.get("model")) for entry in models]
+    if model is None and len(models) > 1:
+        raise Unreachable(f"the gateway serves {', '.join(names)}: choose one with --model")
+    if model is not None and model not in names:
+        raise Unreachable(f"the gateway serves no model {model}, only {', '.join(names)}")
+    return models[0 if model is None else names.index(model)]
+
+
+def _mapping(value: object) -> Json:
+    """Raises Unreachable where the admin API's contract has an object and another process answered something else."""
+    if not isinstance(value, Mapping):
+        raise Unreachable("the gateway's admin API answers in another shape than this version knows")
+    return value

@@ -1,0 +1,139 @@
+"""A whole calibration run: from the folder it begins in to the policy it leaves in force.
+
+In: RunOptions and a Progress. Out: a Result, on disk however the run ends.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from loadtest.calibration.campaign import Campaign
+from loadtest.calibration.cell_meter import Site
+from loadtest.calibration.gateway import apply_threshold, find_system, restore_policy
+from loadtest.calibration.progress import Progress
+from loadtest.calibration.resume import History
+from loadtest.client.errors import MeasurementError, Unreachable, Untrusted
+from loadtest.client.target import Target
+from loadtest.client.worker_pool import worker_pool
+from loadtest.decide.cost import NO_COST
+from loadtest.report.command import write_reports
+from loadtest.results.folder import Beginning, RunFolder
+from loadtest.results.hardware import find_contradiction, list_gpus
+from loadtest.results.plan import Plan
+from loadtest.results.result import Result
+from loadtest.results.system import confirm_same
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """`resumed`: the run to continue, by its own plan. `folder`: of a new run; None: it is created under `out`.
+    `processes`: of this client, this one included.
+    """
+
+    site: Site
+    model: str | None
+    plan: Plan
+    out: Path
+    resumed: RunFolder | None = None
+    folder: RunFolder | None = None
+    should_apply: bool = False
+    processes: int = 1
+
+
+async def run(options: RunOptions, progress: Progress) -> Result:
+    """Raises MeasurementError if the run cannot begin."""
+    begin = _resume(options, options.resumed, progress) if options.resumed else _begin(options, progress)
+    campaign = await begin
+    try:
+        async with worker_pool(options.processes - 1) as workers:
+            campaign.site = replace(campaign.site, workers=workers)
+            result = await campaign.run()
+            _write(campaign.folder, result)
+            result = await _apply(options.site.target, result) if options.should_apply else result
+            result = await _try_policy(options.site.target, campaign, result) if result.applied else result
+    except MeasurementError as exc:
+        result = campaign.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
+    except asyncio.CancelledError:
+        _write(campaign.folder, campaign.break_off("interrupted", "interrupted"))
+        raise
+    _write(campaign.folder, result)
+    return result
+
+
+def _write(folder: RunFolder, result: Result) -> None:
+    folder.write_result(result)
+    write_reports(folder.path, result)
+
+
+async def _begin(options: RunOptions, progress: Progress) -> Campaign:
+    system = await find_system(options.site.target, options.model)
+    now, plan = datetime.now(UTC), options.plan
+    if wrong := find_contradiction(plan.hardware or {}, system.engines, system.backends):
+        raise Unreachable(f"--hardware: {wrong}")
+    if wrong := (plan.cost or NO_COST).find_contradiction(list_gpus(plan.hardware), system.backends):
+        raise Unreachable(f"--gpu-count: {wrong}")
+    try:
+        folder = options.folder or RunFolder.create(options.out)
+        folder.begin(Beginning(now, system.model, system.low, system.high, system.engines, plan))
+    except OSError as exc:
+        raise MeasurementError(f"cannot write to {options.out}: {exc.strerror}") from exc
+    return Campaign(options.site, system, plan, folder, progress, now, plan.seed)
+
+
+async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) -> Campaign:
+    """With the plan, the model and the engines it was begun with. Raises MeasurementError if the engines are others."""
+    begun = folder.read_beginning()
+    system = await find_system(options.site.target, begun.model)
+    if system.backends != (begun.low, begun.high):
+        raise Unreachable(f"the run compares {begun.low} with {begun.high}; the policy now names {system.backends}")
+    system = replace(system, engines=confirm_same(begun.engines, system.engines))
+    history, seed = History.of(folder.recover(), system.low), secrets.randbits(32)
+    return Campaign(options.site, system, begun.plan, folder, progress, begun.started_at, seed, history)
+
+
+async def _apply(target: Target, result: Result) -> Result:
+    """Leaves the policy as it is where there is no threshold, and restores it where a signal interrupts the change."""
+    if result.threshold is None:
+        return result
+    applying = asyncio.ensure_future(apply_threshold(target, result.system, result.threshold, result.run))
+    try:
+        return replace(result, applied=await _finish(applying))
+    except MeasurementError as exc:
+        return replace(result, status="failed", failure=str(exc))
+    except asyncio.CancelledError:
+        if applying.exception() is None:
+            await _finish(restore_policy(target, result.system))
+        raise
+
+
+async def _try_policy(target: Target, campaign: Campaign, result: Result) -> Result:
+    """With routing live, if the plan asks for that. A policy that serves worse than one backend alone is taken back."""
+    change = result.finding.change if result.finding else None
+    if result.threshold is None or change is None or not result.plan.regret_repeats:
+        return result
+    try:
+        losses, check = await campaign.check_regret(result.threshold, change.point)
+    except BaseException:  # whatever interrupts it, no policy stays in force that was not tried to the end
+        await _finish(restore_policy(target, result.system))
+        raise
+    result = replace(result, losses=losses, checks=[*result.checks, check])
+    if check.status != "failed":
+        return result
+    await _finish(restore_policy(target, result.system))
+    return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)
+
+
+async def _finish(setting: Awaitable[T]) -> T:
+    """Waits until it has finished, also when cancelled meanwhile: the gateway may already have taken the new policy."""
+    task = asyncio.ensure_future(setting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -1,0 +1,67 @@
+"""Requests sent when they are due, whether or not those before were answered; latencies count from then.
+
+In: a sender, moments. Out: every answer. A connection carries one request at a time; where none is idle, one is opened,
+and the time that takes is the request's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from loadtest.client.answer_gate import AnswerGate
+from loadtest.client.connection import Connection, clock
+from loadtest.client.errors import first_cause
+from loadtest.client.prompts import PromptId, Work
+from loadtest.client.sender import Sender
+from loadtest.client.streamed_answer import StreamedAnswer
+
+LEAD_S = 0.1  # from the start of the loop to the moment that due times count from
+
+
+@dataclass(slots=True)
+class OpenLoop:
+    """Runs once."""
+
+    sender: Sender
+    gate: AnswerGate
+    tokens: int
+    backend: str = ""
+    _idle: list[Connection] = field(default_factory=list)
+    _open: set[Connection] = field(default_factory=set)
+
+    async def run(self, due: Sequence[float]) -> tuple[float, tuple[StreamedAnswer, ...]]:
+        """Until the last answer. Returns the moment that `due` counts from, by the answers' clock, and the answers in
+        the order due. Raises MeasurementError at the first answer that is not the requested work.
+        """
+        began_at = clock() + LEAD_S
+        answers: list[StreamedAnswer] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, offset in enumerate(due):
+                    answer = StreamedAnswer(due_at=began_at + offset)
+                    answers.append(answer)
+                    await asyncio.sleep(max(0.0, began_at + offset - clock()))
+                    group.create_task(self._request(answer, number))
+        except ExceptionGroup as failed:
+            raise first_cause(failed) from failed
+        finally:
+            for connection in self._open:
+                connection.abort()
+        return began_at, tuple(answers)
+
+    async def _request(self, answer: StreamedAnswer, number: int) -> None:
+        work = Work(self.backend, PromptId(0, 0, number), self.tokens)
+        connection = await self._take_connection()
+        await self.sender.send(connection, work, answer)
+        self.gate.check(answer, work)
+        self._idle.append(connection)
+
+    async def _take_connection(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+            self._open.discard(connection)
+        connection = await self.sender.connect()
+        self._open.add(connection)
+        return connection

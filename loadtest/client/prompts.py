@@ -1,0 +1,48 @@
+"""The work of one request: a prompt that nobody has sent before, and how many tokens the answer should have. Pure.
+
+Both backends get the same prompts. No prompt is used twice within a run or by the next run, so that no prefix cache
+takes part. For the same reason the part that makes a prompt unique stands at its beginning.
+"""
+
+import hashlib
+import random
+from dataclasses import dataclass
+
+WORDS = (  # noqa: SIM905 a list of seventy quoted words is no easier to read
+    "amber anchor autumn basket beacon bridge candle canyon carbon castle cedar circle cliff cloud copper coral "
+    "desert ember engine falcon feather field forest garden glacier granite harbor hollow island ivory jacket kettle "
+    "ladder lantern lemon marble meadow mirror mountain needle ocean orchard paper pebble planet prairie quartz river "
+    "saddle sailor shadow silver spring stone summer thunder timber tunnel valley velvet violin walnut willow winter"
+).split()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PromptId:
+    """Identifies a prompt within a run, whichever backend gets it: pair of cells, stream, number within the stream."""
+
+    pair: int
+    stream: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one request asks for. `backend`: the one it is pinned to; empty where the endpoint may choose."""
+
+    backend: str
+    prompt: PromptId
+    tokens: int
+
+    @property
+    def server(self) -> str:
+        """The server's name in messages."""
+        return self.backend or "the endpoint"
+
+
+def write_prompt(seed: int, prompt: PromptId, words: int) -> str:
+    """Sixteen digits that no other prompt has, then `words` words: nearly the same number of tokens for every id."""
+    name = f"{seed}/{prompt.pair}/{prompt.stream}/{prompt.number}"
+    number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) % 10**16
+    digits = f"{number:016d}"
+    groups = " ".join(digits[start : start + 4] for start in range(0, 16, 4))
+    return f"{groups}. Tell a long story about: {' '.join(random.Random(name).choices(WORDS, k=words))}."

@@ -1,0 +1,58 @@
+"""Lengths of the streams' first answers, and when a cell's measurement opens and closes. Pure.
+
+No clock and no guess of how long a request takes: the progress of the leading stream is the measure.
+"""
+
+from dataclasses import dataclass
+
+
+def first_lengths(level: int, tokens: int) -> tuple[int, ...]:
+    """Tokens of each stream's first answer: evenly spread up to `tokens`, which the last stream, the leader, gets.
+
+    Streams of equal work that begin together stay together for ever, and every time to first token is then that of a
+    burst. In a continuous batch all streams advance alike. So answers of staggered lengths end evenly spread over one
+    request time, and the measured requests after them begin evenly spread, however long that time is under this load.
+    """
+    return tuple(-(-tokens * (stream + 1) // level) for stream in range(level))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """`settle_requests`: requests of the leading stream between its warm-up request and the window. The window holds at
+    least `min_requests` of the leading stream, `min_answers` of all streams together, and `min_s` seconds.
+    """
+
+    settle_requests: int
+    min_requests: int
+    min_s: float
+    min_answers: int = 0
+
+
+@dataclass(slots=True)
+class Window:
+    """Opens and closes where the leading stream finishes a request.
+
+    So it holds a whole number of request times, and what its edges cut off of other streams adds up to nothing.
+    """
+
+    rule: WindowRule
+    opened_at: float | None = None
+    closed_at: float | None = None
+    _requests: int = 0
+    _answers: int = 0
+
+    def count_answer(self, at: float) -> None:
+        """Some stream's answer has ended. Comes before `count_leader_request` where it was the leader's."""
+        if self.opened_at is not None and at > self.opened_at:
+            self._answers += 1
+
+    def count_leader_request(self, at: float) -> bool:
+        """The leader has finished one more request. Returns whether that closes the window."""
+        self._requests += 1
+        inside = self._requests - 1 - self.rule.settle_requests
+        if inside == 0:
+            self.opened_at = at
+        is_enough = inside >= self.rule.min_requests and self._answers >= self.rule.min_answers
+        if self.opened_at is not None and is_enough and at - self.opened_at >= self.rule.min_s:
+            self.closed_at = at
+        return self.closed_at is not None

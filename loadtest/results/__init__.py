@@ -1,0 +1,1 @@
+"""What a calibration planned, measured and found: values and their JSON, checks on them, comparisons of them."""

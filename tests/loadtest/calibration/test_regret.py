@@ -1,0 +1,53 @@
+"""A policy that was set is tried with routing live, and taken back if it serves worse or was not tried to the end."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.loadtest.calibration.runs import HIGH, LOW, SHORT, calibrate, read_result, start
+from tests.loadtest.fake_gateway import FakeGateway, Faults
+
+pytestmark = pytest.mark.timeout(180)  # each calibrates once
+APPLIED = (*SHORT, "--accept-wide", "--apply", "--regret")
+
+
+async def test_a_policy_that_serves_worse_than_one_backend_alone_is_taken_back(tmp_path: Path) -> None:
+    """Routing that sends everything to the backend of high loads, whatever the policy says."""
+    async with FakeGateway(LOW, HIGH, Faults(routes_to="vllm")) as gateway:
+        before = gateway.policy
+        outcome = await calibrate(gateway, tmp_path, *APPLIED, "2")
+    assert outcome.exit_code == 5, outcome
+    assert gateway.policy == before | {"version": 2}
+    assert "REGRET: with routing live, c=" in outcome.stdout
+    result = read_result(tmp_path)
+    assert (result["status"], result["threshold"], result["applied"]) == ("regretted", None, None)
+    assert {loss["best"] for loss in result["routed"]} == {"triton", "vllm"}
+    assert {name for loss in result["routed"] for name in loss["served"]} == {"vllm"}
+
+
+async def test_a_policy_that_serves_well_with_routing_live_stays(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        outcome = await calibrate(gateway, tmp_path, *APPLIED, "2", "--limit", "regret=0.3")
+        assert outcome.exit_code == 0, outcome
+        assert gateway.policy["calibration"] == read_result(tmp_path)["run"]
+    result = read_result(tmp_path)
+    assert [check["status"] for check in result["checks"] if check["name"] == "regret"] == ["passed"]
+    served = {loss["level"]: set(loss["served"]) for loss in result["routed"]}
+    assert served[min(served)] == {"triton"}
+    assert "vllm" in served[max(served)]
+
+
+@pytest.mark.parametrize("slow_policy_s", [0.0, 1.0], ids=["while it is tried", "while it is set"])
+async def test_a_policy_that_was_not_tried_to_the_end_is_taken_back(tmp_path: Path, slow_policy_s: float) -> None:
+    async with FakeGateway(LOW, HIGH, Faults(slow_policy_s=slow_policy_s)) as gateway:
+        before = gateway.policy
+        process = await start(gateway, tmp_path, *APPLIED, "9")
+        waiting = asyncio.ensure_future(process.communicate())
+        while gateway.policy["calibration"] is None and not waiting.done():  # noqa: ASYNC110 - another process sets it
+            await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        await waiting
+        assert process.returncode == 130
+        assert gateway.policy == before | {"version": 2}

@@ -1,0 +1,54 @@
+"""What ends a run before it begins: nothing is written then."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadtest.calibration.cell_meter import Site
+from loadtest.calibration.progress import Progress
+from loadtest.calibration.run import RunOptions, run
+from loadtest.client.errors import MeasurementError
+from loadtest.client.target import Target
+from loadtest.decide.cost import Cost
+from loadtest.results.hardware import Hardware
+from loadtest.results.plan import QUICK, Plan
+from tests.loadtest.calibration.runs import HIGH, LOW
+from tests.loadtest.fake_gateway import FakeGateway
+
+OTHER_VERSION = {"vllm": Hardware(engine={"version": "0.23.0", "precision": "fp8"})}
+
+
+def make_options(gateway: FakeGateway, plan: Plan, out: Path) -> RunOptions:
+    return RunOptions(site=Site(Target.parse(gateway.url)), model=None, plan=plan, out=out)
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            replace(QUICK, hardware=OTHER_VERSION),
+            "--hardware: vllm's version was declared as 0.23.0, and the engine says 0.24.0",
+        ),
+        (
+            replace(QUICK, cost=Cost(gpus={"triton": 2, "sglang": 2})),
+            "--gpu-count: sglang was given, and the backends are triton and vllm",
+        ),
+    ],
+)
+async def test_a_declaration_that_cannot_be(tmp_path: Path, plan: Plan, message: str) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        options = make_options(gateway, plan, tmp_path / "runs")
+        with pytest.raises(MeasurementError, match=message):
+            await run(options, Progress())
+    assert not (tmp_path / "runs").exists()
+
+
+async def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    async with FakeGateway(LOW, HIGH) as gateway:
+        options = RunOptions(
+            site=Site(Target.parse(gateway.url)), model=None, plan=QUICK, out=tmp_path / "file" / "runs"
+        )
+        with pytest.raises(MeasurementError, match="cannot write to"):
+            await run(options, Progress())

@@ -1,0 +1,73 @@
+"""result.json: its documented keys, and the same result read back from it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from loadtest.decide.regret import Loss
+from loadtest.decide.slo import Slo
+from loadtest.results.hardware import Hardware
+from loadtest.results.plan import FULL
+from loadtest.results.result import Result, parse_result
+from tests.loadtest.samples import CROSSING, make_result
+
+GPU = Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)
+
+
+def encode(result: Result, **changes: object) -> bytes:
+    return orjson.dumps(result.to_json() | changes)
+
+
+@pytest.mark.parametrize("ratios", [CROSSING, {1: 1.2, 2: 0.8, 4: 1.2}, {1: 1.2, 2: 1.1}, {}])
+def test_what_was_written_is_read(ratios: Mapping[int, float]) -> None:
+    written = encode(make_result(ratios))
+    assert encode(parse_result(written)) == written
+
+
+def test_a_run_with_everything_that_may_be_set_is_read() -> None:
+    result = make_result(CROSSING)
+    result = replace(
+        result,
+        status="failed",
+        failure="the gateway went away",
+        applied={"version": 7, "up": 47},
+        plan=replace(FULL, slo=Slo(ttft_s=0.5), budget_s=99.0, widest=None, hardware={"vllm": GPU}),
+        losses=(Loss(64, "vllm", -0.01, {"triton": 3, "vllm": 61}),),
+        system=replace(result.system, engines={"vllm": {"engine": "vllm", "tp": 2}}),
+    )
+    read = parse_result(encode(result))
+    assert (read.plan, read.system, read.cells) == (result.plan, result.system, list(result.cells))
+    assert (read.status, read.failure, read.applied) == (result.status, result.failure, result.applied)
+    assert list(read.losses) == list(result.losses)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "it is no result of a calibration"),
+        (b"[]", "it is no result of a calibration"),
+        (b'{"run": "a"}', "it is no result of a calibration"),
+        (encode(make_result({}), schema="crossover.calibration/9"), "its schema is crossover.calibration/9, this"),
+        (encode(make_result({}), cells=[{"backend": "triton"}]), "cells, 0, level: Field required"),
+        (encode(make_result({}), duration_s="long"), "duration_s: Input should be a valid number"),
+    ],
+)
+def test_what_is_no_result_is_refused_with_its_reason(text: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_result(text)
+
+
+def test_result_json_has_the_documented_keys() -> None:
+    result = orjson.loads(encode(make_result(CROSSING)))
+    assert result["schema"] == "crossover.calibration/1"
+    assert result["threshold"] == {"objective": "throughput", "up": 47, "down": 33}
+    found = result["crossover"]["throughput"]
+    (low, high), point = found["set"][0], found["point"]
+    assert low < point < high
+    assert (found["verdict"], found["set_is"]) == ("crossing", "95 % confidence")
+    assert result["crossover"]["ttft_p99"]["verdict"] == "undecided"  # no cell had samples enough
+    assert set(result["crossover"]) == {"throughput", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "e2e_p50"}
+    assert len(result["cells"]) == 4 * len(CROSSING)
+    assert {"low", "high", "model", "gateway", "engines", "client", "policy"} <= set(result["fingerprint"])

@@ -1,0 +1,99 @@
+"""`crossover bench` against an endpoint whose pace is known."""
+
+import json
+from typing import Any
+
+import anyio.to_thread
+import pytest
+from click.testing import CliRunner
+
+from loadtest.bench_cli import bench
+from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
+
+STEADY = Speed(base_s=0.02, per_request_s=0.0)
+# Requests 50 ms apart meet every phase of its steps: the median TTFT is about 30 ms, of which a late timer is nothing.
+EASY = Speed(base_s=0.06, per_request_s=0.0)
+SHORT = ("--tokens", "8", "--prompt-words", "5")
+
+
+async def run(gateway: FakeGateway, *options: str) -> tuple[int, str]:
+    """In a thread: the command has an event loop of its own."""
+    window = () if "--requests" in options else ("--window", "1")
+    arguments = ["--url", gateway.url, *SHORT, *window, *options]
+    done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(bench, arguments))
+    return done.exit_code, done.output
+
+
+async def figures(gateway: FakeGateway, *options: str) -> dict[str, Any]:  # Any: JSON
+    code, text = await run(gateway, *options, "--json")
+    assert code == 0, text
+    return dict(json.loads(text))
+
+
+async def test_a_closed_loop_has_the_pace_and_the_level_of_the_endpoint() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--concurrency", "4", "--slo", "ttft=10")
+        assert gateway.runs == set()  # not tagged: to the policy this is a user's load
+    assert found["tokens_per_s"] == pytest.approx(4 / 0.02, rel=0.1)
+    assert found["tpot_s"]["p50"] == pytest.approx(0.02, rel=0.1)
+    assert found["in_flight"] == pytest.approx(4, rel=0.05)
+    assert found["goodput"] == pytest.approx(found["requests_per_s"])
+
+
+async def test_a_closed_loop_may_end_by_requests_that_its_window_held() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--concurrency", "4", "--requests", "14")
+    answered = round(found["requests_per_s"] * found["window_s"])
+    assert 14 <= answered <= 14 + 4
+    assert found["in_flight"] == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.alone  # a client that gets no CPU in time says so
+async def test_an_open_loop_sends_at_its_rate_and_reuses_connections() -> None:
+    async with FakeGateway(EASY, EASY) as gateway:
+        found = await figures(gateway, "--rate", "20", "--arrivals", "constant")
+        assert len(gateway.prompts["triton"]) == len(set(gateway.prompts["triton"]))
+    assert found["offered"] == pytest.approx(20, abs=1)
+    assert found["tpot_s"]["p50"] == pytest.approx(0.06, rel=0.1)
+    assert found["in_flight"] == pytest.approx(20 * 8 * 0.06, rel=0.35)  # Little's law
+    assert found["doubts"] == []
+
+
+async def test_a_table_is_printed_for_people() -> None:
+    priced = ("--gpu-price", "3.6 EUR", "--gpu-count", "2")
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        code, text = await run(gateway, "--concurrency", "2", "--pin", "vllm", "--slo", "ttft=10", *priced)
+        assert gateway.prompts["triton"] == []
+    assert code == 0, text
+    shown = ("2 in flight", "TTFT", "within ttft 10 s", "million tokens per GPU-hour · ", " EUR per million tokens")
+    assert [words for words in shown if words not in text] == []
+
+
+async def test_an_answer_that_ends_early_is_refused_unless_any_length_will_do() -> None:
+    async with FakeGateway(STEADY, STEADY, Faults(short_answer=5)) as gateway:
+        code, text = await run(gateway, "--concurrency", "2")
+        assert code == 3
+        assert "UNEQUAL WORK: the endpoint returned" in text
+    async with FakeGateway(STEADY, STEADY, Faults(short_answer=5)) as gateway:
+        code, text = await run(gateway, "--concurrency", "2", "--any-length")
+        assert code == 0, text
+        assert all("ignore_eos" not in body for body in gateway.bodies)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "one of --concurrency and --rate"),
+        (("--concurrency", "2", "--rate", "3"), "one of --concurrency and --rate"),
+        (("--rate", "3", "--requests", "9"), "--requests: of a closed loop"),
+        (("--concurrency", "2", "--window", "0"), "a window has a length"),
+        (("--concurrency", "2", "--slo", "itl=1"), "limits are ttft, tpot and e2e"),
+        (("--concurrency", "2", "--gpu-price", "2"), "--gpu-price needs the number of GPUs"),
+        (("--concurrency", "2", "--gpu-price", "dear"), "dear: an amount above 0"),
+        (("--concurrency", "1", "--url", "http://127.0.0.1:9"), "Error: cannot connect to http://127.0.0.1:9"),
+    ],
+)
+def test_bad_arguments_and_a_missing_endpoint_are_one_line(options: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(bench, options)
+    assert done.exit_code == 2
+    assert message in done.output

@@ -1,0 +1,73 @@
+"""Which backend gets a request: the policies, what counts, needs, pins, readiness."""
+
+from dataclasses import replace
+from typing import Any
+
+from gateway.core import Route
+from gateway.routing.needs import find_lacking
+from tests.mutants.mutant import Mutant, returns
+
+THRESHOLD = "gateway.routing.policies.threshold:Threshold"
+FLEET = "gateway.routing.fleet:Fleet"
+HEALTH = "gateway.routing.health:Health"
+
+POLICY = "tests/routing/test_threshold.py::test_"
+ROUTED = "tests/routing/test_router.py::test_"
+NEEDED = "tests/routing/test_needs.py::test_"
+
+
+def choose_without_band(was: Any) -> Any:  # Any: a policy's method
+    def choose(self: Any, request: Any, loads: Any, state: Any, now: float) -> Any:
+        in_flight = request.sequences + sum(load.in_flight for load in loads.values())
+        side = self.high if in_flight >= self.up else self.low
+        return replace(was(self, request, loads, state, now)[0], backend=side), replace(state, side=side)
+
+    return choose
+
+
+def probe_without_doubt(_was: Any) -> Any:  # Any: a method of Health
+    async def probe(self: Any) -> None:
+        self._doubted.clear()
+        self._settle(await self._ask())
+
+    return probe
+
+
+MUTANTS = (
+    Mutant("a load of `up` goes to the high backend", f"{THRESHOLD}.choose",
+        lambda was: lambda self, request, loads, state, now: (
+            replace(was(self, request, loads, state, now)[0], backend=state.side), state),
+        (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
+    Mutant("between `down` and `up` the side stays", f"{THRESHOLD}.choose", choose_without_band,
+        (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
+    Mutant("a side is kept for its dwell", f"{THRESHOLD}.choose",
+        lambda was: lambda self, request, loads, state, now: was(
+            self, request, loads, replace(state, since=float("-inf")), now),
+        (f"{POLICY}a_side_is_kept_for_its_dwell",)),
+    Mutant("a measurement does not steer", "gateway.routing.ledger:Ledger.place",
+        lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, sequences=sequences, steers=True),
+        (f"{ROUTED}only_a_tagged_and_pinned_request_does_not_steer",)),
+    Mutant("a lease counts all sequences of its request", "gateway.routing.ledger:Ledger.place",
+        lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, steers=steers),
+        (f"{ROUTED}a_request_counts_with_all_its_sequences_and_a_burst_splits_exactly",)),
+    Mutant("a lease that is closed counts no more", "gateway.routing.ledger:Lease.close", returns(None),
+        (f"{ROUTED}a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error",)),
+    Mutant("a need goes to a backend that meets it, whatever the load", "gateway.routing.needs:find_lacking",
+        returns(frozenset()), (f"{NEEDED}who_lacks_a_need_is_no_candidate_whatever_the_load",)),
+    Mutant("a need that no backend meets is a bad request", f"{FLEET}._find_lacking",
+        lambda _was: lambda self, request: find_lacking(request.needs, self.backends),
+        (f"{NEEDED}what_no_backend_can_do_is_a_bad_request_that_names_the_field",)),
+    Mutant("a pin is obeyed", f"{FLEET}._obey_pin",
+        lambda _was: lambda _self, _pin, loads: Route(next(iter(loads)), "pin"),
+        (f"{ROUTED}a_pin_is_obeyed_whatever_the_load",)),
+    Mutant("a retry avoids the backend that failed", "gateway.routing.router:Router.lease",
+        lambda was: lambda self, request, avoid=(): was(self, request),
+        (f"{ROUTED}a_retry_avoids_the_backend_that_failed",)),
+    Mutant("a change of a policy that is no longer in force is refused", f"{FLEET}.set_policy",
+        lambda was: lambda self, change: was(self, replace(change, version=None)),
+        (f"{ROUTED}a_change_meant_for_another_version_is_refused",)),
+    Mutant("a backend that could not be reached is no candidate", f"{HEALTH}.doubt", returns(None),
+        (f"{ROUTED}a_backend_that_is_down_is_no_candidate",)),
+    Mutant("a probe does not overrule a doubt that came after it began", f"{HEALTH}._probe", probe_without_doubt,
+        ("tests/routing/test_health.py::test_a_probe_under_way_does_not_overrule_a_later_doubt",)),
+)  # fmt: skip
