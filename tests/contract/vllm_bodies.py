@@ -13,8 +13,8 @@ from gateway.backends.relay import RelayServer
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, encode
 from gateway.core import GenerateRequest, Guide, GuideKind, Prompt, RelayRequest, SamplingParams
 from gateway.engine_kinds.vllm.parity import compare_prompts
-from gateway.evidence import Answer as EngineAnswer
 from gateway.evidence import Http
+from gateway.evidence.http import Answer as EngineAnswer
 from gateway.language import ModelLanguage
 from gateway.settings import RelaySettings
 from loadtest.client.prompts import PromptId, Work
