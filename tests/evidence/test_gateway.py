@@ -1,5 +1,6 @@
 """What an operator sees of the engines, through a real gateway before the reference engine's own servers."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -162,6 +163,22 @@ async def test_relayed_engines_are_watched_as_far_as_they_speak_vllms_words(tmp_
         told = ours.read("/version")["models"][MODEL]["vllm"]
         assert (told["engine"], told["model"]) == (None, MODEL)
         assert told["version"] is not None
+
+
+async def test_load_of_our_own_leaves_no_drift_behind(site: Site) -> None:
+    ours = site.ours
+    async with httpx.AsyncClient(timeout=60) as client:
+
+        async def ask(number: int) -> int:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": f"Story {number}"}], "max_tokens": 30}
+            headers = {"x-crossover-pin": "triton" if number % 2 else "vllm"}
+            answer = await client.post(f"{ours.url}/v1/chat/completions", json=body, headers=headers)
+            return answer.status_code
+
+        assert set(await asyncio.gather(*map(ask, range(60)))) == {200}
+    for name in ("triton", "vllm"):
+        await ours.counts(name, in_flight=0, engine_in_flight=0, drift=0, steady_drift=0)
+    assert "more than this gateway has sent" not in ours.log.read_text()
 
 
 async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(site: Site) -> None:
