@@ -81,7 +81,7 @@ def has_children() -> bool:
 
 
 def kill_children() -> None:
-    """Also children that have left the group."""
+    """Kills every child, also one that has left the process group."""
     with contextlib.suppress(OSError):
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             send(os.kill, int(pid), signal.SIGKILL)

@@ -69,7 +69,7 @@ def run(serving: Coroutine[Any, Any, None]) -> int:
 
 
 def answers(url: str, timeout_s: float = 2.0) -> bool:
-    """Whether GET answers with status 200."""
+    """Returns whether a GET of `url` is answered with status 200 in time."""
     try:
         with open_direct(url, timeout=timeout_s) as response:
             return bool(response.status == 200)

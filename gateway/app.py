@@ -38,7 +38,7 @@ class App:
 
     @property
     def handler(self) -> Endpoints:
-        """For a ClientConnection, which hands it requests past ASGI."""
+        """Handles the requests that a ClientConnection passes on without ASGI."""
         return self.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +64,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
 
 @asynccontextmanager
 async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterator[App]:
-    """A gateway that runs: languages loaded, backends open and probed. Raises UnusableTokenizer.
+    """Yields a running gateway: languages loaded, backends open and probed. Raises UnusableTokenizer.
 
     `node`: what this worker shares with others; without it this process is the only one.
     """
@@ -148,7 +148,7 @@ def _connections(lane: Lane) -> Iterator[Backend]:
 
 
 class Gateway:
-    """The ASGI app of `build_app`: an App for as long as the server lives."""
+    """The ASGI app that `build_app` returns. It opens an App at the server's startup and closes it at shutdown."""
 
     def __init__(self, settings: Settings, node: Node | None = None) -> None:
         self._settings = settings
@@ -157,7 +157,7 @@ class Gateway:
 
     @property
     def handler(self) -> Endpoints | None:
-        """For a ClientConnection, which hands it requests past ASGI."""
+        """Handles the requests that a ClientConnection passes on without ASGI."""
         return None if self._app is None else self._app.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -47,7 +47,7 @@ class Node:
 
     @classmethod
     def alone(cls, settings: Settings) -> Self:
-        """For a process that is the only worker, whatever number of workers is set."""
+        """Returns the node of a process that is its only worker, whatever number of workers the settings have."""
         # The layout has a row for each worker of the settings; the others stay empty.
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.alone(spans.size, settings.workers))

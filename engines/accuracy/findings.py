@@ -1,6 +1,6 @@
 """The result of all items together: B's loss, with intervals, and whether it is more than allowed. Pure.
 
-In: Comparisons and what is allowed. Out: Findings. Positive is a loss of B's everywhere.
+In: Comparisons and what is allowed. Out: Findings. A positive difference is a loss of B's.
 """
 
 from collections import defaultdict

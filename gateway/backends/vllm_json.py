@@ -245,9 +245,9 @@ class EventReader:
 
 
 def _find_id(data: bytes, digits: bytes) -> int | None:
-    """Returns the index of the digits of an event's one id, its frame included; None if it is not certain.
+    """Returns where in `data` the digits of the event's one token id begin; None if that is not certain.
 
-    It is certain if the event parses to another id, and else to the same, when the digits are replaced.
+    It is certain if replacing the digits there changes the parsed event's token id and nothing else.
     """
     other = int(digits) + 1
     at = data.find(b"[%b]" % digits) + 1

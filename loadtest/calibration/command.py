@@ -30,7 +30,7 @@ GRAVEST = (2, 3, 5, 4, 0)  # of several shapes: the first of these that one of t
 
 
 def calibrate(options: Options, plans: Sequence[Plan], console: Console, lines: JsonProgress | None) -> list[Result]:
-    """`lines`: the progress to report, None for one that suits the console. Raises MeasurementError."""
+    """Runs each plan and returns the results; without `lines`, progress is shown on `console`. Raises MeasurementError."""
     run_options = RunOptions(
         site=Site(replace(options["target"], key=options["key"]), options["max_foreign"], options["gpus"]),
         plan=plans[0],

@@ -1,6 +1,6 @@
 """Examines a vLLM server: its wire, its settings, its metrics page, its tokenizer, its answers.
 
-In: a Subject of kind vllm. Out: a report without its process and its log.
+In: a Subject of kind vllm. Out: a report; the checks of its process and its log are made elsewhere.
 """
 
 from collections.abc import Iterable, Iterator

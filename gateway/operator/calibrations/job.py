@@ -82,7 +82,7 @@ class Job:
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Skips what is no whole object: half a line, or the messages of a process that crashed."""
+    """Yields each event; skips a line that is not a whole JSON object, such as half a line or a crash's traceback."""
     for line in lines:
         if line.startswith(b"{") and line.endswith(b"}\n"):
             yield orjson.loads(line)

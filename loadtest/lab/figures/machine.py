@@ -33,7 +33,7 @@ class Machine:
 
 
 def _first(pattern: str, path: str) -> str | None:
-    """The first group of the first match in a file."""
+    """Returns group 1 of the pattern's first match in a file; None without a match or a file."""
     try:
         found = re.search(pattern, Path(path).read_text(), re.MULTILINE)
     except OSError:

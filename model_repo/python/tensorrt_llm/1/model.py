@@ -186,7 +186,7 @@ class Call:
 
 
 class Calls:
-    """The requests in flight, also by Triton request id; of equal ids the last one, as in TensorRT-LLM."""
+    """The requests in flight. Of several with the same Triton request id, the id finds the last, as in TensorRT-LLM."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
