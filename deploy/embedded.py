@@ -30,16 +30,16 @@ class Pace:
 
     @property
     def crossing(self) -> float:
-        """Requests in flight at which the paced pair crosses; the same at every time scale."""
+        """The number of requests in flight at which the paced pair crosses; the same at every time scale."""
         return true_crossing(load_curve("trtllm"), load_curve("vllm"), self.answer_tokens)
 
     def throughput(self, backend: str, level: int) -> float:
-        """Tokens per second of the engine of `backend` with `level` requests in flight, if it holds this pace."""
+        """Returns the tokens per second of the engine of `backend` with `level` in flight, if it holds this pace."""
         curve = load_curve(CURVES[backend]).scaled(self.time_scale, self.answer_tokens)
         return curve.throughput(level, self.answer_tokens)
 
     def least_held(self, cells: Iterable[Mapping[str, Any]]) -> tuple[float, Mapping[str, Any]]:
-        """The smallest share of the pace that a calibration's cells reached, and the cell that reached it.
+        """Returns the smallest share of the pace that a calibration's cells reached, and the cell that reached it.
 
         Only levels up to the first beyond the crossing count: they decide where it lies.
         """
@@ -48,13 +48,13 @@ class Pace:
         return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
 
     def options(self, backend: str) -> tuple[str, ...]:
-        """Of the reference engine's command line."""
+        """Returns the options of the reference engine's command line that set this pace."""
         times = ("--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
         return ("--curve", CURVES[backend], *times)
 
 
 def embedded(pace: Pace | None = None) -> Stack:
-    """The reference engine behind both wires; without a pace as fast as this machine computes."""
+    """Returns the reference engine behind both wires; without a pace it is as fast as this machine computes."""
     grpc, metrics, http = find_free(3)
     # Several processes share the cores: OpenBLAS's threads spin while they wait (docs/results/reference-engine.md).
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

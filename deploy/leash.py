@@ -54,7 +54,7 @@ def end(pid: int) -> None:
 
 
 def wait_for(pid: int) -> int:
-    """The command's exit code, negative for a signal; reaps all that end before it."""
+    """Returns the command's exit code, negative for a signal; reaps all children that end before it."""
     while True:
         ended, status = os.wait()
         if ended == pid:
@@ -72,7 +72,7 @@ def end_leftovers(group: int) -> None:
 
 
 def has_children() -> bool:
-    """Whether a child is left after those that have ended are reaped."""
+    """Reaps the children that have ended. Returns whether one is left."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

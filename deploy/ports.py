@@ -11,7 +11,7 @@ NOT_GIVEN_OUT = range(20_000, 32_000)  # to outgoing connections, nor to servers
 
 
 def is_taken(port: int) -> bool:
-    """Whether a server could not listen there now."""
+    """Returns True if a server could not listen there now."""
     try:
         check_free(LOCALHOST, port)
     except CannotStart:
@@ -20,9 +20,9 @@ def is_taken(port: int) -> bool:
 
 
 def find_free(count: int) -> list[int]:
-    """Distinct ports that nobody listens on; held together while they are chosen, then released.
+    """Returns distinct ports that nobody listens on. It holds them all while it chooses, then releases them.
 
-    None is of those that the kernel gives out: an engine takes its port half a minute later.
+    The kernel gives out none of them by itself meanwhile: an engine takes its port half a minute later.
     """
     found: list[int] = []
     with contextlib.ExitStack() as held:
@@ -35,7 +35,7 @@ def find_free(count: int) -> list[int]:
 
 
 def listens(port: int) -> bool:
-    """Whether a server accepts connections there now."""
+    """Returns whether a server accepts connections there now."""
     with contextlib.suppress(OSError), socket.create_connection((LOCALHOST, port), timeout=1.0):
         return True
     return False

@@ -1,4 +1,4 @@
-"""Answers of a gateway on this machine, before it is ready and after."""
+"""Reads answers of a gateway on this machine, before it is ready and after."""
 
 import http.client
 import json
@@ -10,13 +10,13 @@ TIMEOUT_S = 2.0
 
 
 def read_json(url: str) -> Any:  # whatever the server sends
-    """The parsed answer of GET. Raises OSError without one, and ValueError for one that is not JSON."""
+    """Returns the parsed answer of GET. Raises OSError if none comes, and ValueError if it is not JSON."""
     with process.open_direct(url, timeout=TIMEOUT_S) as response:
         return json.load(response)
 
 
 def sees_every_backend(gateway: str) -> bool:
-    """Whether the gateway at this URL is up and finds every backend of every model ready."""
+    """Returns whether the gateway at this URL is up and finds every backend of every model ready."""
     try:
         models = read_json(f"{gateway}/ready")["models"]
         return all(all(backends.values()) for backends in models.values())

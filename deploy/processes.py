@@ -30,7 +30,7 @@ class Child:
     """A started process. It ends, with all its descendants, on `let_go` or when this process ends."""
 
     def __init__(self, process: Process, log: Path | None) -> None:
-        """Start it; `log` receives its output, None leaves it on ours."""
+        """Starts the process. `log` receives its output; None: the output goes where this process's goes."""
         self.process = process
         self.log = log
         if log is None:
@@ -57,7 +57,7 @@ class Child:
         self._popen.wait()
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of its log."""
+        """Returns the last lines of the log."""
         if self.log is None:
             return ""
         with self.log.open("rb") as output:
@@ -78,7 +78,7 @@ class Child:
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words."""
+    """Returns an exit status in words."""
     if status <= 128:
         return f"exit status {status}"
     try:

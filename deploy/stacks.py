@@ -1,4 +1,4 @@
-"""A stack: two engines with the same weights, and crossover.yaml and process of the gateway before them.
+"""A stack: two engines with the same weights, and the gateway before them, with its crossover.yaml and its process.
 
 embedded.py and cpu.py make one. Starts nothing itself.
 """
@@ -33,11 +33,11 @@ class Stack:
 
     @property
     def process_names(self) -> list[str]:
-        """With the gateway."""
+        """The names of the engines and of the gateway."""
         return [*(engine.name for engine in self.engines), GATEWAY]
 
     def configuration(self, port: int) -> str:
-        """The crossover.yaml of a gateway that listens on `port` of this machine."""
+        """Returns the crossover.yaml of a gateway that listens on `port` of this machine."""
         model = {
             "id": MODEL,
             "tokenizer": str(WEIGHTS),
@@ -48,7 +48,7 @@ class Stack:
 
 
 def gateway(configuration: Path, port: int) -> Process:
-    """The gateway in front of a stack; ready once it finds both engines ready."""
+    """Returns the process of the gateway in front of a stack; it is ready once it finds both engines ready."""
     command = (crossover_script(), "serve", "-c", str(configuration))
     # Set for some other gateway on this machine, these would override crossover.yaml; empty means unset.
     environment = {"CROSSOVER_LISTEN": "", "CROSSOVER_OPERATOR_KEY": ""}
@@ -56,7 +56,7 @@ def gateway(configuration: Path, port: int) -> Process:
 
 
 def crossover_script() -> str:
-    """The command line of the environment that we run in."""
+    """Returns the path of the command `crossover` in the environment that this process runs in."""
     return str(Path(sys.executable).with_name("crossover"))
 
 

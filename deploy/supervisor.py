@@ -79,7 +79,7 @@ class Supervisor(AbstractContextManager["Supervisor"]):
                 raise ChildDied(child, status)
 
     def wait_until_ready(self, timeout_s: float, report: Callable[[str, float], None]) -> None:
-        """Return when every child is ready; `report` gets each one's name and seconds. Raises LaunchError."""
+        """Returns when every child is ready; `report` receives each one's name and seconds. Raises LaunchError."""
         started = time.monotonic()
         waiting = list(self.children)
         while waiting:
@@ -93,7 +93,7 @@ class Supervisor(AbstractContextManager["Supervisor"]):
             time.sleep(POLL_S if waiting else 0)
 
     def run(self, process: Process) -> int:
-        """Run one process to its end on our own terminal while watching the others; its exit status."""
+        """Runs a process to its end on our own terminal while watching the others; returns its exit status."""
         child = Child(process, log=None)
         try:
             while child.status is None:
@@ -105,7 +105,7 @@ class Supervisor(AbstractContextManager["Supervisor"]):
             child.wait()
 
     def watch(self) -> None:
-        """Stay here for as long as every child lives. Raises ChildDied."""
+        """Waits for as long as every child lives. Raises ChildDied when one ends."""
         while True:
             self.check()
             time.sleep(POLL_S)

@@ -33,7 +33,7 @@ class StepFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is decided before the first command runs. `name`: of the recipe, as the user gave it."""
+    """Everything that is decided before the first command runs. `name`: the recipe's name, as the user gave it."""
 
     name: str
     recipe: Recipe
@@ -62,12 +62,12 @@ class Plan:
 
     @property
     def cure(self) -> str:
-        """For a build whose commands succeeded and made something else: they would make the same again."""
+        """The cure where all commands succeeded and made something else: they would make the same again."""
         return f"change {self.name} to what the release gives, empty {self.paths.engine}, and build again"
 
 
 def make_paths(recipe: Recipe, source: Path, engine: Path, examples: Path | None) -> Paths:
-    """A converted checkpoint is for the build alone, and lies beside the engine; a quantized one is served."""
+    """Puts a checkpoint that only the build reads (compiled flow) beside the engine, and one that is served inside."""
     if isinstance(recipe, CompiledRecipe):
         return Paths(source, engine.with_name(f"{engine.name}.checkpoint"), engine, examples or Path(EXAMPLES))
     return Paths(source, engine / CHECKPOINT, engine, examples or Path(OPTIMIZER_EXAMPLES))
@@ -86,7 +86,7 @@ def make_place(recipe: Recipe, paths: Paths, image: str | None, gpu_ids: tuple[i
 
 
 def run_steps(steps: tuple[Step, ...], report: Callable[[str], None]) -> float:
-    """The seconds of all steps. Raises StepFailed at the first that fails."""
+    """Runs the steps in order and returns the seconds that they took. Raises StepFailed at the first that fails."""
     began = time.monotonic()
     for index, step in enumerate(steps, start=1):
         report(f"[{index}/{len(steps)}] {step.purpose}")
@@ -97,7 +97,7 @@ def run_steps(steps: tuple[Step, ...], report: Callable[[str], None]) -> float:
 
 
 def prepare_folders(plan: Plan) -> None:
-    """Before Docker makes them: they would be root's, and the manifest could not be written."""
+    """Makes the output folders before Docker does: Docker's would be root's, and the manifest could not be written."""
     for folder in plan.folders:
         folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(plan.recipe, CompiledRecipe):
@@ -151,7 +151,7 @@ def _run(step: Step) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Docker's client passes the first signal on to the container; if it is killed, the container goes on."""
+    """Ends the step by SIGTERM first: Docker's client passes it on to the container, which outlives a killed client."""
     _signal_group(child.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
@@ -177,7 +177,7 @@ def _name_folders(recipe: Recipe) -> list[str]:
 
 
 def _find_linked(folder: Path) -> set[Path]:
-    """Folders that its files link to, as in Hugging Face's cache: a container without them has dead links."""
+    """Finds the folders of linked files, as in Hugging Face's cache: a container without them has dead links."""
     links = (path for path in folder.iterdir() if path.is_symlink()) if folder.is_dir() else ()
     return {link.resolve().parent for link in links} - {folder}
 

@@ -36,13 +36,13 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 class Refused(click.ClickException):
-    """It ran, and something does not fit or a step failed."""
+    """The command ran, and something does not fit or a step failed."""
 
     exit_code = 1
 
 
 class NotTried(click.ClickException):
-    """It could not be tried: a recipe that cannot be used, a folder that holds something else."""
+    """The command could not be tried: a recipe that cannot be used, a folder that holds something else."""
 
     exit_code = 2
 
@@ -300,7 +300,7 @@ def _check_out(out: Path) -> None:
 
 
 def _check_optimizer(plan: Plan) -> None:
-    """TensorRT-LLM's images hold its own examples, and none holds Model Optimizer's."""
+    """Raises NotTried if Model Optimizer's examples are needed and missing: TensorRT-LLM's images hold only its own."""
     program = plan.paths.examples / HF_PTQ
     if plan.steps and not isinstance(plan.recipe, CompiledRecipe) and not program.is_file():
         clone = f"git clone --branch {OPTIMIZER_TAG} {OPTIMIZER} {Path(OPTIMIZER_EXAMPLES).parent}"
@@ -308,13 +308,13 @@ def _check_optimizer(plan: Plan) -> None:
 
 
 def _find_node(options: BuildOptions) -> NodeFacts:
-    """GPUs that --gpu-ids leaves out do not count."""
+    """Returns the node's facts; GPUs that --gpu-ids leaves out do not count."""
     facts = _detect(options.image)
     return replace(facts, gpu_count=len(options.gpu_ids)) if options.gpu_ids else facts
 
 
 def _detect(image: str | None) -> NodeFacts:
-    """An image runs without the mounts of a step here: Docker would make their folders, and make them for root."""
+    """Detects the node's facts. An image runs without a step's mounts: Docker would make their folders for root."""
     if image is None:
         return detect(Host())
     _report(f"looking up what {image} has installed")
@@ -361,7 +361,7 @@ def _report(line: str) -> None:
 
 
 def _hash_aloud(path: Path) -> str:
-    """On a terminal, where a user waits for gigabytes to be read, each file is named."""
+    """Hashes a file, and names it on a terminal, where a user waits for gigabytes to be read."""
     if sys.stderr.isatty():
         _report(f"reading {path}")
     return hash_file(path)
@@ -375,7 +375,7 @@ def _refuse(reason: str, findings: Iterable[Finding]) -> None:
 
 
 def _find_facts(options: VerifyOptions) -> NodeFacts:
-    """The options' facts; where an option is missing, those found here."""
+    """Returns the facts that the options give; where an option is missing, the fact found here."""
     found = _detect(options.image)
     return replace(
         found,

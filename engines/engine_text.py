@@ -22,7 +22,7 @@ def summarize(recipe: Recipe) -> str:
 
 
 def show_plan(plan: Plan) -> Iterator[str]:
-    """A shell script: everything but the commands is in comments."""
+    """Yields the plan as a shell script: everything but the commands is in comments."""
     yield f"{show_command(('mkdir', '-p', *map(str, plan.folders)))}\n"
     for index, step in enumerate(plan.steps, start=1):
         yield f"# {index}. {step.purpose}"

@@ -22,7 +22,7 @@ class CannotStart(Exception):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to an address, or CannotStart. Port 0 lets the system choose."""
+    """Returns a socket bound to an address, or raises CannotStart. Port 0 lets the system choose."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only if the protocol is named; on, it holds a stream's first token for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -36,7 +36,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def check_free(host: str, port: int) -> None:
-    """For servers that bind their own port, and report a taken one in many lines or not at all."""
+    """Raises CannotStart for a taken port: servers that bind their own report that in many lines or not at all."""
     bind(host, port).close()
 
 
@@ -53,13 +53,13 @@ def stop_signal() -> asyncio.Event:
 
 
 def announce(addresses: str) -> None:
-    """The one line on stdout that a supervisor waits for."""
+    """Prints the one line on stdout that a supervisor waits for."""
     sys.stdout.write(f"ready {addresses}\n")
     sys.stdout.flush()
 
 
 def run(serving: Coroutine[Any, Any, None]) -> int:
-    """Run until `serving` returns. Returns the exit code of the process."""
+    """Runs until `serving` returns. Returns the exit code of the process."""
     try:
         asyncio.run(serving)
     except CannotStart as exc:
@@ -78,7 +78,7 @@ def answers(url: str, timeout_s: float = 2.0) -> bool:
 
 
 def prefer_latency() -> None:
-    """For a process whose threads compute and answer: short waits for the interpreter, short garbage collections.
+    """Shortens waits for the interpreter and garbage collections, for a process whose threads compute and answer.
 
     Objects alive now live until the end, so no collection needs to visit them again. A thread that returns from a
     system call gets the interpreter from a computing one after 1 ms; Python's default is 5 ms.

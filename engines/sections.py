@@ -29,7 +29,7 @@ def _render_markdown(section: Section, number: int) -> Iterator[str]:
 
 
 def render_text(sections: Sequence[Section]) -> str:
-    """Columns are aligned at their right, as numbers are."""
+    """Renders text for a terminal; columns are aligned at their right, as numbers are."""
     return "\n".join(line for section in sections for line in _render_text(section))
 
 

@@ -20,13 +20,13 @@ _set_destructor.argtypes = [ctypes.py_object, ctypes.c_void_p]
 
 
 class TensorCodec:
-    """As the Python backend documents it."""
+    """Reads and writes tensors as the Python backend documents it."""
 
     def __init__(self, pb_utils: Any) -> None:
         self._tensor = pb_utils.Tensor
 
     def read(self, tensor: Tensor) -> Array:
-        """Raises ContractError for a tensor that cannot be read here."""
+        """Returns the tensor's array. Raises ContractError for a tensor that cannot be read here."""
         array: Array = tensor.as_numpy()
         return array
 
@@ -35,7 +35,7 @@ class TensorCodec:
 
 
 class DlpackCodec(TensorCodec):
-    """Without strings: the stub is made to pass empty ones instead of ending its process, and they are refused here."""
+    """Uses DLPack and refuses strings: the stub is made to pass empty ones here instead of ending its process."""
 
     def __init__(self, pb_utils: Any) -> None:
         super().__init__(pb_utils)
@@ -84,7 +84,7 @@ def empty_as_the_stub_counts(array: Array) -> Array:
 
 
 def choose_codec(pb_utils: Any) -> TensorCodec:
-    """The one by which an array survives the way in and out."""
+    """Returns the codec by which an array survives the way in and out, after a trial."""
     trial = np.arange(5, 9, dtype=np.int32)
     returned = pb_utils.Tensor.from_dlpack("trial", Exported(trial)).as_numpy()
     return TensorCodec(pb_utils) if np.array_equal(returned, trial) else DlpackCodec(pb_utils)

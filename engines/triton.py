@@ -131,7 +131,7 @@ async def wait_until_ready(
 
 
 def start_timeout_s(options: argparse.Namespace) -> float:
-    """Loading a large model and capturing a GPU's graphs take minutes each."""
+    """Returns the option, else a default: loading a large model and capturing a GPU's graphs take minutes each."""
     if options.start_timeout is not None:
         return float(options.start_timeout)
     return 120.0 if options.engine in {None, "reference"} else 1800.0

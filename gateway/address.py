@@ -11,7 +11,7 @@ LOCALHOST = "http://localhost"  # for requests through a socket, which has no ho
 
 
 class Target(NamedTuple):
-    """`socket_path`: None for TCP."""
+    """An address: the path of a socket, None for TCP, and the URL to request there."""
 
     socket_path: str | None
     url: str

@@ -47,7 +47,7 @@ class App:
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
-    """Join rooms that exist already; without a `node` this process is the only worker."""
+    """Joins rooms that exist already; without a `node` this process is the only worker."""
     node = node or Node.alone(settings)
     router = Router(fleets, node.roster)
     metrics = Metrics(router.state, node.tally, node.roster)
@@ -87,7 +87,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
 
 
 def _routing_view(router: Router) -> RoutingView:
-    """The part of routing that the evidence room reads."""
+    """Returns the part of routing that the evidence room reads."""
 
     def count(place: Place) -> int:
         return router.model_state(place.model).backends[place.backend].in_flight
@@ -96,7 +96,7 @@ def _routing_view(router: Router) -> RoutingView:
 
 
 async def _open_lane(model: ModelSettings) -> Lane:
-    """Raises UnusableTokenizer."""
+    """Opens the lane of a model. Raises UnusableTokenizer."""
     servers = {
         name: open_relay(backend)
         for name, backend in model.backends.items()
@@ -122,7 +122,7 @@ async def _open_lane(model: ModelSettings) -> Lane:
 
 
 def _find_rules(model: ModelSettings) -> Mapping[str, AllowSettings | None]:
-    """What goes on of a client's own body, for each backend that gets such bodies."""
+    """Returns what may go on of a client's own body, for each backend that gets such bodies; None: all of it."""
     return {
         name: backend.allow
         for name, backend in model.backends.items()
@@ -132,9 +132,9 @@ def _find_rules(model: ModelSettings) -> Mapping[str, AllowSettings | None]:
 
 
 def _backends(lane: Lane) -> Mapping[str, Backend]:
-    """By the name they are routed by, those that are chosen from first.
+    """Returns the backends by the names that routing uses; those that a policy chooses from come first.
 
-    One with both lanes is ready when it can generate, which its token lane asks.
+    A backend with both lanes is ready when it can generate: its token lane asks for that.
     """
     if isinstance(lane, RelayLane):
         return lane.backends
@@ -180,16 +180,16 @@ class Gateway:
             await send({"type": "lifespan.shutdown.complete"})
 
     def stop_calibrating(self) -> None:
-        """For a server that is told to end: a calibration would not let it come to rest."""
+        """Cancels this worker's calibration, which would keep a server that has to end from coming to rest."""
         if self._app is not None:
             self._app.calibrations.close()
 
     def stop_answering(self) -> None:
-        """End every answer under way with an error event, for a server that must go now."""
+        """Ends every answer under way with an error event, for a server that must go now."""
         if self._app is not None:
             self._app.endpoints.stop()
 
 
 def build_app(settings: Settings, node: Node | None = None) -> Gateway:
-    """An ASGI app for any server that speaks the lifespan protocol; with a `node`, one of its workers."""
+    """Returns an ASGI app for any server that speaks the lifespan protocol; with a `node`, one of its workers."""
     return Gateway(settings, node)

@@ -185,7 +185,7 @@ class Call(Protocol):
     """One running generation on a backend."""
 
     def cancel(self) -> None:
-        """Stop it and release everything it holds; idempotent, harmless after the end. Its sink is not called again."""
+        """Stops it and releases all it holds; idempotent, harmless after the end. Its sink is not called again."""
         ...
 
 
@@ -197,15 +197,15 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Need]:
-        """The needs that it serves, as far as is known at the moment."""
+        """The needs that the server meets, as far as is known at the moment."""
         ...
 
     async def is_ready(self) -> bool:
-        """Ask the server whether it can generate now; False on any failure, never raises, bounded in time."""
+        """Asks the server whether it can generate now; False on any failure, never raises, bounded in time."""
         ...
 
     async def aclose(self) -> None:
-        """Fail every call and release the connections."""
+        """Fails every call and releases the connections."""
         ...
 
 
@@ -253,9 +253,9 @@ class RelaySink(Protocol):
     def takes_chunks(self) -> bool: ...
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool) -> None:
-        """`lines`: header fields as they are on the wire. `length` None: not known before the end.
+        """Begins the answer. `lines`: header fields as they are on the wire. `length` None: not known before the end.
 
-        `is_framed`: `write` gets HTTP chunks, including the last chunk.
+        `is_framed`: `write` receives HTTP chunks, including the last chunk.
         """
         ...
 
@@ -275,7 +275,7 @@ class RelaySink(Protocol):
         ...
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
-        """`may_append`: the answer is an event stream, and ends where an error event may follow."""
+        """Ends with an error. `may_append`: the answer is an event stream, and ends where an error event may follow."""
         ...
 
 
@@ -292,7 +292,7 @@ class RelayOutcome(Protocol):
 
     @property
     def usage(self) -> tuple[int, int]:
-        """How many prompt tokens and completion tokens."""
+        """The numbers of prompt tokens and of completion tokens."""
         ...
 
     @property
@@ -303,13 +303,13 @@ class RelayCall(Call, RelayOutcome, Protocol):
     """One running relayed answer."""
 
     def pause(self) -> None:
-        """Stop reading from the server: the client reads too slowly at the moment."""
+        """Stops reading from the server: the client reads too slowly at the moment."""
         ...
 
     def resume(self) -> None: ...
 
     def fail(self, error: GatewayError) -> None:
-        """End it with an error that is not the server's. The sink gets `fail`, and nothing after it."""
+        """Ends the answer with an error that is not the server's. The sink receives `fail`, and nothing after it."""
         ...
 
 
@@ -368,17 +368,17 @@ class Policy(Protocol):
     ) -> tuple[Route, State]: ...
 
     def keys(self) -> Mapping[str, object]:
-        """Its keys as in crossover.yaml, all but `kind`."""
+        """Returns its keys as in crossover.yaml, all but `kind`."""
         ...
 
     def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
-        """(key, what is wrong with it), for every contradiction in itself or with a model's backends."""
+        """Yields (key, what is wrong with it) for every contradiction in the policy or with a model's backends."""
         ...
 
     def gauges(self) -> Mapping[str, float]:
-        """Its keys that /metrics shows, as `crossover_policy_<key>`."""
+        """Returns the keys that /metrics shows, as `crossover_policy_<key>`, and their values."""
         ...
 
     def max_in_flight(self, backend: str) -> int | None:
-        """How many generations an engine has to run at once for this policy. None: it sets no bound."""
+        """Returns how many generations an engine has to run at once for this policy; None: it sets no bound."""
         ...

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 
 class GatewayError(Exception):
-    """Base of all; `message` is shown to clients, so it never holds a prompt or an engine's raw body."""
+    """The base of all errors. Clients see `message`, so it never holds a prompt or an engine's raw body."""
 
     status: ClassVar[int] = 500
     is_down: ClassVar[bool] = False  # whether the backend it came from should not be chosen before it passes a probe
@@ -50,7 +50,7 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 class NeedRefused(InvalidRequest):
-    """`need`: which of core.Need."""
+    """An engine does not support `need`, one of core.Need; another backend may be tried."""
 
     def __init__(self, message: str, *, need: str, param: str | None = None) -> None:
         super().__init__(message, param=param)
@@ -164,7 +164,7 @@ class MethodNotAllowed(GatewayError):
 
 
 class ShuttingDown(GatewayError):
-    """Not BackendUnavailable: there is nowhere else to try."""
+    """The gateway shuts down. It is no BackendUnavailable: there is nowhere else to try."""
 
     status = 503
     type = "overloaded_error"

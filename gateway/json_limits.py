@@ -14,9 +14,9 @@ CUT_STRING = b"\0"
 
 
 def exceeds(raw: bytes, max_parts: int, max_commas: int) -> bool:
-    """Whether a JSON text has more than `max_parts` strings, arrays and objects, or more than `max_commas` commas.
+    """Returns whether a JSON text has more than `max_parts` strings, arrays and objects, or than `max_commas` commas.
 
-    Takes 1 ms for a long text.
+    This takes 1 ms for a long text.
     """
     if len(raw) <= UNCHECKED_BYTES:
         return False

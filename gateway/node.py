@@ -57,7 +57,7 @@ class Node:
 
     @classmethod
     def create(cls, settings: Settings) -> Self:
-        """For the supervisor, before any worker starts: a new map, with the configuration file's policies in force."""
+        """Returns the supervisor's node before any worker starts: a new map, with the configured policies in force."""
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.found(spans.size, settings.workers))
         node._begin(settings)
@@ -65,14 +65,14 @@ class Node:
 
     @classmethod
     def join(cls, settings: Settings, index: int, fd: int) -> Self:
-        """For worker `index` of a node that was created from the same settings; `fd` opens its map."""
+        """Returns the view of worker `index` of a node that was created from the same settings; `fd` opens its map."""
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.take(spans.size, settings.workers, index, fd))
         node.roster.enter()
         return node
 
     def clear(self, index: int) -> None:
-        """Release the leases of a dead worker; its share of the tally stays."""
+        """Releases the leases of a dead worker; its share of the tally stays."""
         self.roster.clear(index)
         for ledger in self.ledgers.values():
             ledger.clear(index)

@@ -1,4 +1,4 @@
-"""`crossover bench`: one workload against one endpoint, as figures on a terminal or as JSON."""
+"""`crossover bench`: measures one workload against one endpoint, with figures on a terminal or as JSON."""
 
 import secrets
 from collections.abc import Coroutine
@@ -89,7 +89,7 @@ def _measure_endpoint(context: click.Context, values: dict[str, Any]) -> None:  
 
 
 def _make_workload(context: click.Context, values: dict[str, Any]) -> Workload:  # Any: see bench
-    """With --requests the window ends by requests, and by time only if that was asked for too."""
+    """Makes the workload. With --requests the window ends by requests, and by time only if --window was given too."""
     if (values["concurrency"] is None) == (values["rate"] is None):
         raise click.UsageError("one of --concurrency and --rate says which load it is to be")
     if values["requests"] and values["rate"] is not None:

@@ -168,5 +168,5 @@ def calibrate(**options: Any) -> None:  # Any: click's
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does, by whatever handles Ctrl-C at that moment."""
+    """Ends a run on SIGTERM as Ctrl-C does, by whatever handles Ctrl-C at that moment."""
     signal.raise_signal(signal.SIGINT)

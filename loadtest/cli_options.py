@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def parsed_by(parse: Callable[[T], object]) -> Callable[[click.Context, click.Parameter, T | None], object]:
-    """A callback that calls `parse` on what was given, if anything, and makes a usage error of its ValueError."""
+    """Returns a callback that calls `parse` on the given value, if any, and makes a usage error of its ValueError."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, given: T | None) -> object:
         try:

@@ -17,7 +17,7 @@ from engines.accuracy.wire import Generated
 
 @dataclass(frozen=True, slots=True)
 class Surprisal:
-    """Of a right answer: how unlikely the model finds it, in nats, and its tokens."""
+    """The negative log-probability of a right answer, in nats, and the number of its tokens."""
 
     nats: float
     tokens: int
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`divergence`: over A's greedy answer. `floor`: A's own, between writing that answer and reading it."""
+    """One item's outcomes. `divergence`: B's along A's greedy answer. `floor`: A's own between writing and reading."""
 
     item: str
     task: str
@@ -49,7 +49,7 @@ class Comparison:
 async def compare_all(
     items: Sequence[Item], a: Endpoint, b: Endpoint, in_flight: int, on_item: Callable[[Comparison], None]
 ) -> list[Comparison]:
-    """In the items' order; `on_item` is called as each is finished, in any order. `in_flight`: items at a time."""
+    """Returns all in the items' order; `on_item` receives each once done, in any order. `in_flight`: items at once."""
     found: dict[int, Comparison] = {}
     waiting = iter(enumerate(items))
 
@@ -109,7 +109,7 @@ def _agree(a: Generated, b: Generated) -> Agreement | None:
 
 
 async def _diverge(a: Endpoint, b: Endpoint, generated: Generated) -> tuple[Divergence | None, Divergence | None]:
-    """B's from A along A's answer, which both read; and A's own between writing and reading."""
+    """Returns B's divergence from A along A's answer, which both read, and A's own between writing and reading it."""
     if not (a.abilities.scores and b.abilities.scores and generated.prompt_ids and generated.token_ids):
         return None, None
     read = await a.predict(generated.prompt_ids, generated.token_ids)

@@ -12,9 +12,9 @@ MILLION = 1e6
 
 
 def parse_price(text: str) -> float:
-    """Money per million tokens: `1.30` is that; `2x2.50@18000` is two GPUs at 2.50 an hour that give 18,000 tok/s.
+    """Parses money per million tokens: `1.30`, or `2x2.50@18000` for two GPUs at 2.50 an hour that give 18,000 tok/s.
 
-    ValueError for anything else.
+    Raises ValueError for anything else.
     """
     found = FORM.fullmatch(text)
     if found is None or (found["gpus"] is not None) != (found["rate"] is not None):
@@ -37,14 +37,14 @@ class Cost:
 
 
 def count_cost(per_million: float, completion_tokens: int, right: int) -> Cost:
-    """Of generated answers only: choices generate nothing."""
+    """Counts the cost of generated answers only: choices generate nothing."""
     spent = per_million * completion_tokens / MILLION
     return Cost(per_million, 1000 * spent / right if right else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """B's on a million tokens; for each point of score that it lost, and if it lost as many as the interval allows.
+    """B's saving on a million tokens, per point of score lost, and per point if it lost as many as the interval allows.
 
     `per_point` is None where no score was lost on the items.
     """
@@ -55,6 +55,6 @@ class Saving:
 
 
 def count_saving(a: float, b: float, points: float, max_points: float) -> Saving:
-    """Prices per million tokens, points of score lost and the upper end of their interval."""
+    """Finds B's saving from prices per million tokens, points of score lost and the upper end of their interval."""
     saved = a - b
     return Saving(saved, saved / points if points > 0 else None, saved / max_points if max_points > 0 else None)

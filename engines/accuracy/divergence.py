@@ -35,7 +35,7 @@ class Agreement:
 
     @property
     def first_difference(self) -> int | None:
-        """The place, from 0; None if the answers are the same."""
+        """The place of the first token that differs, from 0; None if the answers are the same."""
         return None if self.prefix == self.tokens else self.prefix
 
 
@@ -63,7 +63,7 @@ def count_equal(a: Sequence[int], b: Sequence[int]) -> Agreement:
 
 
 def measure_divergence(a: Sequence[ScoredToken], b: Sequence[ScoredToken]) -> Divergence:
-    """Place by place; both sequences are of the same text."""
+    """Sums the divergence place by place; both sequences are of the same text."""
     places = [_measure_place(p.top, q.top) for p, q in zip(a, b, strict=True)]
     kl, low, high, unseen = (math.fsum(column) for column in zip(*places, strict=True)) if places else (0.0,) * 4
     return Divergence(len(places), kl, low, high, unseen)

@@ -57,7 +57,7 @@ class Address:
         return f"{self.url}, backend {self.pin}" if self.pin else self.url
 
     def headers(self, run: str) -> Mapping[str, str]:
-        """The run's name keeps these requests out of a gateway's figures of its users."""
+        """Returns the headers; the run's name keeps these requests out of a gateway's figures of its users."""
         headers = {"x-crossover-run": run}
         headers |= {"x-crossover-pin": self.pin} if self.pin else {}
         return headers | ({"authorization": f"Bearer {self.key}"} if self.key else {})
@@ -68,7 +68,7 @@ class Refused(CannotMeasure):
 
 
 class Endpoint:
-    """Call `probe` first."""
+    """Requests to one model at one address, within its abilities. Call `probe` first."""
 
     def __init__(self, client: httpx.AsyncClient, address: Address, run: str, top: int) -> None:
         self.address = address
@@ -79,7 +79,7 @@ class Endpoint:
         self._headers = dict(address.headers(run))
 
     async def probe(self) -> None:
-        """Finds its model, if none was named, and its abilities."""
+        """Finds the endpoint's model, if none was named, and its abilities."""
         if not self.model:
             self.model = _first_model(await self._send("GET", "/v1/models"), self.address)
         refusal = ""
@@ -96,7 +96,7 @@ class Endpoint:
             return
 
     def limit(self, names_ids: bool) -> None:
-        """Tokens are compared by name: both endpoints have to use the same."""
+        """Names tokens by id only if `names_ids`: tokens are compared by name, so both endpoints must use the same."""
         self.abilities = replace(self.abilities, names_ids=self.abilities.names_ids and names_ids)
 
     async def generate(self, prompt: str | Messages, wanted: FreeText) -> Generated:
@@ -107,7 +107,7 @@ class Endpoint:
         return read_generated(await self._send("POST", CHAT, body))
 
     async def score(self, prompt: str, continuation: str) -> tuple[ScoredToken, ...]:
-        """The tokens that hold the continuation's characters."""
+        """Returns the scored tokens that hold the continuation's characters."""
         by_text = replace(self.abilities, names_ids=False)
         body = make_score_request(self.model, prompt + continuation, 1, by_text)
         tokens = read_scores(await self._send("POST", COMPLETIONS, body))

@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Items of a task that each got right; `lost`: A alone did, `gained`: B alone did. `p`: McNemar's, exact."""
+    """How many items of a task A and B got right; `lost`: A alone, `gained`: B alone. `p`: McNemar's exact p-value."""
 
     task: str
     items: int
@@ -106,7 +106,7 @@ class Findings:
 
 
 def find(comparisons: Sequence[Comparison], allowed: Allowed, confidence: float) -> Findings:
-    """Intervals that are judged share the risk of a false alarm among them (Bonferroni)."""
+    """Puts the findings together; intervals that are judged share the risk of a false alarm among them (Bonferroni)."""
     by_task: dict[str | None, list[Comparison]] = defaultdict(list)
     for one in comparisons:
         by_task[one.task].append(one)
@@ -150,7 +150,7 @@ def _judge_nats(measure: str, pairs: Pairs, allowed: float | None, level: float)
 
 
 def _count_nats(comparisons: Sequence[Comparison], allowed: Allowed) -> list[tuple[str, Pairs, float | None]]:
-    """The measures that two items or more have. A divergence counts beyond A's own between writing and reading."""
+    """Lists measures that two items or more have. A's own divergence, between writing and reading, is subtracted."""
     surprise = [
         (one.b.surprisal.nats - one.a.surprisal.nats, float(one.a.surprisal.tokens))
         for one in comparisons

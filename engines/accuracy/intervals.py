@@ -68,7 +68,7 @@ def ratio_of_sums(numerators: Sequence[float], denominators: Sequence[float], co
     """Sum over sum, such as nats per token, of items drawn together: a paired bootstrap over whole items.
 
     Bias-corrected and accelerated (Efron, JASA 82 (1987), 171-185; scipy.stats.bootstrap). Items that all have the same
-    ratio give an interval of no width. ValueError for fewer than two items, or none with a denominator.
+    ratio give an interval of no width. Raises ValueError for fewer than two items, or none with a denominator.
     """
     above, below = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
     if len(above) < 2 or below.sum() <= 0:

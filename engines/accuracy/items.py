@@ -17,7 +17,7 @@ class Choice:
     by_byte: bool = False
 
     def pick(self, logprobs: Sequence[float]) -> int:
-        """The place of the likeliest; of equals the first. `logprobs`: in nats, of each whole continuation.
+        """Returns the place of the likeliest, the first of equal ones. `logprobs`: each whole continuation's, in nats.
 
         Both scores are those of lm-evaluation-harness: `acc`, and with `by_byte` `acc_norm`.
         """
@@ -28,7 +28,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FreeText:
-    """The model is to write the answer. Right is what equals one of `texts`, white space at both ends aside.
+    """The model is to write the answer, which is right if it equals one of `texts`, white space at both ends aside.
 
     `extract`: a regular expression whose first match is the answer, its first group if it has one.
     """
@@ -61,7 +61,7 @@ class Item:
 
 
 def select(items: Sequence[Item], only: Sequence[str], skip: Sequence[str], max_items: int | None) -> list[Item]:
-    """The first `max_items` items of each task chosen. ValueError for an unknown task, or if no item is left."""
+    """Returns the first `max_items` of each chosen task. Raises ValueError for an unknown task, or if none is left."""
     tasks = {item.task for item in items}
     unknown = sorted({*only, *skip} - tasks)
     if unknown:

@@ -26,7 +26,7 @@ CAPITALS: Mapping[str, str] = dict(pair.split(": ") for pair in _CAPITALS.split(
 
 
 def make_items(per_task: int) -> list[Item]:
-    """Up to `per_task` of each task; about capitals there are no more than countries."""
+    """Makes up to `per_task` items of each task; those about capitals are no more than there are countries."""
     return [
         _make_item(f"{task}/{number}", task, *question)
         for task, make in TASKS.items()

@@ -69,14 +69,14 @@ class Result:
 
 
 class Folder:
-    """A new run's, named after the time. OSError if it cannot be written."""
+    """A new run's folder, named after the time. Raises OSError if it cannot be written."""
 
     def __init__(self, parent: Path) -> None:
         self.path = parent / f"accuracy-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
         self.path.mkdir(parents=True)
 
     def append(self, one: Comparison) -> None:
-        """As it is finished: an item that was asked is kept however the run ends."""
+        """Appends a comparison as it is finished: an item that was asked is kept however the run ends."""
         with (self.path / "items.jsonl").open("ab") as file:
             file.write(orjson.dumps(one) + b"\n")
 

@@ -23,7 +23,7 @@ from engines.accuracy.result import Folder, Result, Subject, Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The command line's, as cli.py describes them. `cost_a` and `cost_b`: money per million tokens."""
+    """The command line's options, as cli.py describes them. `cost_a` and `cost_b`: money per million tokens."""
 
     a: str
     b: str
@@ -104,7 +104,7 @@ async def _probe(a: Endpoint, b: Endpoint, items: Sequence[Item]) -> None:
 
 
 def _check_choices(endpoint: Endpoint, items: Sequence[Item]) -> None:
-    """No task is left out in silence: one that cannot be asked ends the run, and the user leaves it out by name."""
+    """Raises CannotMeasure for a task that cannot be asked: none is left out in silence, the user skips it by name."""
     tasks = sorted({item.task for item in items if isinstance(item.wanted, Choice)})
     if tasks and not endpoint.abilities.scores:
         reason = endpoint.abilities.refusal or "it accepts echo and logprobs, and returns none"

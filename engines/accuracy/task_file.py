@@ -72,7 +72,7 @@ class Line(BaseModel):
 
 
 def read_tasks(path: Path) -> list[Item]:
-    """Raises CannotMeasure: no such file, or the first line that is no item, with its number and field."""
+    """Reads items. Raises CannotMeasure without a file, or with number and field of the first line that is no item."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as exc:

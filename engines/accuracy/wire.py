@@ -49,7 +49,7 @@ def make_probe(model: str, top: int, wanted: Abilities) -> Json:
 
 
 def make_score_request(model: str, prompt: str | Sequence[int], top: int, abilities: Abilities) -> Json:
-    """For the log-probability of every token of the prompt; one more is generated, for the gateway takes no less."""
+    """Asks for the log-probability of every prompt token; one more token is generated, as the gateway takes no less."""
     return _make_body(model, prompt, 1, abilities) | {"echo": True, "logprobs": top} | _name_by_id(abilities)
 
 
@@ -79,7 +79,7 @@ def _make_stop(wanted: FreeText) -> Json:
 
 
 def read_probe(page: Json, refusal: str) -> Abilities:
-    """By what the response holds: older servers drop fields that they do not know."""
+    """Finds the abilities by what the response holds: older servers drop fields that they do not know."""
     choice = _find_choice(page)
     names = [token.text for token in _read_tokens(choice)]
     scores = len(names) >= 2  # the prompt's and the generated one
@@ -104,7 +104,7 @@ def read_generated(page: Json) -> Generated:
 
 
 def read_scores(page: Json) -> tuple[ScoredToken, ...]:
-    """The prompt's tokens, and the generated one at the end."""
+    """Reads the prompt's tokens, and the generated one at the end."""
     tokens = _read_tokens(_find_choice(page))
     if len(tokens) < 2:
         raise CannotMeasure("an answer without the log-probabilities that were asked for")
@@ -114,8 +114,8 @@ def read_scores(page: Json) -> tuple[ScoredToken, ...]:
 def cut_end(tokens: Sequence[ScoredToken], text: str) -> tuple[ScoredToken, ...]:
     """The tokens that spell `text`, the end of a prompt; one that begins before it counts as well.
 
-    By text and not by id, which would need every endpoint's tokenizer here. Raises CannotMeasure if the tokens spell
-    something else: a tokenizer that normalizes its input.
+    Compares texts and not ids, which would need every endpoint's tokenizer here. Raises CannotMeasure if the tokens
+    spell something else: the endpoint's tokenizer normalizes its input.
     """
     count = length = 0
     for token in reversed(tokens):

@@ -18,7 +18,7 @@ class ArgumentError(ValueError):
 def read_arguments(
     parameters: Mapping[str, str], known: Collection[str] | None = None
 ) -> dict[str, Any]:  # as the engine types them
-    """Empty without the parameter. Dashes in names stand for underscores. Raises ArgumentError with file and key.
+    """Reads arguments, none without the parameter. Dashes count as underscores. Raises ArgumentError with file and key.
 
     The model is not named here. Without `known`, the engine itself has to refuse unknown names.
     """

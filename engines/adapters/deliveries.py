@@ -30,7 +30,7 @@ class Mail:
 
 
 class Deliveries:
-    """A response costs Triton's stub a round trip, which no step of an engine should wait for.
+    """Calls receivers on a thread: a response costs Triton's stub a round trip, for which no engine's step should wait.
 
     Receivers are served in the order of their oldest token, but those whose answer begins come first: with hundreds in
     flight a first token would else wait for everybody's next tokens. All tokens that have come for a receiver go to it
@@ -64,7 +64,7 @@ class Deliveries:
         self._thread.join()
 
     def _of(self, receiver: Receiver, queue: OrderedDict[Receiver, Mail]) -> Mail:
-        """The mail that waits for it already, in either queue; else new mail in `queue`."""
+        """Returns the mail that waits for the receiver already, in either queue; else new mail in `queue`."""
         if receiver in self._beginning:
             return self._beginning[receiver]
         return queue.setdefault(receiver, Mail())

@@ -16,7 +16,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]  # no values sent or yielded
 
 
 class EngineLoop(Generic[Engine]):
-    """Made once the engine is; raises the error of its making. `len` is how many answers are in flight."""
+    """An engine on its loop. The constructor waits for it, and raises its error. `len` counts the answers in flight."""
 
     def __init__(self, make: Callable[[], Engine], end: Callable[[Engine], None]) -> None:
         self._ids = count()

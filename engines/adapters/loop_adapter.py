@@ -22,7 +22,7 @@ Delta: TypeAlias = tuple[Sequence[int], Sequence[Score] | None, str | None]
 
 
 class LoopAdapter(ABC, Generic[Engine]):
-    """A TokenEngine but for its limits and its load."""
+    """A TokenEngine without `limits`, `load` and `_generate`, which subclasses add."""
 
     def __init__(self, make: Callable[[], Engine], end: Callable[[Engine], None]) -> None:
         self._loop = EngineLoop(make, end)
@@ -72,4 +72,4 @@ def guide_fields(guide: Guide) -> dict[str, Any]:  # as the engines type them
 
 
 def accept_any_guide(guide: Guide) -> None:
-    """For engines that check a guide themselves, when they receive it."""
+    """Accepts a guide, for engines that check it themselves when they receive it."""

@@ -14,7 +14,7 @@ Request = TypeVar("Request")
 
 
 def lora_directories(parameters: Mapping[str, str]) -> dict[int, Path]:
-    """Empty without the parameter. Ids begin at 1: for both engines 0 means no adapter."""
+    """Finds the directories by id, none without the parameter. Ids begin at 1: for both engines 0 means no adapter."""
     folder = parameters.get("lora_prefetch_dir")
     if not folder:
         return {}
@@ -29,5 +29,5 @@ def lora_directories(parameters: Mapping[str, str]) -> dict[int, Path]:
 
 
 def lora_requests(parameters: Mapping[str, str], make: Callable[[str, int, str], Request]) -> dict[int, Request]:
-    """`make`: LoRARequest of the engine, with a name, an id and a directory."""
+    """Makes requests by id. `make`: the engine's LoRARequest, which takes a name, an id and a directory."""
     return {task_id: make(str(task_id), task_id, str(path)) for task_id, path in lora_directories(parameters).items()}

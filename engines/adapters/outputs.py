@@ -18,7 +18,7 @@ class UnusableAnswer(Exception):
 
 
 def finish_reason(reason: str | None) -> FinishReason | None:
-    """None while the answer goes on. Raises UnusableAnswer for other reasons: aborted, timed out, in error."""
+    """Returns None while the answer goes on. Raises UnusableAnswer for other reasons: aborted, timed out, in error."""
     if reason is None or reason in FINISH_REASONS:
         return None if reason is None else FINISH_REASONS[reason]
     raise UnusableAnswer(f"The engine ended the answer: {reason}")
@@ -34,7 +34,7 @@ class Progress:
     def advance(
         self, token_ids: Sequence[int], scores: Sequence[Score] | None, reason: FinishReason | None
     ) -> list[TokenOutput]:
-        """The next tokens. The last token of an ended answer has its reason, and is an end token if that ended it."""
+        """Returns the next tokens. An ended answer's last has its finish reason; it is an end token if one ended it."""
         outputs = [
             output(token_id, self.delivered + place + 1, None if scores is None else scores[place])
             for place, token_id in enumerate(token_ids)
@@ -52,5 +52,5 @@ class Progress:
 
 
 def output(token_id: int, position: int, score: Score | None) -> TokenOutput:
-    """Without a request id: a receiver serves one request."""
+    """Makes a TokenOutput without a request id: a receiver serves one request."""
     return TokenOutput("", token_id, score, None, position)

@@ -38,8 +38,8 @@ STATS_PERIOD_S = 0.1  # TensorRT-LLM's default for the same numbers in its C++ T
 
 
 class TensorrtLlmAdapter(LoopAdapter[LLM]):
-    """Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or llguidance),
-    lora_prefetch_dir. With the last, engine_args has to set `lora_config`.
+    """The LLM API. Parameters: model_dir, engine_args (a file of LlmArgs), guided_decoding_backend (xgrammar or
+    llguidance), lora_prefetch_dir. With the last, engine_args has to set `lora_config`.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
@@ -76,7 +76,7 @@ class TensorrtLlmAdapter(LoopAdapter[LLM]):
         )
 
     async def _generate(self, request: TokenRequest) -> AsyncGenerator[Delta, None]:
-        """`token_ids` are all tokens so far, and one response may bring several steps."""
+        """Yields new tokens: a response's `token_ids` are all so far, and it may bring those of several steps."""
         params = sampling_params(request.params, self.limits.vocab_size)
         lora = None if request.lora_task_id is None else self._loras[request.lora_task_id]
         result = self._engine.generate_async(
@@ -100,7 +100,7 @@ class TensorrtLlmAdapter(LoopAdapter[LLM]):
 
 
 def engine_arguments(parameters: Mapping[str, str]) -> dict[str, Any]:
-    """The LLM refuses unknown names. The context length is always passed, because the LLM does not report it."""
+    """Makes arguments; the LLM refuses unknown names. They always hold the context length, which it does not report."""
     given = read_arguments(parameters)
     if "max_seq_len" not in given:
         given["max_seq_len"] = context_length(parameters["model_dir"])
@@ -144,7 +144,7 @@ def _configured(model_dir: str, name: str) -> int:
 
 
 def sampling_params(params: sampling.SamplingParams, vocab: int) -> SamplingParams:
-    """Greedy is top_k 1; fields that would change nothing are left out."""
+    """Translates the parameters: greedy is top_k 1, and fields that would change nothing are left out."""
     (end_id,) = params.end_ids or (NO_END,)
     return SamplingParams(
         end_id=end_id,
@@ -177,14 +177,14 @@ def drawing(params: sampling.SamplingParams) -> dict[str, Any]:  # as SamplingPa
 
 
 def embedding_bias(bias: tuple[tuple[int, float], ...], vocab: int) -> torch.Tensor:
-    """FP32 [vocab]."""
+    """Returns the bias of every token, FP32 [vocab]."""
     dense = np.zeros(vocab, np.float32)
     dense[[token_id for token_id, _ in bias]] = [value for _, value in bias]
     return torch.from_numpy(dense)
 
 
 def scores(completion: CompletionOutput, seen: int) -> list[Score] | None:
-    """Of the tokens after the first `seen`, if they were asked for: by token id, or plain numbers in other flows."""
+    """Reads scores after the first `seen` tokens, if asked for: by token id, or as plain numbers in other flows."""
     if not completion.logprobs:
         return None
     rows = zip(completion.token_ids[seen:], completion.logprobs[seen:], strict=True)

@@ -36,8 +36,8 @@ GUIDED_BACKENDS = {"llguidance": "guidance"}  # the same library; the first is T
 
 
 class VllmAdapter(LoopAdapter[AsyncLLM]):
-    """Parameters: model_dir, engine_args (a file of AsyncEngineArgs), guided_decoding_backend (llguidance, or one that
-    vLLM names), lora_prefetch_dir.
+    """vLLM's AsyncLLM. Parameters: model_dir, engine_args (a file of AsyncEngineArgs), guided_decoding_backend
+    (llguidance, or one that vLLM names), lora_prefetch_dir.
     """
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
@@ -79,7 +79,7 @@ class VllmAdapter(LoopAdapter[AsyncLLM]):
             yield completion.token_ids, scores(completion), completion.finish_reason
 
     def _explain(self, error: Exception) -> str:
-        """A refusal in vLLM's words; otherwise that the engine failed, and how."""
+        """Returns a refusal in vLLM's words; for other errors, that the engine failed, and how."""
         if isinstance(error, EngineGenerateError | EngineDeadError):
             cause = error.__cause__ or error
             return f"The engine failed: {type(cause).__name__}: {cause}"
@@ -95,7 +95,7 @@ class Gauges(StatLoggerBase):  # type: ignore[misc]  # untyped where vLLM is not
         self.steps = 0
 
     def attach(self, vllm_config: object, engine_index: int = 0) -> "Gauges":
-        """The factory that AsyncLLM needs."""
+        """Returns itself, as the factory of stat loggers that AsyncLLM needs."""
         return self
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *args: Any, **more: Any) -> None:  # vLLM's, untyped
@@ -122,7 +122,7 @@ def engine_arguments(parameters: Mapping[str, str]) -> AsyncEngineArgs:
 
 
 def sampling_params(params: sampling.SamplingParams) -> SamplingParams:
-    """The end id is the request's own, not the model's: a stop id, which min_tokens holds back just the same."""
+    """Passes the request's own end id, not the model's, as a stop id, which min_tokens holds back just the same."""
     return SamplingParams(
         max_tokens=params.max_tokens,
         min_tokens=params.min_tokens,
@@ -145,12 +145,12 @@ def sampling_params(params: sampling.SamplingParams) -> SamplingParams:
 
 
 def as_vllm_seed(seed: int) -> int:
-    """The tensor is UINT64; vLLM keeps seeds as int64, where -1 means none."""
+    """Reduces the tensor's UINT64 to 63 bits: vLLM keeps seeds as int64, where -1 means none."""
     return seed % 2**63
 
 
 def scores(completion: CompletionOutput) -> list[Score] | None:
-    """Of a delta's tokens, if they were asked for."""
+    """Returns the scores of a delta's tokens, if they were asked for."""
     if completion.logprobs is None:
         return None
     by_token = zip(completion.token_ids, completion.logprobs, strict=True)

@@ -64,7 +64,7 @@ class _GenerationFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`context_length` as TensorRT-LLM computes it; `quantization` is None where the weights are plain."""
+    """`context_length` is as TensorRT-LLM computes it; `quantization` is None where the weights are plain."""
 
     path: Path
     architecture: str
@@ -77,7 +77,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises NotACheckpoint."""
+    """Reads a checkpoint's shape and precision. Raises NotACheckpoint."""
     model = _parse(path / CONFIG, _ModelFile)
     generation = path / "generation_config.json"
     return Checkpoint(
@@ -111,7 +111,7 @@ def hash_weights(path: Path, hash_one: Hash) -> str:
 
 
 def hash_present(path: Path, names: tuple[str, ...], hash_one: Hash) -> str | None:
-    """Of TOKENIZER or TEMPLATE: SHA-256 over the files that there are."""
+    """Returns the SHA-256 over those files of TOKENIZER or TEMPLATE that exist; None if none does."""
     lines = [f"{hash_one(path / name)}  {name}" for name in names if (path / name).is_file()]
     return _hash_lines(iter(lines)) if lines else None
 
@@ -133,7 +133,7 @@ def _context_length(model: _ModelFile) -> int:
 
 
 def read_algorithms(path: Path) -> tuple[str | None, str | None]:
-    """Of weights and KV cache, from a checkpoint that Model Optimizer exported. Raises NotACheckpoint."""
+    """Reads weights' and KV cache's algorithms from Model Optimizer's export of a checkpoint. Raises NotACheckpoint."""
     quantized = _parse(path / QUANTIZATION, _QuantizationFile).quantization
     return quantized.quant_algo, quantized.kv_cache_quant_algo
 

@@ -48,7 +48,7 @@ class Finding:
 
 
 def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) -> Findings:
-    """Whether each rank of the split has one plan."""
+    """Checks that each rank of the split has one plan."""
     if config.tp * config.pp * config.cp != config.world_size:
         product = f"tp {config.tp} x pp {config.pp} x cp {config.cp}"
         yield Finding("mapping", f"config.json has {product}, and a world of {config.world_size}", rebuild)
@@ -61,7 +61,7 @@ def check_shape(config: EngineConfig, rank_files: frozenset[str], rebuild: str) 
 
 
 def check_files(marked: Mapping[str, FileMark], found: Mapping[str, FileMark], rebuild: str) -> Findings:
-    """Whether every file is as the build wrote it. Missing ranks and configurations are other checks' findings."""
+    """Checks that every file is as the build wrote it. Missing ranks and configurations are other checks' findings."""
     for name, mark in marked.items():
         now = found.get(name)
         if now is None:
@@ -126,7 +126,7 @@ def check_export(algorithms: tuple[str | None, str | None], recipe: TorchRecipe,
 
 
 def check_plan(recipe: Recipe, facts: NodeFacts) -> Findings:
-    """Before a build: whether this node is the one that the recipe is for."""
+    """Checks before a build that this node is one that the recipe is for."""
     if _differ(recipe.release, facts.tensorrt_llm):
         problem = f"the recipe is for {recipe.release}, {facts.tensorrt_llm} is installed"
         yield Finding("tensorrt_llm", problem, "build in the pinned image: --container")
@@ -139,7 +139,7 @@ def check_plan(recipe: Recipe, facts: NodeFacts) -> Findings:
 
 
 def list_unknown(recipe: Recipe, facts: NodeFacts) -> list[str]:
-    """The unknown facts that would have been compared, by the option that gives each."""
+    """Lists the unknown facts that would have been compared, each by the option that gives it."""
     options = {"--trtllm-version": facts.tensorrt_llm, "--gpus": facts.gpu_count}
     if isinstance(recipe, CompiledRecipe):
         options |= {"--tensorrt-version": facts.tensorrt, "--compute-capability": facts.capability}
@@ -198,7 +198,7 @@ def _describe_additions(recipe: CompiledRecipe) -> dict[str, str | int | None]:
 
 
 def _count_draft_room(recipe: CompiledRecipe) -> int:
-    """build() of tensorrt_llm/builder.py lengthens sequences by the drafts; prompts and answers keep their lengths."""
+    """Counts tokens that build() of tensorrt_llm/builder.py adds for drafts; prompts and answers keep their lengths."""
     speculative = recipe.speculative
     if speculative is None:
         return 0

@@ -102,7 +102,7 @@ class EngineConfig:
 
 
 def read_engine_config(directory: Path) -> EngineConfig:
-    """Raises NotAnEngine without a file, and for one written before 0.8's builder, which names no version."""
+    """Reads config.json. Raises NotAnEngine without it, and for one from before 0.8's builder, which has no version."""
     file = parse_json_file(directory / CONFIG, TypeAdapter(_File), NotAnEngine)
     model, build, mapping = file.pretrained_config, file.build_config, file.pretrained_config.mapping
     return EngineConfig(
@@ -132,7 +132,7 @@ def _read_build(build: _Build) -> dict[str, str | int | None]:
 
 
 def _read_switches(plugins: _Plugins) -> dict[str, str | int | None]:
-    """As trtllm-build takes them: enable and disable, or a plugin's type."""
+    """Returns the switches as trtllm-build takes them: enable and disable, or a plugin's type."""
     values = plugins.model_dump(exclude={"tokens_per_block", "lora_plugin"})
     return {
         name: value if isinstance(value, str) else "enable" if value else "disable" for name, value in values.items()

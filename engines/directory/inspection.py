@@ -15,7 +15,7 @@ Json: TypeAlias = dict[str, Any]  # Any: a document for programs, written and ne
 
 
 def inspect_directory(directory: Path) -> Json:
-    """`engine` is None in the PyTorch flow, `manifest` where there is none. Raises NotAnEngine without both."""
+    """Reads a directory: `engine` is None in PyTorch's flow, `manifest` if missing. Raises NotAnEngine without both."""
     if not directory.is_dir():
         raise NotAnEngine(f"{directory}: not a directory")
     manifest = find_manifest(directory)

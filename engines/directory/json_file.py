@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 def parse_json_file(path: Path, kind: TypeAdapter[Value], error: Callable[[str], Exception]) -> Value:
-    """Raises `error` with the path and the reason, for a wrong file with its first wrong field."""
+    """Parses a file. Raises `error` with the path and the reason, for a wrong file with its first wrong field."""
     try:
         return kind.validate_json(path.read_bytes())
     except OSError as exc:

@@ -1,6 +1,6 @@
 """The manifest of an engine directory: its sources, its builder, its commands, and marks of its files.
 
-It is written last, so a directory without one was not finished. TensorRT-LLM compares none of this when it loads one.
+It is written last, so a directory without one was not finished. TensorRT-LLM compares none of it at loading an engine.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ PATTERNS = (
 
 
 class NoManifest(Exception):
-    """It is missing or cannot be read; the message gives the reason."""
+    """The manifest is missing or cannot be read; the message gives the reason."""
 
 
 class FileMark(Section):
@@ -36,7 +36,7 @@ class FileMark(Section):
 
 
 class Source(Section):
-    """The checkpoint by its content; the gateway has to use the same tokenizer and template."""
+    """The checkpoint, identified by its content; the gateway has to use the same tokenizer and template."""
 
     path: str
     sha256: str
@@ -79,7 +79,7 @@ _ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Raises NoManifest."""
+    """Reads the directory's manifest. Raises NoManifest."""
     return parse_json_file(directory / MANIFEST, _ADAPTER, NoManifest)
 
 

@@ -47,7 +47,7 @@ def detect(place: Place) -> NodeFacts:
 
 
 def read_versions(output: str) -> Mapping[str, str]:
-    """From the probe's output; an image prints its banner before it."""
+    """Reads the packages' versions from the probe's output; an image prints its banner before it."""
     lines = [line for line in output.splitlines() if line.startswith("{")]
     try:
         answer = json.loads(lines[-1]) if lines else {}
@@ -57,7 +57,7 @@ def read_versions(output: str) -> Mapping[str, str]:
 
 
 def read_gpus(output: str) -> list[tuple[str, str, str]]:
-    """(name, compute capability, driver) of every GPU."""
+    """Returns (name, compute capability, driver) of every GPU."""
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
 

@@ -1,4 +1,4 @@
-"""Reads an engine directory and collects every finding about it: whole, as its recipe asks, fit for this node.
+"""Reads an engine directory and collects every finding: whether it is whole, as its recipe asks, and fit for this node.
 
 In: a directory, optionally a recipe and a checkpoint, the node's facts. Out: findings, which checks.py makes.
 """
@@ -29,7 +29,7 @@ from engines.trtllm.triton_config import RenderError, find_differences, parse_co
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`recipe`: to compare with, by default the manifest's. `name` and `source` are for the cures."""
+    """`recipe`: the one to compare with, by default the manifest's. `name` and `source` are for the cures."""
 
     directory: Path
     facts: NodeFacts
@@ -49,7 +49,7 @@ class Question:
 
 
 def find_mismatches(question: Question, hash_one: Hash) -> Iterator[Finding]:
-    """All findings, those that make others moot first. Raises NotACheckpoint, and OSError for unreadable files."""
+    """Yields findings, those that make others moot first. Raises NotACheckpoint, and OSError for unreadable files."""
     try:
         manifest = read_manifest(question.directory)
     except NoManifest as exc:
@@ -67,14 +67,14 @@ def find_mismatches(question: Question, hash_one: Hash) -> Iterator[Finding]:
 
 
 def check_result(directory: Path, recipe: Recipe, rebuild: str) -> Findings:
-    """A finished build against its recipe: shape, version and every setting, without a manifest."""
+    """Compares a finished build with its recipe: shape, version and every setting, without a manifest."""
     if isinstance(recipe, CompiledRecipe):
         return _check_engine(directory, recipe, rebuild)
     return _check_served(directory, recipe, rebuild)
 
 
 def skip_hashes(directory: Path, marked: Mapping[str, FileMark]) -> Hash:
-    """For a quick look: files count as unchanged where their sizes are."""
+    """Returns a Hash for a quick look, which reads no file: a file counts as unchanged if its size is."""
     known = {directory / name: mark.sha256 for name, mark in marked.items()}
     return lambda path: known.get(path, "")
 
@@ -141,7 +141,7 @@ def _check_source(question: Question, checkpoint: Path, manifest: Manifest, hash
 
 
 def _check_repository(question: Question, repository: Path, recipe: Recipe) -> Findings:
-    """Triton's configuration against the recipe's; the backend reads a misspelt parameter as its default."""
+    """Compares Triton's configuration with the recipe's; the backend reads a misspelt parameter as its default."""
     if not isinstance(recipe, CompiledRecipe):
         yield Finding("flow", "the C++ backend serves no engine of the pytorch flow", "serve it with model_repo/python")
         return

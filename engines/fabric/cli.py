@@ -171,7 +171,7 @@ def _find(options: Options) -> Findings:
 
 
 def _choose_devices(options: Options, machine: Machine) -> tuple[int, ...]:
-    """Empty on CPUs. Raises FabricError if a GPU is missing, or they are not alike."""
+    """Returns the indices of the GPUs, none on CPUs. Raises FabricError if a GPU is missing, or they are not alike."""
     if options.backend == "gloo":
         if options.gpus is not None:
             raise click.UsageError("--gpus: gloo is measured on this CPU")
@@ -198,7 +198,7 @@ def _choose_degrees(options: Options, devices: Sequence[int]) -> list[int]:
 
 
 def _read_model(options: Options, sheet: DataSheet, name: str) -> Model | None:
-    """Called before anything is measured, so that a missing option ends the command at once."""
+    """Reads the model before anything is measured, so that a missing option ends the command at once."""
     if options.model is None:
         return None
     if sheet.memory is None:
@@ -226,7 +226,7 @@ def _measure(options: Options, tp: int, devices: Sequence[int]) -> Measured:
 
 
 def _make_node(machine: Machine, sheet: DataSheet, devices: Sequence[int], measured: Sequence[Measured]) -> Node:
-    """With as many GPUs as the highest degree takes. Engines prefill eagerly, and decode from graphs."""
+    """Makes a node with as many GPUs as the highest degree takes. Engines prefill eagerly, and decode from graphs."""
     return Node(
         gpus=max(each.tp for each in measured),
         sheet=sheet,

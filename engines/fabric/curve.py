@@ -32,7 +32,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """From the least repeat to the most, as a share of the median."""
+        """The distance from the least repeat to the most, as a share of the median."""
         return (self.most_s - self.least_s) / self.median_s
 
 
@@ -47,7 +47,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """`timings` by rising size."""
+    """The timings of all-reduces between `ranks` ranks in one `way`, by rising size."""
 
     ranks: int
     way: str
@@ -72,8 +72,8 @@ class Curve:
         return max(self.timings, key=lambda timing: timing.size / timing.median_s)
 
     def find_time_s(self, size: float) -> float:
-        """By a straight line between the logarithms of neighbouring sizes. A size below the smallest takes that one's
-        time; one beyond the largest goes at that one's bandwidth.
+        """Interpolates by a straight line between the logarithms of neighbouring sizes. A size below the smallest takes
+        that one's time; one beyond the largest goes at that one's bandwidth.
         """
         at = bisect_left(self.timings, size, key=lambda timing: timing.size)
         if at == 0:
@@ -100,9 +100,9 @@ def find_bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
 
 
 def fit_latency(timings: Sequence[Timing]) -> Fit | None:
-    """Hockney's model t = a + size / b, by least squares of relative errors, so that every size weighs the same.
+    """Fits Hockney's model t = a + size / b, by least squares of relative errors, so that every size weighs the same.
 
-    None for fewer than two sizes, or times that do not grow with the size.
+    Returns None for fewer than two sizes, or times that do not grow with the size.
     """
     rows = [(1 / timing.median_s, timing.size / timing.median_s) for timing in timings]
     ones, sizes = [one for one, _ in rows], [size for _, size in rows]

@@ -18,7 +18,7 @@ class DataSheet:
     flops_8: float | None = None
 
     def overridden(self, link_gb_s: float | None, memory_gb_s: float | None, tflops: float | None) -> "DataSheet":
-        """With the operator's own numbers; `tflops` are those of the model's own precision."""
+        """Returns the sheet with the operator's own numbers; `tflops` are those of the model's own precision."""
         sheet = self
         if link_gb_s is not None:
             sheet = replace(sheet, link=link_gb_s * 1e9, link_name="link as given")
@@ -45,5 +45,5 @@ SHEETS = (
 
 
 def find_data_sheet(name: str) -> DataSheet:
-    """An empty one for a GPU that is not listed."""
+    """Returns the GPU's data sheet, an empty one if it is not listed."""
     return next((sheet for known, sheet in SHEETS if name.startswith(known)), DataSheet())

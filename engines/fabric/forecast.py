@@ -22,7 +22,7 @@ MIN_KV_SHARE = 0.1  # of a GPU's memory: an engine with less has room for a hand
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The GPUs to be used, and their curves by TP, of degrees above one. `memory_bytes` of one GPU."""
+    """The GPUs to be used, and their curves by TP, for degrees above one. `memory_bytes`: one GPU's."""
 
     gpus: int
     sheet: DataSheet
@@ -87,7 +87,7 @@ def list_decode(model: Model, node: Node, degrees: Sequence[int]) -> list[Row]:
 
 
 def list_prefill(model: Model, node: Node, degrees: Sequence[int]) -> list[Row]:
-    """One row for each length of prompt, read in one step: `best` alone, `most` where all replicas are busy."""
+    """One row for each length of prompt, read in one step: `best` for it alone, `most` where all replicas are busy."""
     rows = []
     for load in PROMPTS:
         steps = [find_step(model, node.sheet, load, tp, node.prefill.get(tp)) for tp in degrees]
@@ -124,7 +124,7 @@ def find_message_bytes(model: Model, tokens: int) -> int:
 
 
 def find_flops(model: Model, sheet: DataSheet) -> float | None:
-    """In 8 bits if the weights have as many and the GPU can; weights of fewer are widened to 16 to be multiplied."""
+    """Finds operations per second, of 8 bits if weights have 8 and the GPU can; weights of fewer are widened to 16."""
     return (sheet.flops_8 or sheet.flops_16) if model.weights.item_bytes == 1 else sheet.flops_16
 
 
@@ -134,7 +134,7 @@ def _choose(costs: Mapping[int, float]) -> int:
 
 
 def find_spans(rows: Sequence[Row], choices: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(first load, last load, TP) of neighbouring rows with the same choice."""
+    """Returns (first load, last load, TP) of neighbouring rows with the same choice."""
     spans: list[tuple[int, int, int]] = []
     for row, tp in zip(rows, choices, strict=True):
         if spans and spans[-1][2] == tp:
@@ -146,7 +146,7 @@ def find_spans(rows: Sequence[Row], choices: Sequence[int]) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`reasons` against degrees that were left out. `prefill` is empty where the GPU's arithmetic is not known.
+    """`reasons`: those against degrees that were left out. `prefill` is empty where the GPU's arithmetic is not known.
     `largest`: the largest message that was measured, in bytes.
     """
 
@@ -160,7 +160,7 @@ class Forecast:
 
 
 def forecast(model: Model, node: Node) -> Forecast:
-    """Rows are empty where no degree is possible."""
+    """Makes the forecast; its rows are empty where no degree is possible."""
     degrees, reasons = find_degrees(model, node)
     decode = list_decode(model, node, degrees) if degrees else []
     prefill = list_prefill(model, node, degrees) if degrees and find_flops(model, node.sheet) else []

@@ -31,13 +31,13 @@ class FabricError(Exception):
 
 
 class WrongSum(FabricError):
-    """It was made, and an all-reduce gave a wrong sum."""
+    """The measurement was made, and an all-reduce gave a wrong sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """`devices`: of each rank, None is the CPU. `window_s`: shortest timed loop. `silence_s`: a group that writes no
-    line for so long counts as hung; NCCL's own calls give up by then.
+    """`devices`: one for each rank, None is the CPU. `window_s`: the shortest timed loop. `silence_s`: a group that
+    writes no line for so long counts as hung; NCCL's own calls give up by then.
     """
 
     python: str
@@ -58,7 +58,7 @@ class Group:
 
 
 def describe_machine(python: str) -> Machine:
-    """Raises FabricError if that Python has no torch that works."""
+    """Returns the machine as that Python's torch reports it. Raises FabricError if it has no torch that works."""
     try:
         described = subprocess.run(
             [python, str(WORKER), "describe"], capture_output=True, text=True, check=False, env=_make_environment()
@@ -73,7 +73,7 @@ def describe_machine(python: str) -> Machine:
 
 
 def measure(group: Group) -> Iterator[Sample]:
-    """Samples as they come. Raises FabricError. However this ends, no process of the group is left."""
+    """Yields samples as they come. Raises FabricError. However this ends, no process of the group is left."""
     with tempfile.TemporaryDirectory(prefix="crossover-fabric-") as folder:
         job = json.dumps(asdict(group) | {"meeting": str(Path(folder, "meeting"))})
         log = Path(folder, "log")
@@ -101,7 +101,7 @@ def measure(group: Group) -> Iterator[Sample]:
 
 
 def _read_lines(worker: subprocess.Popen[bytes], group: Group) -> Iterator[dict[str, Any]]:  # Any: the worker's JSON
-    """Until all its ranks have closed their end."""
+    """Yields the worker's lines until all ranks have closed their end. Raises FabricError if it is silent too long."""
     stream, rest = _find_stdout(worker), b""
     while select.select([stream], [], [], group.silence_s)[0]:
         read = os.read(stream.fileno(), 1 << 16)
@@ -127,7 +127,7 @@ def _explain(worker: subprocess.Popen[bytes], group: Group, log: Path) -> Fabric
 
 
 def _end(worker: subprocess.Popen[bytes], grace_s: float) -> None:
-    """A group that is done may end by itself; a rank that hangs in a call of NCCL's reacts to no gentler signal."""
+    """Kills a group that does not end by itself: a rank that hangs in a call of NCCL's reacts to no gentler signal."""
     with suppress(subprocess.TimeoutExpired):
         worker.wait(grace_s)
     with suppress(ProcessLookupError):
@@ -137,12 +137,12 @@ def _end(worker: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def _make_environment() -> dict[str, str]:
-    """Ours with NCCL's settings. The worker's neighbours here must not be imported for modules that torch looks for."""
+    """Returns our environment with NCCL's settings and a safe path: torch must not import our modules as its own."""
     return os.environ | {"PYTHONSAFEPATH": "1"}  # noqa: TID251 - a launcher hands it on
 
 
 def _parse(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:  # Any: as above
-    """The worker's lines; NCCL_DEBUG writes others between them."""
+    """Yields the worker's lines; NCCL_DEBUG writes others between them."""
     yield from (json.loads(line) for line in lines if line.startswith(b"{"))
 
 

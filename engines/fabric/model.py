@@ -1,4 +1,4 @@
-"""A model's shape and weights, by which its all-reduces weigh: from config.json and the files beside it.
+"""A model's shape and weights, which decide what all-reduces cost it, from config.json and the files beside it.
 
 In: a path. Out: a Model, or ValueError that names the field. Knows no GPU.
 """
@@ -20,8 +20,8 @@ Fields = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """`item_bytes` of one weight. `read_bytes`: by one step, on all GPUs together. `held_bytes`: in memory, None where
-    only those of a step were given. `source`: where these numbers come from.
+    """`item_bytes`: the size of one weight. `read_bytes`: what one step reads, on all GPUs together. `held_bytes`: what
+    lies in memory, None where only those of a step were given. `source`: where these numbers come from.
     """
 
     item_bytes: float
@@ -31,13 +31,13 @@ class Weights:
 
     @property
     def count(self) -> float:
-        """Weights that one token is multiplied by."""
+        """The number of weights that one token is multiplied by."""
         return self.read_bytes / self.item_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`item_bytes` of one activation."""
+    """A model's shape and weights. `item_bytes`: the size of one activation."""
 
     name: str
     hidden: int
@@ -67,7 +67,7 @@ class _Config:
 
 
 def read_model(path: Path, weights_gb: float | None = None, weight_bits: int | None = None) -> Model:
-    """From a directory or its config.json. Raises ValueError for what is no configuration, or lacks a field."""
+    """Reads a directory or its config.json. Raises ValueError for a file that is no configuration, or lacks a field."""
     file = path / CONFIG if path.is_dir() else path
     config = _read(file)
     return Model(
@@ -119,8 +119,8 @@ def _take(config: _Config, weights_gb: float, bits: int | None) -> Weights:
 
 
 def _weigh(config: _Config, bits: int | None) -> Weights:
-    """By the files' size, else by the fields of config.json. A step looks an input embedding up and does not read it.
-    `bits`: of an engine that quantizes the model as it loads it, whose weights are not those of the files.
+    """Weighs by the files' size, else by the fields of config.json. A step looks an input embedding up and does not
+    read it. `bits`: those of an engine that quantizes the model as it loads it, whose weights are not the files' own.
     """
     expert = next((name for name in EXPERTS if config.fields.get(name)), None)
     if expert is not None:
@@ -136,7 +136,7 @@ def _weigh(config: _Config, bits: int | None) -> Weights:
 
 
 def _count_layer_weights(config: _Config) -> int:
-    """Of a Llama-like decoder, whose layers have query, key, value and output projections and a gated MLP."""
+    """Counts a Llama-like decoder's weights: query, key, value and output projections and a gated MLP in each layer."""
     if config.word("hidden_act") not in GATED and "gelu" not in config.word("hidden_activation"):
         raise ValueError(f"{config.path}: hidden_act is {_show(config.fields.get('hidden_act'))}, no gated MLP: {GIVE}")
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")

@@ -63,7 +63,7 @@ def _describe_fit(fit: Fit) -> str:
 
 
 def _describe_calls(measured: Measured) -> str:
-    """How much a graph saves; empty unless both ways were measured."""
+    """Describes how much a graph saves; empty unless both ways were measured."""
     if len(measured.curves) < 2:
         return ""
     graph, eager = (measured.curves[way].floor_s for way in WAYS)
@@ -158,7 +158,7 @@ def _show_step(step: Step) -> str:
 
 
 def show_time(seconds: float) -> str:
-    """Three digits with a unit."""
+    """Returns three digits with a unit."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
         if seconds * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"

@@ -44,7 +44,7 @@ def _can_reach(a: int, b: int) -> bool:
 
 
 class Rank:
-    """One process of the group, and the buffer of which it sums a beginning with the others."""
+    """One process of the group, and the buffer whose first bytes it sums with the others."""
 
     def __init__(self, rank: int, job: dict[str, Any]) -> None:
         self.rank, self.job = rank, job
@@ -60,7 +60,7 @@ class Rank:
         return self.buffer[: size // self.buffer.itemsize]
 
     def run(self) -> None:
-        """Every size is checked and warmed up; then rounds over all sizes, so that drift falls on all alike."""
+        """Checks and warms up every size, then times rounds over all sizes, so that drift falls on all alike."""
         for size in self.job["sizes"]:
             self.check(size)
             self.write({"checked": size})
@@ -81,7 +81,7 @@ class Rank:
         part.zero_()
 
     def count_loops(self, way: str, size: int) -> int:
-        """The same on every rank, so many that a timed window is long against its edges."""
+        """Returns a number, the same on every rank, at which a timed window is long against its edges."""
         self.time(way, size, WARM_UP)
         usual = self.find_slowest(self.time(way, size, WARM_UP))
         self.write({"warmed_up": size})
@@ -89,7 +89,7 @@ class Rank:
         return max(1, min(MAX_LOOPS, wanted))
 
     def time(self, way: str, size: int, loops: int) -> float:
-        """Seconds for one all-reduce, the mean of at least `loops` back to back. In place, as engines do it."""
+        """Returns the seconds of one all-reduce, the mean of at least `loops` back to back, in place as engines do."""
         self.wait_for_all()
         if way == "graph":
             return self.time_graph(size, loops)
@@ -161,7 +161,7 @@ def run_rank(rank: int, job: dict[str, Any]) -> None:
 
 
 def measure(job: dict[str, Any]) -> None:
-    """One process for each rank. Where one fails, torch ends the others."""
+    """Runs one process for each rank. Where one fails, torch ends the others."""
     ranks = mp.start_processes(run_rank, (job,), nprocs=len(job["devices"]), join=False, start_method="spawn")
     try:
         while not ranks.join():

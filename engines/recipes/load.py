@@ -100,7 +100,7 @@ def _soften(message: str) -> str:
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys without an error, which would hide a lost limit."""
+    """Refuses equal keys: PyYAML keeps the last of two without an error, which would hide a lost limit."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]

@@ -54,7 +54,7 @@ class Calibration(Section):
 
 
 class Precision(Section):
-    """`dtype`: of everything that is not quantized. Without `calibration` nothing is quantized during the build."""
+    """`dtype`: the type of all that is not quantized. Without `calibration` nothing is quantized during the build."""
 
     weights: Weights
     dtype: DType = "bfloat16"
@@ -98,7 +98,7 @@ class CompiledScheduling(Section):
 
 
 class TorchScheduling(Section):
-    """Without a switch for in-flight batching: this flow always batches in flight."""
+    """Has no switch for in-flight batching: this flow always batches in flight."""
 
     policy: Literal["guaranteed_no_evict", "max_utilization"] = "guaranteed_no_evict"
     chunked_prefill: bool = True
@@ -166,7 +166,7 @@ class Lookahead(Section):
 
     @property
     def max_draft_len(self) -> int:
-        """As TensorRT-LLM's examples/lookahead/README.md defines it; another length is refused at load."""
+        """The length as TensorRT-LLM's examples/lookahead/README.md defines it; another one is refused at load."""
         return max(0, self.ngram - 2) + (self.window - 1 + self.verification_set) * (self.ngram - 1)
 
 
@@ -219,7 +219,7 @@ class TorchLora(Lora):
 
 
 class TritonServing(Section):
-    """Of config.pbtxt. `gpu_device_ids` count among the GPUs that the server sees; a queue of 0 has no bound."""
+    """Values of config.pbtxt. `gpu_device_ids` count among the GPUs that the server sees; a queue of 0 has no bound."""
 
     max_queue_size: Annotated[int, Field(ge=0)] = 0
     cancellation_check_period_ms: Count = 50
@@ -240,7 +240,7 @@ class BothFlows(Section):
 
 
 class CompiledRecipe(BothFlows):
-    """For the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
+    """A recipe for the compiled-engine flow of the pinned release, served by Triton's C++ backend."""
 
     flow: Literal["compiled"]
     scheduling: CompiledScheduling = CompiledScheduling()
@@ -252,7 +252,7 @@ class CompiledRecipe(BothFlows):
 
 
 class TorchRecipe(BothFlows):
-    """For the PyTorch flow: nothing is compiled in advance, trtllm-serve or the LLM API reads a YAML of arguments."""
+    """A recipe for PyTorch's flow: nothing is compiled ahead, trtllm-serve or the LLM API reads a YAML of arguments."""
 
     flow: Literal["pytorch"]
     scheduling: TorchScheduling = TorchScheduling()

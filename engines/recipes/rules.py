@@ -72,7 +72,7 @@ def _check_limits(recipe: Recipe) -> Problems:
 
 
 def _check_whole_prompts(recipe: Recipe) -> Problems:
-    """Without chunks a prompt has to fit into one step."""
+    """Checks that a prompt fits into one step where it is not taken in chunks."""
     longest = recipe.limits.max_seq_len - 1
     if not _takes_chunks(recipe) and recipe.limits.max_num_tokens < longest:
         yield (
@@ -111,7 +111,7 @@ def _check_quantized(recipe: CompiledRecipe) -> Problems:
 
 
 def _check_gemm_plugin(recipe: CompiledRecipe) -> Problems:
-    """TensorRT-LLM's tuning guide: the plugin for BF16 and FP16, TensorRT's own kernels for FP8."""
+    """Follows TensorRT-LLM's tuning guide: the plugin for BF16 and FP16, TensorRT's own kernels for FP8."""
     plugins, weights = recipe.plugins, recipe.precision.weights
     if weights == "fp8" and plugins.gemm_plugin != "disable":
         yield "plugins.gemm_plugin: must be disable with fp8 weights, TensorRT's own kernels are faster"
@@ -132,7 +132,7 @@ def _check_plugin_architecture(recipe: CompiledRecipe) -> Problems:
 
 
 def _check_context_fmha(recipe: CompiledRecipe) -> Problems:
-    """Chunks and reuse read earlier blocks of the prompt's cache, which only the paged kernel does."""
+    """Checks chunks and reuse: they read earlier blocks of the prompt's cache, which only the paged kernel does."""
     plugins = recipe.plugins
     users = (
         ("scheduling.chunked_context", recipe.scheduling.chunked_context),
@@ -146,7 +146,7 @@ def _check_context_fmha(recipe: CompiledRecipe) -> Problems:
 
 
 def _check_fmha_precision(recipe: CompiledRecipe) -> Problems:
-    """build() of tensorrt_llm/builder.py turns kernels off and on by these, and goes on with a warning."""
+    """Checks settings by which build() of tensorrt_llm/builder.py turns kernels off and on, with a mere warning."""
     weights, cache = recipe.precision.weights, recipe.precision.kv_cache
     is_paged = recipe.plugins.use_paged_context_fmha == "enable"
     is_fp8 = recipe.plugins.use_fp8_context_fmha == "enable"
@@ -163,7 +163,7 @@ def _check_fmha_precision(recipe: CompiledRecipe) -> Problems:
 
 
 def _check_step_tokens(recipe: CompiledRecipe) -> Problems:
-    """check_max_num_tokens() and build() move the limit to these bounds, and go on with a warning."""
+    """Checks the bounds to which check_max_num_tokens() and build() move the limit, with a mere warning."""
     limits, block = recipe.limits, recipe.kv_cache.tokens_per_block
     drafted = 0 if recipe.speculative is None else recipe.speculative.max_draft_len
     most, least = limits.max_batch_size * limits.max_seq_len, limits.max_batch_size * (drafted + 1)
@@ -176,7 +176,7 @@ def _check_step_tokens(recipe: CompiledRecipe) -> Problems:
 
 
 def _check_blackwell(recipe: CompiledRecipe) -> Problems:
-    """build() raises for these on SM 100 and above."""
+    """Checks the formats for which build() raises on SM 100 and above."""
     if recipe.gpus.architecture != "blackwell":
         return
     if recipe.precision.weights in {"int8_sq", "int4_awq"}:

@@ -44,7 +44,7 @@ class Checkpoint:
 
 
 def load_checkpoint(directory: Path) -> Checkpoint:
-    """Raises ValueError for a model that is not a plain Llama, or whose tensors are missing or misshapen."""
+    """Loads a directory. Raises ValueError for a model that is no plain Llama, or has missing or misshapen tensors."""
     config = parse_config(json.loads((directory / "config.json").read_text()))
     tensors: dict[str, Floats] = {}
     for file in sorted(directory.glob("*.safetensors")):
@@ -121,7 +121,7 @@ def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_tensors(file: Path) -> dict[str, Floats]:
-    """Without the safetensors package, which refuses bfloat16 for NumPy. The format: length, JSON header, bytes."""
+    """Reads length, JSON header and bytes, without the safetensors package, which refuses bfloat16 for NumPy."""
     content = memoryview(file.read_bytes())
     body = 8 + int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(bytes(content[8:body]))  # JSON: any values

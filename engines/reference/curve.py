@@ -67,7 +67,7 @@ class Curve:
 
 
 def load_curve(name: str) -> Curve:
-    """One of the project's curves, as measured. KeyError if there is none of that name."""
+    """Loads one of the project's curves, as measured. Raises KeyError if there is none of that name."""
     levels = json.loads(CURVES.read_text())["curves"][name]["levels"]
     return Curve(name, tuple(Level(lv["concurrency"], lv["ttft_p50_s"], lv["itl_p50_ms"] / 1000) for lv in levels))
 
@@ -75,7 +75,7 @@ def load_curve(name: str) -> Curve:
 def true_crossing(low: Curve, high: Curve, tokens: int) -> float:
     """Requests in flight at which both curves give the same throughput for answers of `tokens`.
 
-    ValueError unless they cross exactly once within the levels both have.
+    Raises ValueError unless they cross exactly once within the levels both have.
     """
     a, b = low.scaled(1.0, tokens), high.scaled(1.0, tokens)
 

@@ -27,7 +27,7 @@ class Rule:
 
 
 def draw(logits: Floats, rules: Sequence[Rule], fractions: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Temperature, min_p, top_k, top_p, in this order; each row's fraction then picks from the distribution left."""
+    """Applies temperature, min_p, top_k, top_p, in this order; each row's fraction then picks from what is left."""
     scaled = logits / np.array([rule.temperature for rule in rules], np.float32)[:, None]
     filtered = [row for row, rule in enumerate(rules) if rule.top_k > 0 or rule.top_p < 1 or rule.min_p > 0]
     if filtered:
@@ -41,7 +41,7 @@ def draw(logits: Floats, rules: Sequence[Rule], fractions: NDArray[np.float64]) 
 
 
 def is_unlikely(logits: Floats, rules: Sequence[Rule]) -> NDArray[np.bool_]:
-    """Less than min_p times as likely as the likeliest."""
+    """Marks the tokens that are less than min_p times as likely as the likeliest."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     unlikely: NDArray[np.bool_] = shares < np.array([rule.min_p for rule in rules], np.float32)[:, None]
     return unlikely
@@ -63,7 +63,7 @@ def quantile(weights: Floats, fractions: NDArray[np.float64]) -> NDArray[np.intp
     """The first index of each row whose running sum exceeds its fraction, in [0, 1], of the whole; never one of weight
     0.
 
-    In two levels of blocks: one running sum over the vocabulary was the slowest call of a step, 0.9 ms for 64 x 1,024.
+    Sums in two levels of blocks: one running sum over the vocabulary was a step's slowest call, 0.9 ms for 64 x 1,024.
     """
     if added := -weights.shape[1] % BLOCK:
         weights = np.pad(weights, ((0, 0), (0, added)))
@@ -74,7 +74,7 @@ def quantile(weights: Floats, fractions: NDArray[np.float64]) -> NDArray[np.intp
 
 
 def descend(weights: Floats, fractions: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """That index, and the fraction's place within the weight of that index."""
+    """Finds the index that `quantile` describes, and the fraction's place within the weight of that index."""
     rows = np.arange(len(weights))
     running = weights.cumsum(axis=1, dtype=np.float64)
     targets = np.minimum(fractions, BELOW_ONE) * running[:, -1]
@@ -83,8 +83,8 @@ def descend(weights: Floats, fractions: NDArray[np.float64]) -> tuple[NDArray[np
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> NDArray[np.float64]:
-    """Hashes of seed and position in [0, 1) (splitmix64's finalizer, twice): without state, other
-    rows change nothing.
+    """Returns hashes of seed and position in [0, 1) (splitmix64's finalizer, twice). They have no state, so other rows
+    change nothing.
     """
     mixed = _mix(np.array(seeds, np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     mixed = _mix(mixed + np.array(positions, np.uint64) * np.uint64(0x9E3779B97F4A7C15))

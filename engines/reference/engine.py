@@ -36,9 +36,9 @@ class TokenOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """Any engine at one moment. Counts of steps and tokens are those since the start.
+    """The load of any engine at one moment. Counts of steps and tokens are those since the start.
 
-    `capacity`: requests that it computes at most. `late_tokens`: of a paced engine, not computed when they were due.
+    `capacity`: requests that it computes at most. `late_tokens`: those that a paced engine computed too late.
     `tokens_per_block`: a unit of account where an engine has no blocks; the default is TensorRT-LLM's.
     """
 
@@ -175,7 +175,7 @@ class Engine:
         return scheduled
 
     def _score_prompts(self, scheduled: Sequence[tuple[Generation, int]], logits: Floats) -> None:
-        """After the scheduled rows come those of the inner tokens of chunks that are scored, in the same order."""
+        """Scores prompts: after the scheduled rows come those of scored chunks' inner tokens, in the same order."""
         inner = len(scheduled)
         for row, (generation, tokens) in enumerate(scheduled):
             if generation.is_scoring:

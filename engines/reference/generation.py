@@ -18,7 +18,7 @@ FinishReason = Literal["stop", "length"]
 class Generation:
     """`token_ids` are prompt and answer; the first `computed` of them are in the cache, in `slot`.
 
-    `prompt_scores`: of the prompt's tokens so far, if wanted; the first token has none.
+    `prompt_scores`: those of the prompt's tokens so far, if wanted; the first token has none.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Generation:
         return Chunk(self.slot, self.computed, token_ids, self.is_scoring)
 
     def score_prompt(self, logits: Floats) -> None:
-        """`logits` has a row for each token of the chunk just computed."""
+        """Scores the prompt's next tokens; `logits` has a row for each token of the chunk just computed."""
         assert self.prompt_scores is not None
         following = self.token_ids[self.computed + 1 : self.computed + 1 + len(logits)]
         counts = [self.state.params.prompt_logprobs or 0] * len(following)
         self.prompt_scores += score(logits[: len(following)], following, counts)
 
     def take_prompt_scores(self) -> Sequence[Score | None] | None:
-        """Once: they leave with the answer's first token."""
+        """Returns the prompt's scores once: they leave with the answer's first token."""
         taken, self.prompt_scores = self.prompt_scores, None
         return taken
 

@@ -40,7 +40,7 @@ class Walk:
         self._is_over = False
 
     def mask(self, logits: Floats) -> None:
-        """In place: allow what the grammar allows next, with the end token where it may end; all tokens once it has."""
+        """Masks, in place, what the grammar forbids next: it allows the end token where it may end, all once it has."""
         if self._is_over:
             return
         fill_next_token_bitmask(self._matcher, self._bits)
@@ -63,7 +63,7 @@ class Grammars:
         self._compile = lru_cache(MAX_GRAMMARS)(self._compile_new)
 
     def walk(self, guide: Guide) -> Walk:
-        """From the grammar's start. Raises ValueError, in vLLM's words, for an invalid guide."""
+        """Returns a walk from the grammar's start. Raises ValueError, in vLLM's words, for an invalid guide."""
         matcher = self._compile(guide).deep_copy()
         return Walk(matcher, self._tokenizer.eos_token, self._vocab_size)
 
@@ -98,7 +98,7 @@ class Grammars:
 
 
 def grammar_of(guide: Guide) -> str:
-    """In the library's own format."""
+    """Returns the guide's grammar in the library's own format."""
     if guide.kind in {"json", "json_schema"}:
         schema = '{"type": "object"}' if guide.kind == "json" else guide.text
         return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": True})

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> N
 
 @contextlib.asynccontextmanager
 async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine, Runner]]:
-    """The engine of the options on its threads; tokens arrive on this event loop."""
+    """Runs the engine of the options on its threads; tokens arrive on this event loop."""
     try:
         checkpoint = load_checkpoint(options.model_dir)
         grammars = Grammars(options.model_dir, checkpoint.config.vocab_size)

@@ -80,7 +80,7 @@ class Model:
 
 
 def linear(rows: Floats, matrix: Floats) -> Floats:
-    """A few rows are multiplied one by one: OpenBLAS takes 78 us for two vectors by a layer's matrices, 217 us for two
+    """Multiplies a few rows one by one: OpenBLAS takes 78 us for two vectors by a layer's matrices, 217 us for two
     rows.
     """
     if len(rows) > FEW_ROWS:
@@ -90,7 +90,7 @@ def linear(rows: Floats, matrix: Floats) -> Floats:
 
 
 def attend(queries: Floats, keys: Floats, values: Floats, span: Span) -> Floats:
-    """Queries and result are [slots, tokens, kv_heads, group, head_dim]; keys and values one layer's store."""
+    """Attends: queries and result are [slots, tokens, kv_heads, group, head_dim]; keys and values are one layer's."""
     slots, tokens, kv_heads, group, head_dim = queries.shape
     by_kv_head = queries.swapaxes(1, 2).reshape(slots, kv_heads, tokens * group, head_dim)
     weights: Floats = by_kv_head @ keys[span.slots, :, : span.length].swapaxes(2, 3)
@@ -137,7 +137,7 @@ def interleave(projection: Floats, config: LlamaConfig) -> Floats:
 
 
 def rotations(config: LlamaConfig) -> NDArray[np.complex64]:
-    """exp(i * angle) for every position and pair: [context_length, head_dim / 2]."""
+    """Returns exp(i * angle) for every position and pair: [context_length, head_dim / 2]."""
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / config.head_dim
     # float32 as transformers computes them, so that positions far out turn by the same angle.
     frequencies = (1 / np.float32(config.rope_theta) ** exponents).astype(np.float32)

@@ -77,7 +77,7 @@ class Plan:
 
 
 def padded(rows: Sequence[int]) -> NDArray[np.intp]:
-    """Zeros are appended up to a multiple of 4: OpenBLAS takes a third less time for 8 rows than for 7."""
+    """Appends zeros up to a multiple of 4: OpenBLAS takes a third less time for 8 rows than for 7."""
     added = -len(rows) % 4 if len(rows) > FEW_ROWS else 0
     return np.array([*rows, *(0,) * added])
 

@@ -19,7 +19,7 @@ SCALES = ("channel", "tensor")
 
 
 def round_trip(weight: Floats, bits: int, per: str) -> Floats:
-    """[out, in], rounded to the nearest of 2**bits - 1 evenly spaced values about zero, scaled by the largest weight.
+    """Rounds [out, in] to the nearest of 2**bits - 1 evenly spaced values about zero, scaled by the largest weight.
 
     `per` "channel": a scale for each of `out` rows, as in LLM.int8 and TensorRT-LLM's weight-only kernels (arXiv
     2208.07339, section 2.1); "tensor": one scale for all.
@@ -31,7 +31,7 @@ def round_trip(weight: Floats, bits: int, per: str) -> Floats:
 
 
 def quantize(checkpoint: Checkpoint, bits: int, per: str) -> dict[str, Floats]:
-    """All matrices, the embedding included. Vectors (norms) keep their values, as in every recipe."""
+    """Rounds all matrices, the embedding included. Vectors (norms) keep their values, as in every recipe."""
     return {
         name: round_trip(tensor, bits, per) if tensor.ndim == 2 else tensor.astype(np.float32)
         for name, tensor in checkpoint.tensors.items()
@@ -39,7 +39,7 @@ def quantize(checkpoint: Checkpoint, bits: int, per: str) -> dict[str, Floats]:
 
 
 def write_copy(source: Path, out: Path, bits: int, per: str) -> None:
-    """Raises OSError if `out` exists or cannot be written, ValueError as load_checkpoint."""
+    """Writes the copy. Raises OSError if `out` exists or cannot be written, ValueError where load_checkpoint does."""
     tensors = quantize(load_checkpoint(source), bits, per)
     out.mkdir(parents=True)
     for file in source.iterdir():

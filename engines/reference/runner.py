@@ -27,12 +27,12 @@ Post = Callable[..., Any]  # runs a function with its arguments where receivers 
 
 
 def post_inline(function: Callable[..., None], *arguments: Any) -> None:  # any arguments, handed on as they are
-    """For receivers that may be called on the runner's own threads."""
+    """Calls the function at once, for receivers that may be called on the runner's own threads."""
     function(*arguments)
 
 
 class Runner:
-    """Start it, submit with ids that are unique among the requests in flight, close it."""
+    """Steps an engine on a thread. Start it, submit with ids that are unique among the requests in flight, close it."""
 
     def __init__(self, engine: Engine, post: Post, outlet: Outlet | None = None) -> None:
         self._engine = engine
@@ -75,7 +75,7 @@ class Runner:
         self._command(lambda: self._add(request_id, prompt, params))
 
     def cancel(self, request_id: str) -> None:
-        """Idempotent, and harmless after the end; the receiver is not called any more."""
+        """Cancels a request; idempotent, and harmless after its end. The receiver is not called any more."""
         if self._receivers.pop(request_id, None) is not None:
             self._outlet.leave(request_id)
             self._command(lambda: self._engine.cancel(request_id))
@@ -86,7 +86,7 @@ class Runner:
 
     @property
     def stats(self) -> EngineLoad:
-        """As clients see it: a paced request is in the engine until its last token has left."""
+        """The load as clients see it: a paced request is in the engine until its last token has left."""
         stats = replace(self._engine.stats, generated_tokens=self._generated_tokens)
         if not isinstance(self._outlet, PacedOutlet):
             return stats

@@ -22,8 +22,8 @@ GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; without a `seed` one is drawn. ValueError for a value out of
-    range, in vLLM's words, which begin with the field.
+    """`temperature` 0 is greedy; `top_k` 0 or -1 is off; without a `seed` one is drawn. Raises ValueError for a value
+    out of range, in vLLM's words, which begin with the field.
 
     `end_ids` end an answer unless `ignore_eos`, `stop_ids` always. Before `min_tokens` neither can be sampled.
     `logit_bias`: token ids and the number added to their logits. `logprobs`, `prompt_logprobs`: how many of the
@@ -114,7 +114,7 @@ class SampleState:
         return self._is_always_constrained or (self.generated < self.params.min_tokens and bool(self._held_back))
 
     def constrain(self, logits: Floats) -> None:
-        """In place: the ends that min_tokens holds back, then the bias, then the penalties."""
+        """Changes `logits` in place: holds back the ends before min_tokens, applies the bias, then the penalties."""
         if self.generated < self.params.min_tokens:
             self._hold_back(logits)
         if self._biased:
@@ -136,7 +136,7 @@ class SampleState:
             self.walk.accept(token_id)
 
     def _hold_back(self, logits: Floats) -> None:
-        """Except where no other token is left: a grammar that has ended allows the end token alone."""
+        """Holds the ends back unless no other token is left: a grammar that has ended allows the end token alone."""
         held = logits[self._held_back]
         logits[self._held_back] = -np.inf
         if self.walk is not None and logits.max() == -np.inf:
@@ -170,7 +170,7 @@ def sample(logits: Floats, states: Sequence[SampleState]) -> NDArray[np.intp]:
 
 
 def scores(logits: Floats, tokens: NDArray[np.intp], states: Sequence[SampleState]) -> list[Score | None]:
-    """Of the sampled tokens; None where unwanted."""
+    """Returns the scores of the sampled tokens; None where unwanted."""
     wanted = {row: state.params.logprobs for row, state in enumerate(states) if state.params.logprobs is not None}
     values: list[Score | None] = [None] * len(states)
     if wanted:

@@ -14,7 +14,7 @@ from engines.reference.checkpoint import Floats
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`rank`: how many tokens are at least as likely. `top`: the likeliest tokens with theirs, the likeliest first."""
+    """`rank`: how many tokens are at least as likely. `top`: likeliest tokens with log-probabilities, best first."""
 
     token_id: int
     logprob: float
@@ -23,7 +23,7 @@ class Score:
 
 
 def score(logits: Floats, token_ids: Sequence[int], counts: Sequence[int]) -> list[Score]:
-    """One token for each row of [rows, vocab_size], with `counts` of the likeliest tokens beside it; -1 means all."""
+    """Scores a token for each row of [rows, vocab_size], with `counts` of the likeliest beside it; -1 means all."""
     counts = [logits.shape[1] if count == -1 else count for count in counts]
     logprobs = logits - logits.max(axis=1, keepdims=True)
     logprobs -= np.log(np.exp(logprobs).sum(axis=1, keepdims=True))
@@ -35,7 +35,7 @@ def score(logits: Floats, token_ids: Sequence[int], counts: Sequence[int]) -> li
 
 
 def likeliest(logprobs: Floats, count: int) -> list[list[tuple[int, float]]]:
-    """In each row; of equals the lowest id first."""
+    """Returns the likeliest tokens of each row, the likeliest first; of equal ones the lowest id first."""
     if count == 0:
         return [[]] * len(logprobs)
     count = min(count, logprobs.shape[1])

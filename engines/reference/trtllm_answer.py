@@ -33,7 +33,7 @@ class TensorAnswer:
     _cumulative: float = 0.0
 
     def feed(self, token_id: int, logprob: float | None, finish_reason: str | None) -> None:
-        """One more token, in order. Ignored once `is_final`."""
+        """Takes one more token, in order. Ignores it once `is_final`."""
         if self.is_final:
             return
         self.is_final = finish_reason is not None

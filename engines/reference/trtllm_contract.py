@@ -77,9 +77,9 @@ class ContractError(Exception):
 class Limits:
     """The bounds of the served model.
 
-    `check_guide` raises ValueError for an invalid guide; without it the model follows no guide. `lora_task_ids`: of its
-    LoRA adapters. `unfollowed`: tensors that its engine ignores or refuses, with the reason; a request that one of them
-    would change is refused here.
+    `check_guide` raises ValueError for an invalid guide; without it the model follows no guide. `lora_task_ids`: those
+    of its LoRA adapters. `unfollowed`: tensors that its engine ignores or refuses, with the reason; a request that one
+    of them would change is refused here.
     """
 
     vocab_size: int
@@ -230,7 +230,7 @@ def _decode_max_tokens(inputs: Mapping[str, Array], room: int) -> int:
 
 
 def _decode_sampling(inputs: Mapping[str, Array]) -> tuple[float, int, float]:
-    """(temperature, top_k, top_p); 0 is greedy. The executor's defaults are top_k 0 and top_p 0: together greedy."""
+    """Returns temperature (0 is greedy), top_k, top_p. The executor's defaults top_k 0 with top_p 0 are greedy."""
     top_k = int(_scalar(inputs, "runtime_top_k", default=0))
     top_p = float(_scalar(inputs, "runtime_top_p", default=0.0))
     temperature = float(_scalar(inputs, "temperature", default=1.0))
@@ -248,7 +248,7 @@ def _decode_bias(inputs: Mapping[str, Array], vocab_size: int) -> tuple[tuple[in
 
 
 def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] | None) -> Guide | None:
-    """TensorRT-LLM ignores an unknown type without an error; here it is refused."""
+    """Decodes the guide. TensorRT-LLM ignores an unknown type without an error; here it is refused."""
     name = _text(inputs, "guided_decoding_guide_type")
     if name is None:
         return None
@@ -265,7 +265,7 @@ def _decode_guide(inputs: Mapping[str, Array], check: Callable[[Guide], object] 
 
 
 def _decode_lora(inputs: Mapping[str, Array], served: Collection[int]) -> int | None:
-    """TensorRT-LLM takes an adapter's weights with its first request; here the operator provides them."""
+    """Decodes an adapter's id. TensorRT-LLM takes its weights with the first request; here the operator gives them."""
     if "lora_task_id" not in inputs:
         return None
     task_id = int(_scalar(inputs, "lora_task_id", default=0))

@@ -27,7 +27,7 @@ def report(load: EngineLoad) -> tuple[Gauges, ...]:
 
 
 def _requests(load: EngineLoad) -> dict[str, float]:
-    """Without `context`: an EngineLoad does not show which requests are in prefill."""
+    """Counts requests, without `context`: an EngineLoad does not show which requests are in prefill."""
     return {
         "active": load.running + load.waiting,
         "max": load.capacity,

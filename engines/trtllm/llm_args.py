@@ -15,7 +15,7 @@ Natural: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class LlmArgsError(Exception):
-    """No recipe makes this YAML, or the release would refuse it; one `key: problem` line each."""
+    """No recipe makes this YAML, or the release would refuse it; the message has one `key: problem` line each."""
 
 
 class CudaGraphConfig(Section):
@@ -131,7 +131,7 @@ def dump_llm_args(args: LlmArgs) -> str:
 
 
 def parse_llm_args(text: str) -> LlmArgs:
-    """Raises LlmArgsError with every key that is wrong."""
+    """Parses the YAML. Raises LlmArgsError with every key that is wrong."""
     try:
         return LlmArgs.model_validate(yaml.safe_load(text))
     except yaml.YAMLError as exc:
@@ -157,7 +157,7 @@ def _make_kv_cache(recipe: TorchRecipe) -> KvCacheConfig:
 
 
 def _make_graphs(recipe: TorchRecipe) -> CudaGraphConfig | None:
-    """Either the sizes or the largest one: some releases refuse a file with both."""
+    """Sets either the sizes or the largest one: some releases refuse a file with both."""
     graphs = recipe.cuda_graphs
     if not graphs.enabled:
         return None

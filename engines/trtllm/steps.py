@@ -21,7 +21,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`gpu_ids` as nvidia-smi numbers them; without them a command sees all."""
+    """This host. `gpu_ids` are as nvidia-smi numbers them; without them a command sees all GPUs."""
 
     gpu_ids: tuple[int, ...] = ()
 
@@ -32,7 +32,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Paths are the same inside as outside, so that a command reads alike in both places."""
+    """A container of an image. Paths are the same inside as outside, so that a command reads alike in both places."""
 
     image: str
     inputs: tuple[Path, ...] = ()
@@ -54,7 +54,7 @@ class Container:
 
 
 def show_command(argv: Sequence[str]) -> str:
-    """The command as a shell takes it; where it is long, an option and its value to a line."""
+    """Returns the command as a shell takes it; if it is long, each option with its value is on a line of its own."""
     words = [shlex.quote(word) for word in argv]
     if len(" ".join(words)) <= WIDTH:
         return " ".join(words)

@@ -25,7 +25,7 @@ def make_torch_steps(recipe: TorchRecipe, paths: Paths) -> tuple[Step, ...]:
 
 
 def _quantize(recipe: TorchRecipe, paths: Paths, calibration: Calibration) -> list[str]:
-    """Formats go by a recipe's own words; the type of what is not quantized stays the checkpoint's."""
+    """Makes the command. Formats have a recipe's names; tensors that are not quantized keep the checkpoint's type."""
     precision = recipe.precision
     argv = ["python3", str(paths.examples / HF_PTQ)]
     argv += ["--pyt_ckpt_path", str(paths.source), "--export_path", str(paths.converted)]
@@ -42,7 +42,7 @@ def served_checkpoint(recipe: TorchRecipe, paths: Paths) -> Path:
 
 
 def serve_command(recipe: TorchRecipe, paths: Paths) -> tuple[str, ...]:
-    """Flags and file agree, so it does not matter which of them a release prefers.
+    """Makes the command. Its flags and the file agree, so it does not matter which of them a release prefers.
 
     trtllm-serve listens on localhost by default.
     """

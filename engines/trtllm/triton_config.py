@@ -52,7 +52,7 @@ def render_config(recipe: CompiledRecipe, engine: Path, tokenizer: Path | None, 
 def find_differences(
     found: model_config_pb2.ModelConfig, asked: model_config_pb2.ModelConfig
 ) -> Iterator[tuple[str, str, str]]:
-    """(setting, as found, as asked) for all that differ but the engine's path, which Triton may see elsewhere."""
+    """Lists (setting, as found, as asked) for all that differ but the engine's path, which Triton may see elsewhere."""
     ours, theirs = (_parameters(config) for config in (asked, found))
     for name in sorted(ours.keys() | theirs.keys()):
         if name != "gpt_model_path" and ours.get(name) != theirs.get(name):
@@ -93,7 +93,7 @@ def parse_config(text: str) -> model_config_pb2.ModelConfig:
 
 
 def _is_comment(line: str) -> bool:
-    """Comments explain the template."""
+    """Whether the line is a comment; comments explain the template."""
     return line.startswith("#")
 
 
@@ -108,7 +108,7 @@ def _parameters(config: model_config_pb2.ModelConfig) -> dict[str, str]:
 
 
 def _show(value: str | None) -> str:
-    """To the backend, a parameter that is missing is another thing than an empty one."""
+    """Shows a missing parameter unlike an empty one: to the backend they are two things."""
     return "not set" if value is None else value or "empty"
 
 
@@ -170,7 +170,7 @@ def _speculation(recipe: CompiledRecipe) -> dict[str, str | None]:
 
 
 def _tree(speculative: Eagle | Medusa) -> str | None:
-    """As the backend's csvStrToVecVecInt reads paths: `{0}, {0, 1}`."""
+    """Returns the paths as the backend's csvStrToVecVecInt reads them: `{0}, {0, 1}`."""
     if speculative.choices is None:
         return None
     return ", ".join("{" + ", ".join(map(str, path)) + "}" for path in speculative.choices)
@@ -183,7 +183,7 @@ def _lora(lora: CompiledLora | None) -> dict[str, str | None]:
 
 
 def _guide(recipe: CompiledRecipe, tokenizer: Path | None) -> dict[str, str | None]:
-    """Empty is off. Left out, the backend would not load the model (contract.yaml: they are unguarded)."""
+    """Sets all three, empty for off: without one the backend loads no model (contract.yaml: they are unguarded)."""
     info = recipe.serving.xgrammar_tokenizer_info_path or ""
     return {
         "guided_decoding_backend": "xgrammar" if info else "",

@@ -48,8 +48,8 @@ class Reader(Protocol[Read_contra]):
 class LiveCall:
     """One running generation. An adapter calls `receive` and `fail`, and `release` when its connection is free again.
 
-    Neither generic nor abstract, because it is compiled: a base class that is not compiled would make it slow, and weak
-    references to it unsafe (docs/decisions/0016). `receive` passes its data to `answer`.
+    It is neither generic nor abstract, because it is compiled: a base class that is not compiled would make it slow,
+    and weak references to it unsafe (docs/decisions/0016). `receive` passes its data to `answer`.
     """
 
     # Any: as in receive
@@ -96,13 +96,13 @@ class LiveCall:
             self.fail(error)
 
     def cancel(self) -> None:
-        """As core.Call. After a normal end the exchange runs to its end, so that its connection can be used again."""
+        """Does what `core.Call.cancel` does. After a normal end the exchange runs on: its connection can be reused."""
         if not self.is_over:
             self._detach_sink()
             self._abort_and_release()
 
     def release(self) -> None:
-        """The connection or stream is free: LiveCalls need not watch this call any more."""
+        """Stops LiveCalls from watching this call: its connection or stream is free."""
         self._calls.discard(self)
 
     def sweep(self) -> None:
@@ -187,8 +187,8 @@ class WatchedCall(Protocol):
 class LiveCalls:
     """The calls of one backend, and one timer that ends the calls whose engine has fallen silent.
 
-    One sweep for all calls: a timer reset at every token would cost more than passing the token on. Silence is counted
-    in sweeps and not measured by a clock: if our own process was held up, ids wait unread in its sockets.
+    One sweep serves all calls: a timer reset at every token would cost more than passing the token on. Silence is
+    counted in sweeps and not measured by a clock: if our own process was held up, ids wait unread in its sockets.
     """
 
     def __init__(self, backend: str, idle_timeout_s: float) -> None:

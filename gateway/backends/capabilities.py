@@ -16,7 +16,7 @@ def apply_overrides(own: frozenset[Need], overrides: Capabilities) -> frozenset[
 
 
 def guide_error(request: GenerateRequest) -> InvalidRequest:
-    """The error for a schema, an expression or a grammar that is wrong, or that the engine does not support."""
+    """Returns the error for a schema, an expression or a grammar that is wrong, or that the engine does not support."""
     field = request.needs.get(Need.GUIDE)
     what = "The guide of this request" if field is None else repr(field)
     return InvalidRequest(f"{what} asks for a form that the engine cannot hold its answer to.", param=field)

@@ -110,7 +110,7 @@ class Dial:
         raise failure
 
     def detach(self) -> socket.socket:
-        """Returns the socket, which the caller has to close. Only after `finish`."""
+        """Returns the socket, which the caller has to close. Call it only after `finish`."""
         assert self._socket is not None
         detached, self._socket = self._socket, None
         return detached
@@ -121,7 +121,7 @@ class Dial:
             self._socket = None
 
     def _connect(self, address: Address) -> socket.socket:
-        """Raises OSError."""
+        """Begins to connect a socket to `address`. Raises OSError."""
         self._socket = connection = socket.socket(address.family, socket.SOCK_STREAM)
         connection.setblocking(False)
         if address.family != socket.AF_UNIX:

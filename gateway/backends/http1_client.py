@@ -20,7 +20,7 @@ OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Client:
-    """Every connection to one server, named `peer` in errors. For one running event loop."""
+    """Every connection to one server, named `peer` in errors. Belongs to one running event loop."""
 
     def __init__(self, url: str, *, peer: str, connect_timeout_s: float) -> None:
         target = parse_target(url)

@@ -33,13 +33,13 @@ class Receiver(Protocol):
     """
 
     def receive_answer(self, head: Head, data: bytes) -> None:
-        """The whole answer arrived in one read; `data` is its body."""
+        """Receives a whole answer that arrived in one read; `data` is its body."""
         ...
 
     def receive_head(self, head: Head, length: int | None) -> Deliver:
         """Returns the function that receives the body: one call per read, however many chunks are in it.
 
-        `length`: of the body, if the head declares it.
+        `length`: the body's length, if the head declares it.
         """
         ...
 
@@ -65,7 +65,8 @@ def _count_events(chunk: bytes, start: int) -> int:
 class Splice:
     """Receives whole chunks instead of the Receiver: passes them to `write`, counts events, keeps the last two reads.
 
-    `write_failed` is called when `write` raises RuntimeError. A base class and no Protocol: attribute access is faster.
+    `write_failed` is called when `write` raises RuntimeError. This is a base class and no Protocol, since that makes
+    attribute access faster.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class Pool(Protocol):
     is_closed: bool
 
     def became_idle(self, connection: "Connection") -> None:
-        """The connection has carried an exchange and can carry another."""
+        """Takes back a connection that has carried an exchange and can carry another."""
         ...
 
     def closed(self, connection: "Connection") -> None: ...
@@ -135,8 +136,8 @@ class Pool(Protocol):
 class Connection:
     """One connection, by TCP or through a socket in the file system: idle, or carrying one exchange.
 
-    It is made for the exchange `first`; `sent` bytes of that request are already sent. An asyncio.Protocol, but not by
-    inheritance, because it is compiled, as LiveCall is.
+    It is made for the exchange `first`; `sent` bytes of that request are already sent. It is an asyncio.Protocol but
+    does not inherit from it, because it is compiled, as LiveCall is.
     """
 
     def __init__(self, pool: Pool, first: Exchange, sent: int) -> None:
@@ -166,7 +167,7 @@ class Connection:
         return not self._transport.is_closing()
 
     def carry(self, exchange: Exchange) -> None:
-        """Send the request; its receiver gets the answer. Only on an idle connection."""
+        """Sends the request on this connection, which must be idle; the receiver gets the answer."""
         self._begin_with(exchange, 0)
         self.apply_pause()
 
@@ -249,10 +250,10 @@ class Connection:
         """Returns None, so that the transport closes itself."""
 
     def pause_writing(self) -> None:
-        """Nothing to do: a request is written in one piece."""
+        """Does nothing: a request is written in one piece."""
 
     def resume_writing(self) -> None:
-        """Nothing to do, as in pause_writing."""
+        """Does nothing, as `pause_writing`."""
 
     # From the socket's data to the receiver.
 
@@ -335,7 +336,7 @@ class Connection:
     def _acknowledge_late(self) -> None:
         """Have a token's segment acknowledged together with the next, which halves the packets sent to the engine.
 
-        Not for every server: one that waits for acknowledgements before it sends would lose 40 ms a token.
+        It does not suit every server: one that waits for acknowledgements before it sends would lose 40 ms a token.
         """
         connection = self._transport.get_extra_info("socket")
         is_tcp = connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6}

@@ -63,7 +63,7 @@ class Head:
 
 
 class _Framing:
-    """How a head frames its body, and whether its connection stays open. Pass each of FRAMING_FIELDS to `read`."""
+    """The framing of a head's body, and whether the connection stays open. Pass each of FRAMING_FIELDS to `read`."""
 
     def __init__(self, *, is_http10: bool) -> None:
         self._closes = False
@@ -99,7 +99,7 @@ class _Framing:
 def split_head(data: bytes) -> tuple[Head, int | None, bytes] | None:
     """Returns the head, its content-length if that frames the body, and the bytes after it.
 
-    None while the head is incomplete. A server's heads repeat: only a new head is parsed. Raises NotHTTP.
+    Returns None while the head is incomplete. A server's heads repeat: only a new head is parsed. Raises NotHTTP.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -117,7 +117,7 @@ def split_head(data: bytes) -> tuple[Head, int | None, bytes] | None:
 
 @lru_cache(maxsize=KEPT_HEADS)
 def _parse_around(before: bytes, after: bytes) -> Head | None:
-    """Parses the heads that differ only in the length between `before` and `after`; None: parse each by itself."""
+    """Parses heads that differ only in the length between the two parts; returns None if each needs its own parse."""
     if (before + after).lower().count(b"content-length") > 1:
         return None
     head, _ = _parse_head(before + b"0" + after)
@@ -201,7 +201,7 @@ class UntilClose:
 def measure_size_line(data: bytes) -> int:
     """Returns the length of the size line if `data` is one whole chunk of a usual size, else 0.
 
-    Written for compiled code, where an index costs next to nothing, but a method of bytes its look-up and arguments.
+    It is made for compiled code: an index costs next to nothing, but a method of bytes costs a look-up and arguments.
     """
     length = len(data)
     if not 2 < length < len(SIZE_LINES):
@@ -253,7 +253,7 @@ class Chunked:
         return (position if self.is_complete else end) - before
 
     def skip(self, data: bytes) -> int:
-        """As `feed`, for a caller that passes the chunks on; a third of its cost, since most reads are whole chunks."""
+        """Does what `feed` does where chunks are passed on, at a third of the cost, as most reads are whole chunks."""
         position, end = 0, len(data)
         if self.is_between_chunks:
             while position < end:

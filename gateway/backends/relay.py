@@ -376,7 +376,7 @@ _response_lines = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=OWN_
 
 
 def _parse_count(digits: bytes) -> int:
-    """Raises ValueError unless `digits` is a count of tokens."""
+    """Parses a count of tokens. Raises ValueError if `digits` is none."""
     if len(digits) > MAX_COUNT_DIGITS or not digits.isdigit():
         raise ValueError("no count")
     return int(digits)

@@ -25,7 +25,7 @@ class EventStream:
 
     @property
     def is_between_events(self) -> bool:
-        """The next byte is the first of an event."""
+        """Whether the next byte is the first of an event."""
         return not self._rest and not self._ended_in_cr
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -47,7 +47,7 @@ class EventStream:
         return [event for block in blocks if b"data" in block and (event := _data(block)) is not None]
 
     def _with_line_feeds(self, data: bytes) -> bytes:
-        """CR and CRLF end lines too. A CR at the end of a chunk counts at once, so an LF after it does not count."""
+        """Replaces CR and CRLF by LF. A CR at the end of a chunk counts at once, so an LF after it is dropped."""
         if self._ended_in_cr and data:
             data = data.removeprefix(b"\n")
             self._ended_in_cr = False

@@ -101,7 +101,7 @@ class TritonBackend:
         return TritonCall(self, request, sink)
 
     def drop_need(self, need: Need) -> None:
-        """The engine has refused the need, in spite of the configuration or the operator's settings."""
+        """Drops a need that the engine has refused, in spite of the configuration or the operator's settings."""
         logger.warning("%s does not support %s after all: such requests go elsewhere", self.name, need)
         self.capabilities -= {need}
 

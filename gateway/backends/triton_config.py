@@ -22,14 +22,14 @@ DEFAULT_NEEDS = frozenset({Need.PENALTIES, Need.MIN_TOKENS})
 
 
 class ModelCapabilities(NamedTuple):
-    """`vocab_size`: the length of a bias, 0 where none can be sent."""
+    """The needs that a model serves. `vocab_size`: the length of a bias, 0 where none can be sent."""
 
     needs: frozenset[Need]
     vocab_size: int
 
 
 def read_capabilities(config: Any, vocab_size: int) -> ModelCapabilities:  # Any: an untyped protobuf message
-    """`vocab_size`: of the gateway's tokenizer; the config of a TensorRT-LLM model leaves it open.
+    """Reads what a model serves. `vocab_size`: the gateway's tokenizer's; the config of TensorRT-LLM leaves it open.
 
     The needs never include log-probabilities: TensorRT-LLM returns only those of the chosen tokens, and crashes when a
     request that asks for them is cancelled (NVIDIA/TensorRT-LLM#10810).

@@ -103,8 +103,8 @@ class VLLMCall(LiveCall):
 class ScoredCall(VLLMCall):
     """One answer with log-probabilities.
 
-    Always by /v1/completions: the other route streams none for the prompt, drops the last of the most probable tokens
-    where the chosen token is not among them, and has changed their form within a year.
+    It always uses /v1/completions: the other route streams none for the prompt, drops the last of the most probable
+    tokens where the chosen token is not among them, and has changed their form within a year.
     """
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:

@@ -104,7 +104,7 @@ def _guide_field(guide: Guide) -> dict[str, object]:
 
 
 def _logprob_fields(params: SamplingParams) -> dict[str, object]:
-    """A stream has a prompt's log-probabilities only with `echo`, and one count for both; vllm_scores cuts to size."""
+    """Sets one count for prompt and answer, which vllm_scores cuts, and `echo`, without which a prompt has none."""
     if params.logprobs is None and params.prompt_logprobs is None:
         return {}
     return {

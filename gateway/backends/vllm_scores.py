@@ -96,7 +96,7 @@ class ScoredEventReader(EventReader):
     def _entry(
         self, name: str, logprob: float | None, alternatives: Mapping[str, float] | None, count: int
     ) -> TokenLogprob:
-        """Sorts and cuts: vLLM puts the token itself first, even if it is not among the `count` most probable."""
+        """Sorts and cuts `alternatives`: vLLM puts the token first, even if not among the `count` most probable."""
         if logprob is not None and type(logprob) not in NUMBERS:
             raise TypeError("a log-probability that is not a number")
         if not alternatives or not count:

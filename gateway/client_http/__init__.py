@@ -1,6 +1,6 @@
 """The client's wire: HTTP connections, request heads and bodies within bounds, and the way out for an answer.
 
-Knows no OpenAI word: whoever answers an exchange, and what with, is the business of its handler.
+It knows no OpenAI word: who answers an exchange, and with what, is the handler's business.
 """
 
 from gateway.client_http.asgi import AsgiExchange

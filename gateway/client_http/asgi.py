@@ -1,4 +1,4 @@
-"""An exchange over ASGI, for servers other than ours and for what is no generation.
+"""An exchange over ASGI, for servers other than ours and for requests that our connections do not answer themselves.
 
 In: scope and messages. Out: the request's body, read within the limits, and the answer's messages. Knows no OpenAI.
 """
@@ -25,7 +25,7 @@ SLICE_BYTES = 64 * 1024
 
 
 class AsgiExchange:
-    """An Exchange: read the body once, then answer inside `answering`, which sends what is written in a task."""
+    """An Exchange: read the body once, then answer inside `answering`, which sends what is written."""
 
     takes_chunks = False
 
@@ -48,7 +48,7 @@ class AsgiExchange:
         self._is_paused = False
 
     async def read_body(self) -> None:
-        """Raises BodyTooLarge, RequestTimeout or Overloaded, without reading on, and ClientLeft."""
+        """Reads the body. Raises BodyTooLarge, RequestTimeout or Overloaded, without reading on, and ClientLeft."""
         self._check_size(self.head.length)
         body = bytearray()
         try:
@@ -63,7 +63,7 @@ class AsgiExchange:
 
     @asynccontextmanager
     async def answering(self) -> AsyncIterator[None]:
-        """On leaving, what was written has been sent, or the client has left. Cancelled, the client counts as gone."""
+        """Ends when what was written has been sent, or the client has left. If cancelled, the client counts as gone."""
         async with asyncio.TaskGroup() as tasks:
             watcher = tasks.create_task(self._watch())
             try:
@@ -109,7 +109,7 @@ class AsgiExchange:
         self._listener = None
 
     def abort(self) -> None:
-        """ASGI has no message for it; an app that returns in the middle of its answer has its connection closed."""
+        """Ends the answer early. ASGI has no message for it; servers close the connection if an app returns midway."""
         self._messages.clear()
         self._is_over = True
         self._listener = None
@@ -131,7 +131,7 @@ class AsgiExchange:
                 listener.left()
 
     async def _send_answer(self) -> None:
-        """Returns when the end has been sent or the client has left."""
+        """Sends the messages. Returns when the end has been sent or the client has left."""
         while self._messages or not self._is_over:
             await self._changed.wait()
             self._changed.clear()
@@ -157,7 +157,7 @@ class AsgiExchange:
         self._leave()
 
     async def _read_more(self, body: bytearray) -> bool:
-        """Whether there is more of it."""
+        """Adds one message's data to `body`. Returns whether there is more."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientLeft
@@ -174,7 +174,7 @@ class AsgiExchange:
 
 
 def _slices(message: Message) -> Iterator[Message]:
-    """A long body in parts: the time limit is for each."""
+    """Yields a long body in parts: the time limit is for each."""
     body = message.get("body", b"")
     if len(body) <= SLICE_BYTES:
         yield message

@@ -39,7 +39,7 @@ UNREADABLE = RequestHead("-", b"-", ())  # stands in the access log for what has
 
 
 class Handler(Protocol):
-    """Where requests are sent. `posts`: the paths whose POSTs it answers.
+    """Answers requests. `posts`: the paths whose POSTs it answers.
 
     `constant_answers`: the paths whose GETs are always answered with this JSON, at once, whatever tasks wait.
     """
@@ -49,12 +49,12 @@ class Handler(Protocol):
     intake: Intake
 
     def handle(self, exchange: TransportExchange) -> None:
-        """Answer it; called once its body is there, or `error` holds why it will not be. Does not raise."""
+        """Answers `exchange`; called once its body is there, or `error` holds why it will not be. Does not raise."""
         ...
 
 
 class ClientConnection(HttpToolsProtocol):
-    """For `uvicorn.Config(http=ClientConnection)` with an app that has a `handler`.
+    """A client's connection, for `uvicorn.Config(http=ClientConnection)` with an app that has a `handler`.
 
     What a client sends is bounded in bytes and in time from the first byte on, and so is its silence before that.
     """
@@ -105,7 +105,7 @@ class ClientConnection(HttpToolsProtocol):
             self._parse(data)
 
     def _begin_usual(self, data: bytes) -> bool:
-        """Whether `data` is the start of a request of its own, and a usual one."""
+        """Begins the exchange if `data` starts a new, usual request. Returns whether it did."""
         before: RequestResponseCycle | None = self.cycle
         handler = self._handler
         if handler is None or (before is not None and not before.response_complete):
@@ -132,7 +132,7 @@ class ClientConnection(HttpToolsProtocol):
         return True
 
     def _answer_constant(self, data: bytes, handler: Handler) -> bool:
-        """Whether `data` is one whole usual request for what is always the same, which is answered then."""
+        """Answers `data` if it is one whole usual request whose answer is always the same. Returns whether it did."""
         if (usual := read_usual_get(data)) is None:
             return False
         head, keep_alive = usual
@@ -258,7 +258,7 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.write(CONTINUE)
 
     def _find_fault(self, handler: Handler, path: bytes) -> GatewayError | None:
-        """Why this head gets no answer of its own."""
+        """Returns the error with which this head is refused; None if it is accepted."""
         limits = handler.intake.limits
         size = len(self.url) + sum(len(name) + len(value) + FIELD_BYTES for name, value in self.headers)
         if size > limits.max_head_bytes:
@@ -320,7 +320,7 @@ class ClientConnection(HttpToolsProtocol):
     # What does not arrive in time
 
     def _expect(self, seconds: float) -> None:
-        """From now on a message has to arrive within `seconds`."""
+        """Requires a message to arrive within `seconds` from now."""
         self._due = self.loop.time() + seconds
         if self._timer is not None and self._timer.when() > self._due:
             self._timer.cancel()
@@ -329,7 +329,7 @@ class ClientConnection(HttpToolsProtocol):
             self._timer = self.loop.call_at(self._due, self._check_due)
 
     def _check_due(self) -> None:
-        """One timer serves all deadlines of a connection, which follow one another."""
+        """Ends what is overdue. One timer serves all deadlines of a connection, which follow one another."""
         self._timer = None
         handler = self._handler
         if not self._due or handler is None or self.transport.is_closing():
@@ -347,12 +347,12 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def stop_waiting(self) -> None:
-        """For a server that is about to end: what has not arrived is not waited for."""
+        """Refuses a request that has not arrived whole, because the server is about to end."""
         if (self._is_parsing or self._missing) and not self.transport.is_closing():
             self._refuse(ShuttingDown("The gateway is shutting down."))
 
     def _refuse(self, error: GatewayError) -> None:
-        """Give up on the message that is arriving, and on the connection once what is before it is answered."""
+        """Gives up on the message that is arriving, and the connection once the requests before it are answered."""
         cycle: object = self.cycle
         if isinstance(cycle, TransportExchange) and cycle.more_body:
             self._refuse_exchange(cycle, error)
@@ -368,7 +368,7 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse_exchange(exchange, error)
 
     def _refuse_exchange(self, exchange: TransportExchange, error: GatewayError) -> None:
-        """Its handler answers with the error; what is left of the body is not read."""
+        """Has the handler answer with the error; the rest of the body is not read."""
         self._release(exchange)
         exchange.error, exchange.body = error, b""
         exchange.keep_alive = exchange.more_body = False
@@ -421,7 +421,7 @@ class ClientConnection(HttpToolsProtocol):
         self._read_on()  # it was held up until the client had read what was sent
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but that a timer is not made anew for each answer: one that is early looks again later."""
+        """Does what uvicorn's does, but makes no new timer for each answer: a timer that is early looks again later."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             if self._handler is not None:
@@ -482,14 +482,14 @@ class ClientConnection(HttpToolsProtocol):
         return task
 
     def log(self, exchange: TransportExchange, status: int) -> None:
-        """As uvicorn's access log, without the query, in which some clients send keys."""
+        """Logs what uvicorn's access log does, without the query, in which some clients send keys."""
         client = "{}:{}".format(*self.client) if self.client else ""
         version = "1.1" if exchange.takes_chunks else "1.0"
         line = (client, exchange.method, quote(exchange.head.path), version, status)
         self.access_logger.info('%s - "%s %s HTTP/%s" %d', *line)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # Any: uvicorn's own
-        """What uvicorn calls for the next request in the pipeline."""
+        """Starts the next request in the pipeline; uvicorn calls this."""
         if isinstance(cycle, TransportExchange):
             cycle.is_queued = False
             if self.pipeline:  # one read's worth of requests is enough to hold

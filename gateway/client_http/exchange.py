@@ -1,4 +1,4 @@
-"""One request and the way out for its answer, as whoever answers it sees them. Plain calls both ways.
+"""One request and the way out for its answer, as the code that answers it sees them. Both ways use plain calls.
 
 Behind our own connection an exchange writes into the client's transport; behind any other server it sends ASGI
 messages. Knows no OpenAI.
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class ClientLeft(Exception):
-    """The client closed its connection, or read nothing for so long that we did. No error: nobody waits for one."""
+    """The client closed its connection, or read nothing for so long that we did. Not an error: nobody waits for one."""
 
 
 class Listener(Protocol):
-    """What is called when something becomes of the client."""
+    """Receives a call when the client leaves, falls behind in reading, or catches up."""
 
     def left(self) -> None:
         """The client is gone, or has read nothing for too long and was disconnected; nothing can be sent any more."""
@@ -33,10 +33,10 @@ class Listener(Protocol):
 
 
 class Exchange(Protocol):
-    """Its answer is `begin`, `write` any number of times, `finish`; all harmless once the client has left.
+    """A request. Its answer is `begin`, `write` any number of times, `finish`; all harmless once the client has left.
 
-    `body`: the request's, whole. `error`: why there is none. `takes_chunks`: whether `write` may be given a body that
-    is in HTTP chunks already, after `begin(is_framed=True)`.
+    `body`: the request's whole body. `error`: why there is none. `takes_chunks`: whether `write` may be given a body
+    that is in HTTP chunks already, after `begin(is_framed=True)`.
     """
 
     head: RequestHead
@@ -53,15 +53,15 @@ class Exchange(Protocol):
     def has_left(self) -> bool: ...
 
     def attach(self, listener: Listener) -> None:
-        """From here on `listener` is called when something becomes of the client."""
+        """Has `listener` called from now on when the client leaves, falls behind in reading, or catches up."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run it as a task that the server waits for, and cancels, when it shuts down."""
+        """Runs `work` as a task that the server waits for, and cancels, when it shuts down."""
         ...
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
-        """Status and header, of which `lines` are fields as they go on the wire, leave with the first write.
+        """Begins the answer, whose head leaves with the first write. `lines`: header fields as they go on the wire.
 
         `length` None: not known yet.
         """
@@ -70,13 +70,13 @@ class Exchange(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def splice(self) -> Callable[[bytes], None]:
-        """core.RelaySink's."""
+        """Does what `core.RelaySink.splice` does."""
         ...
 
     def lost(self) -> None: ...
 
     def finish(self, data: bytes = b"") -> None:
-        """The answer is complete with `data`."""
+        """Completes the answer with `data`."""
         ...
 
     def abort(self) -> None:

@@ -27,9 +27,9 @@ UNUSUAL = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgra
 
 
 class RequestHead:
-    """`path`: without the query. `target`: path and query as they were sent. `has_own`: there is a field of OWN.
+    """A request's head. `path`: without the query. `target`: path and query as sent. `has_own`: it has a field of OWN.
 
-    Never changed: requests with the same head share it.
+    It never changes: requests with the same head share it.
     """
 
     __slots__ = ("_values", "fields", "has_own", "lines", "path", "target")
@@ -48,15 +48,15 @@ class RequestHead:
 
     @property
     def length(self) -> int:
-        """Bytes by content-length; 0 without one, or with one that is no number, which the server refuses."""
+        """The body's bytes by content-length; 0 without one, or with one that is no number: the server refuses it."""
         length = self._values.get(b"content-length", b"")
         return int(length) if length.isdigit() else 0
 
 
 def read_usual(data: bytes) -> tuple[RequestHead, int, int] | None:
-    """Of a whole head with a content-length: the head without that field, the body's length, and where the body begins.
+    """Returns a whole head without its content-length, the body's length by that field, and where the body begins.
 
-    None for every head that may mean more than it seems to; what is read here uvicorn's parser would read alike. The
+    Returns None for every head that may mean more than it seems to; uvicorn's parser would read the others alike. The
     heads of one client differ in the length alone, so that only a client's first one is parsed.
     """
     end = data.find(END, 0, MAX_KEPT_BYTES)
@@ -68,9 +68,9 @@ def read_usual(data: bytes) -> tuple[RequestHead, int, int] | None:
 
 
 def read_usual_get(data: bytes) -> tuple[RequestHead, bool] | None:
-    """Of one whole GET without a body, as probes send it: the head, and whether the connection stays open after it.
+    """Returns the head of one whole GET without a body, as probes send it, and whether the connection then stays open.
 
-    None as in `read_usual`. Checked before anything is cached: other data may be long, and no two alike.
+    Returns None as `read_usual` does. It checks before it caches: other data may be long, and no two alike.
     """
     if not data.startswith(GET) or data.find(END, 0, MAX_KEPT_BYTES) + len(END) != len(data):
         return None
@@ -86,7 +86,7 @@ def _parse_get(head: bytes) -> RequestHead | None:
 
 @lru_cache(maxsize=KEPT_HEADS)
 def _parse_around(before: bytes, after: bytes) -> RequestHead | None:
-    """The request whose content-length stands between the two."""
+    """Parses the head whose content-length stands between the two parts; returns None if it is not usual."""
     line = before.rfind(b"\r\n")
     request = _parse(before[:line] + after)
     return request if request is not None and _connection(request) in KEPT_OPEN else None

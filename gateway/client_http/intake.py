@@ -23,14 +23,14 @@ MAX_ADDRESSES = 1024
 
 
 class LogThrottle:
-    """Admits one log line per key and interval; of more keys than it keeps, the oldest is forgotten."""
+    """Admits one log line per key and interval; forgets the oldest key when there are more than it keeps."""
 
     def __init__(self, interval_s: float = LOG_INTERVAL_S) -> None:
         self._interval_s = interval_s
         self._last: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def admit(self, key: str) -> int | None:
-        """How many lines were dropped since the last one admitted; None: drop this one, too."""
+        """Returns how many lines were dropped since the last one admitted; None: drop this one, too."""
         now = time.monotonic()
         then, dropped = self._last.get(key, (-self._interval_s, 0))
         if now - then < self._interval_s:
@@ -44,9 +44,9 @@ class LogThrottle:
 
 
 class Intake:
-    """`max_connections`: by default what the limit on descriptors leaves, where each may need one for its engine.
+    """One worker's limits. `body_bytes`: how many bytes are held of bodies that have begun to arrive and are not whole.
 
-    `body_bytes`: of bodies that have begun to arrive and are not whole.
+    `max_connections`: by default what the limit on descriptors leaves, where each may need another for its engine.
     """
 
     def __init__(self, limits: LimitSettings, max_connections: int | None = None) -> None:
@@ -60,7 +60,7 @@ class Intake:
         return f"<Intake {self.body_bytes} bytes of bodies>"
 
     def hold(self, size: int) -> bool:
-        """Whether there is room for so many bytes more; they count until they are released."""
+        """Returns whether there is room for `size` more bytes; if so, they count until they are released."""
         if self.body_bytes + size > self.limits.max_bodies_bytes:
             return False
         self.body_bytes += size
@@ -70,7 +70,7 @@ class Intake:
         self.body_bytes -= size
 
     def is_full(self, connections: int) -> bool:
-        """Whether so many are too many. Those beyond are refused, but for a probe, which is answered."""
+        """Returns whether `connections` exceeds the limit. Those beyond it are refused; a probe is answered."""
         if connections <= self.max_connections:
             return False
         if self._throttle.admit("connections") is not None:
@@ -81,7 +81,7 @@ class Intake:
         return True
 
     def keep_surplus(self, transport: asyncio.Transport) -> None:
-        """A connection beyond the limit. Of too many such the oldest is closed: a probe is newer, and quick."""
+        """Keeps a connection beyond the limit. Closes the oldest of too many such: a probe is newer, and quick."""
         self._surplus[transport] = None
         if len(self._surplus) > SPARE_CONNECTIONS:
             oldest = next(iter(self._surplus))

@@ -68,7 +68,7 @@ class StallWatch:
 
 
 class Connection(Protocol):
-    """A client's connection, for its exchanges. It calls `lost`, `paused`, `resumed` of the current `exchange`."""
+    """A client's connection as its exchanges see it. It calls `lost`, `paused`, `resumed` of the current `exchange`."""
 
     transport: asyncio.Transport
     client: tuple[str, int] | None
@@ -84,14 +84,14 @@ class Connection(Protocol):
     def on_response_complete(self) -> None: ...
 
     def close_after_answer(self) -> None:
-        """Close it once the answer has been sent."""
+        """Closes the connection once the answer has been sent."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]: ...
 
 
 class _NoEvent:
-    """In the place of the event that wakes a task of uvicorn's; no task waits here."""
+    """Stands in for the event that wakes a task of uvicorn's; no task waits here."""
 
     def set(self) -> None:
         pass
@@ -127,7 +127,7 @@ class TransportExchange:
         return self._connection.spawn(work)
 
     def attach(self, listener: Listener | None) -> None:
-        """Make this the connection's current exchange. `listener`: called when something becomes of the client."""
+        """Makes this the connection's current exchange. `listener`: called if the client leaves, lags or catches up."""
         self._listener = listener
         self._connection.exchange = self
         if listener is not None and self._stall.is_armed:  # the client has yet to read the answer before (pipelining)

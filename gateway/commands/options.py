@@ -15,7 +15,7 @@ READY = b"ready"
 
 
 def read_settings(command: str, config: Path | None) -> Settings:
-    """From the default path if there is no `config`. Prints every mistake on stderr and exits with 2."""
+    """Reads settings from `config` or the default path. On mistakes, prints each on stderr and exits with 2."""
     path = config or default_path()
     try:
         return load_settings(path)
@@ -26,7 +26,7 @@ def read_settings(command: str, config: Path | None) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """`drain_timeout_s`: how long running answers may take to finish after the signal to end."""
+    """The options of `crossover serve`. `drain_timeout_s`: how long running answers may go on after the signal."""
 
     log_level: str
     access_log: bool
@@ -34,11 +34,11 @@ class ServeOptions:
 
     @property
     def end_timeout_s(self) -> int:
-        """How long after the signal a server closes its last connection."""
+        """The seconds from the signal until a server closes its last connection."""
         return self.drain_timeout_s + FORCED_END_S
 
     def configure_logging(self, who: str = "") -> None:
-        """Log to stderr; `who` names this process among several that write there."""
+        """Logs to stderr; `who` names this process among several that write there."""
         form = f"%(asctime)s %(levelname)s {who and who + ' '}%(name)s: %(message)s"
         logging.basicConfig(level=self.log_level.upper(), stream=sys.stderr, format=form)
         logging.getLogger("grpc._common").setLevel(
@@ -54,7 +54,7 @@ class ServeOptions:
 
 
 def _drop_query(record: logging.LogRecord) -> bool:
-    """Some clients send keys in the query. uvicorn's arguments: client, method, path with query, version, status."""
+    """Cuts the query, which may hold keys. uvicorn's arguments: client, method, path with query, version, status."""
     if isinstance(record.args, tuple):
         client, method, path, *others = record.args
         record.args = (client, method, str(path).partition("?")[0], *others)

@@ -112,7 +112,7 @@ OPTIONS = (
 
 
 def gateway_options(command: Decorated) -> Decorated:
-    """The options of every command that talks to a running gateway."""
+    """Adds the options of every command that calls a running gateway."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
@@ -162,7 +162,7 @@ def _name_option(key: str) -> str:
 
 
 def policy_options(command: Decorated) -> Decorated:
-    """An option for each key of any policy."""
+    """Adds an option for each key of any policy."""
     for key, schema in reversed([*KEYS.items()]):
         kinds = [kind for kind in POLICIES if key in SCHEMAS[kind]["properties"]]
         only = "" if len(kinds) == len(POLICIES) else f" (kind {', '.join(kinds)})"

@@ -67,14 +67,14 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
 
 
 def _raise_descriptor_limit() -> None:
-    """Take all the descriptors that this process may have: most shells and init systems begin with 1024."""
+    """Takes all the descriptors that this process may have: most shells and init systems begin with 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # on systems whose real limit is below the one they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Before anything slow, so that a taken port is known at once. Connections are accepted when all is ready."""
+    """Binds before anything slow, so that a taken port is known at once. Connections are accepted when all is ready."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only if the protocol is named; on, it can hold a small write for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -36,11 +36,11 @@ class Server(uvicorn.Server):
         self._exit = asyncio.Event()
 
     def end_with(self, leash: socket.socket) -> None:
-        """End as by a signal once the other end of `leash` is closed: the supervisor is gone then."""
+        """Makes the server end as by a signal once the other end of `leash` is closed: the supervisor is gone then."""
         self._leash = leash
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal. Raises SystemExit(1) when it cannot start."""
+        """Serves until a signal. Raises SystemExit(1) when it cannot start."""
         try:
             super().run(sockets)
         except SystemExit as exc:  # how uvicorn reports a start that failed; it has logged the cause
@@ -48,7 +48,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, which in the end raises the signal once more: the process would die of it, not exit with 0."""
+        """Handles signals; unlike uvicorn, never raises them again: the process would die of it, not exit with 0."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def main_loop(self) -> None:
-        """As uvicorn's, which wakes up ten times a second to see whether it has to end; this one waits for that."""
+        """Ticks and waits for the end. uvicorn's own loop wakes up ten times a second to see whether it has to end."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):

@@ -25,7 +25,7 @@ KILL_AFTER_S = 5  # beyond the time that a worker needs to end by itself
 
 
 class Supervisor:
-    """`announce` is called once, when all workers are ready for the first time."""
+    """Keeps all workers running. `announce` is called once, when all workers are ready for the first time."""
 
     def __init__(
         self, settings: Settings, options: ServeOptions, listener: socket.socket, announce: Callable[[], object]
@@ -42,7 +42,7 @@ class Supervisor:
         self._ending = asyncio.Event()
 
     async def run(self) -> int:
-        """0 after a signal; 1 when a worker could not start before the gateway was ever up."""
+        """Runs all workers. Returns 0 after a signal, 1 if a worker could not start before the gateway was ever up."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end, number)
@@ -52,7 +52,7 @@ class Supervisor:
         return int(self._has_failed)
 
     async def _keep(self, index: int) -> None:
-        """One worker after another in the same seat."""
+        """Runs one worker after another in the same seat."""
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         while not self._ending.is_set():
@@ -74,7 +74,7 @@ class Supervisor:
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _live(self, index: int) -> str:
-        """One worker's life. Returns how it ended."""
+        """Runs one worker. Returns how it ended."""
         try:
             process, leash = await self._start(index)
         except OSError as exc:  # no process or no descriptor is to be had now: tried again, as if it had died
@@ -95,7 +95,7 @@ class Supervisor:
         return f"(pid {process.pid}) {_describe(code)}"
 
     async def _start(self, index: int) -> tuple[asyncio.subprocess.Process, socket.socket]:
-        """A worker, and our end of its leash."""
+        """Starts a worker. Returns its process and our end of its leash."""
         ours, its = socket.socketpair()
         try:
             with its:
@@ -129,7 +129,7 @@ class Supervisor:
             self._announce()
 
     def _end(self, number: signal.Signals) -> None:
-        """Pass a signal on. From the first one on no worker is replaced, and none that ends accepts a connection."""
+        """Passes a signal on. After the first one, no worker is replaced and workers that end accept no connection."""
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(number)

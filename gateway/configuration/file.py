@@ -1,6 +1,6 @@
 """The shape of crossover.yaml: Settings, with backends read by their kind and a model's policy by its own.
 
-The forms of single values are settings/forms.py's affair, contradictions between keys are load.py's.
+settings/forms.py has the forms of single values; load.py finds contradictions between keys.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def _hand_out_names(sections: object) -> object:
 
 
 def _read_backend(section: object) -> BackendSettings:
-    """Raises ValidationError, which pydantic reports as if the section were part of the model's."""
+    """Reads a backend's section. Raises ValidationError, which pydantic reports as if it were part of the model's."""
     keys = dict(section) if isinstance(section, dict) else {}
     kind = ENGINE_KINDS.get(str(keys.pop("kind", None)))
     if kind is None:

@@ -32,12 +32,12 @@ class SettingsError(Exception):
 
 
 def default_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The file `crossover serve` reads when none is named: CROSSOVER_CONFIG, else crossover.yaml here."""
+    """Returns the file that `crossover serve` reads when none is named: CROSSOVER_CONFIG, else crossover.yaml here."""
     return Path(_environment(environ).get("CROSSOVER_CONFIG") or "crossover.yaml")
 
 
 def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from one file and the environment. Raises SettingsError, whose problems do not name the file."""
+    """Reads settings from one file and the environment. Raises SettingsError, whose problems do not name the file."""
     try:
         document = yaml.load(path.read_bytes(), Loader=_UniqueKeyLoader)  # a subclass of SafeLoader
     except OSError as exc:
@@ -48,7 +48,7 @@ def load_settings(path: Path, environ: Mapping[str, str] | None = None) -> Setti
 
 
 def parse_settings(document: object, folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from a parsed file; relative paths in it start at `folder`. Raises SettingsError."""
+    """Returns settings from a parsed file; relative paths in it start at `folder`. Raises SettingsError."""
     if not isinstance(document, dict):
         raise SettingsError(["the file must be a mapping with at least the key models"])
     overridden = document | _overrides(_environment(environ))
@@ -63,7 +63,7 @@ def parse_settings(document: object, folder: Path | None = None, environ: Mappin
 
 
 def _describe(error: ErrorDetails) -> str:
-    """One pydantic error as `key.path: problem`, in the file's own words."""
+    """Returns one pydantic error as `key.path: problem`, in the file's own words."""
     path = ".".join(str(part) for part in error["loc"] if part != "[key]")  # pydantic's own mark, which is no key
     message = error["msg"]
     return f"{path}: {WORDS.get(error['type']) or message[:1].lower() + message[1:]}"
@@ -122,7 +122,7 @@ def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys without a word; a threshold lost that way would be hard to see."""
+    """Refuses a repeated key: PyYAML would silently keep the last one, and a lost threshold would be hard to see."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]

@@ -1,7 +1,7 @@
-"""Whether the features that an engine is credited with are on, and whether the node fits together: `crossover doctor`.
+"""`crossover doctor`: checks whether the features credited to engines are on and whether the node fits together.
 
-In: settings, and the servers that they name. Out: findings, each with its cure. How to look at one kind of engine
-stands in engine_kinds/.
+In: settings, and the servers that they name. Out: findings, each with its cure. engine_kinds/ looks at
+each kind of engine.
 """
 
 from gateway.doctor.examination import examine

@@ -25,8 +25,8 @@ class Behaviour:
 async def observe(subject: Subject, backend: TokenBackend, known: Account, in_flight: int | None) -> Behaviour:
     """Sends the requests. Returns an empty Behaviour if the model's tokenizer is not known: no tokens go there then.
 
-    `in_flight`: requests that the engine held before. Beside others a short one may have to queue, so that the order of
-    answers can show that an engine batches in flight, and not that it does not.
+    `in_flight`: requests that the engine held before. Beside these a short one may have to queue: the order of
+    answers can then show that an engine batches in flight, but not that it does not.
     """
     if subject.language is None:
         return Behaviour()

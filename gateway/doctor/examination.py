@@ -40,7 +40,7 @@ class ExaminableKind(ReadableKind, Protocol):
 async def examine(
     settings: Settings, options: Options, kinds: Mapping[str, ExaminableKind], report: Callable[[str], object]
 ) -> Report:
-    """`report` is called with the name of each engine before it is examined."""
+    """Examines every engine, then the node. `report` receives each engine's name, then `gateway`, beforehand."""
     languages, faults = await _load_languages(settings)
     gpus = await read_gpus()
     async with aclosing(Http(TIMEOUT_S)) as http, open_engines(settings.models, kinds) as engines:
@@ -64,7 +64,7 @@ def _add_process_and_log(seen: EngineReport, options: Options, gpus: Collection[
 
 
 def judge(seen: EngineReport, options: Options) -> Iterator[Finding]:
-    """The findings of the look, and those that follow from the account."""
+    """Yields the findings of the look, and those that follow from the account."""
     yield from seen.findings
     if not seen.is_reached:
         return
@@ -135,7 +135,7 @@ async def _look_around(settings: Settings, http: Http, gpus: tuple[Gpu, ...]) ->
 
 
 async def _read_stale(http: Http, url: str, key: str | None, model: ModelSettings) -> Sequence[str]:
-    """The changes that the running gateway reports, worded as by `crossover policy show`; none if it does not run."""
+    """Returns the changes that the running gateway reports, worded as by `crossover policy show`; none without one."""
     try:
         answer = await http.get(f"{url}/admin/policy?model={quote(model.id, safe='')}", key)
     except NoAnswer:

@@ -34,7 +34,7 @@ class Examiner:
     vocab_size: int
 
     def request(self, prompt: Prompt, tokens: int) -> GenerateRequest:
-        """A greedy request for exactly that many tokens."""
+        """Returns a greedy request for exactly that many tokens."""
         params = SamplingParams(max_tokens=tokens, min_tokens=tokens, temperature=0.0, ignore_eos=True)
         name = f"doctor-{random.getrandbits(48):012x}"
         return GenerateRequest(name, "doctor", prompt, params, self.eos_token_ids)
@@ -69,7 +69,7 @@ class Trial:
 
 @asynccontextmanager
 async def trying(examiner: Examiner, prompt: Prompt, tokens: int) -> AsyncIterator[Trial]:
-    """One generation under way; it is cancelled on leaving."""
+    """Starts a generation and yields its Trial; cancels it on leaving."""
     trial = Trial()
     call = examiner.backend.start(examiner.request(prompt, tokens), trial)
     try:
@@ -81,13 +81,13 @@ async def trying(examiner: Examiner, prompt: Prompt, tokens: int) -> AsyncIterat
 
 
 async def answers(examiner: Examiner) -> None:
-    """Return once a few tokens have come. Raises GatewayError or TimeoutError."""
+    """Returns once a few tokens have come. Raises GatewayError or TimeoutError."""
     async with asyncio.timeout(TIMEOUT_S), trying(examiner, examiner.prompt, SHORT_TOKENS) as trial:
         await trial.ended
 
 
 async def overtakes(examiner: Examiner) -> bool:
-    """Whether a short request that comes later ends before a long one. Raises GatewayError or TimeoutError.
+    """Returns whether a short request that comes later ends before a long one. Raises GatewayError or TimeoutError.
 
     An engine that batches in flight begins it at the next step; another engine begins it when the long one has ended.
     """
@@ -110,7 +110,7 @@ async def _overtakes(examiner: Examiner, tokens: int) -> bool:
 
 
 async def remembers(examiner: Examiner) -> bool:
-    """Whether a long prompt is answered much sooner the second time. Raises GatewayError or TimeoutError.
+    """Returns whether a long prompt is answered much sooner the second time. Raises GatewayError or TimeoutError.
 
     True proves a prefix cache; False proves nothing, for the prompt may be too short for this engine to show one.
     """

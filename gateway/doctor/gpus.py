@@ -55,7 +55,7 @@ async def _query(kind: str, fields: Sequence[str]) -> list[list[str]]:
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:
-    """The rows with all columns: beside them there may be a line of prose."""
+    """Yields the rows with all columns: there may be a line of prose beside them."""
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) == width:
             yield [field.strip() for field in row]

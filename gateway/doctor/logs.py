@@ -20,7 +20,7 @@ API_PROCESS = re.compile(r"\(ApiServer_(\d+) pid=")
 
 class Rule(Protocol):
     def __call__(self, found: re.Match[str]) -> Statement | None:
-        """The statement, or None if the text may mean several things."""
+        """Returns the statement, or None if the text may mean several things."""
         ...
 
 
@@ -78,7 +78,7 @@ def read_statements(lines: Iterable[str]) -> Iterator[Statement]:
 
 
 def _last_start(lines: Iterable[str]) -> list[str]:
-    """The lines that any rule matches, from the last start on. vLLM logs its options just before it begins."""
+    """Returns the lines that any rule matches, from the last start on. vLLM logs its options just before it begins."""
     kept: list[str] = []
     options: list[str] = []
     for line in lines:

@@ -70,7 +70,7 @@ def find_clashes(settings: Settings) -> Iterator[Finding]:
 
 
 def own_url(settings: Settings) -> str:
-    """The gateway's URL for a client on this machine."""
+    """Returns the gateway's URL for a client on this machine."""
     return make_url(LOOPBACK if settings.listen_host in EVERYWHERE else settings.listen_host, settings.listen_port)
 
 
@@ -102,7 +102,7 @@ def find_few_files(engines: Collection[EngineReport], limit: int) -> Iterator[Fi
 
 
 def find_small_memory(engine: EngineReport) -> Iterator[Finding]:
-    """Only engines on several GPUs are judged: on one, processes share little memory."""
+    """Judges only engines on several GPUs: on one GPU, processes share little memory."""
     listener = engine.listener
     if listener is None or listener.shared_memory_bytes is None or len(engine.gpus) < 2:
         return
@@ -119,7 +119,7 @@ def find_old_release(engine: EngineReport) -> Iterator[Finding]:
 
 
 def find_old_driver(engine: EngineReport, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Only Triton's container image is judged: Triton's version shows its release."""
+    """Judges only Triton's container image: Triton's version shows its release."""
     version = str(engine.identity.get("version", ""))
     wanted = DRIVERS.get(".".join(version.split(".")[:2])) if engine.identity.get("platform") == TRTLLM else None
     if wanted is not None and gpus and _as_numbers(gpus[0].driver) < _as_numbers(wanted):
@@ -128,7 +128,7 @@ def find_old_driver(engine: EngineReport, gpus: Sequence[Gpu]) -> Iterator[Findi
 
 
 def find_overcommitment(gpu: Gpu, engines: Sequence[EngineReport]) -> Iterator[Finding]:
-    """`engines`: the engines that have a process on that GPU."""
+    """Judges the memory that engines on one GPU claim. `engines`: the engines that have a process on that GPU."""
     if len(engines) < 2:
         return
     name = f"GPU {gpu.index} ({gpu.name})"
@@ -145,7 +145,7 @@ def find_overcommitment(gpu: Gpu, engines: Sequence[EngineReport]) -> Iterator[F
 
 
 def _has_share(engine: EngineReport) -> bool:
-    """Whether the engine's share of the memory is known and bounds it. With a cache of fixed size it bounds nothing."""
+    """Returns whether the engine's memory share is known and bounds it. With a fixed-size cache it bounds nothing."""
     fixed = engine.account.get(Topic.HAS_FIXED_CACHE)
     return Topic.GPU_SHARE in engine.account and not (fixed is not None and fixed.value)
 

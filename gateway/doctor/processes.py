@@ -21,7 +21,7 @@ API_SERVER = "::APIServer_"  # how vLLM titles each of several API processes
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`pids`: every process that has the sockets open, the oldest first. `arguments`: of the oldest."""
+    """A server's processes. `pids`: all that have its sockets open, the oldest first. `arguments`: the oldest's."""
 
     pids: tuple[int, ...]
     arguments: tuple[str, ...]
@@ -30,12 +30,12 @@ class Listener:
     shared_memory_bytes: int | None
 
     def started(self, pid: int) -> bool:
-        """Whether a process is one of these or descends from one."""
+        """Returns whether a process is one of these or descends from one."""
         return not set(self.pids).isdisjoint(_ancestry(pid))
 
 
 def is_local(host: str) -> bool:
-    """Whether a name is one of this machine: only its own addresses can be bound to."""
+    """Returns whether a name is one of this machine's: a socket can be bound only to its own addresses."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, number) as probe:
@@ -46,7 +46,7 @@ def is_local(host: str) -> bool:
 
 
 def find_listener(place: int | str) -> Listener | None:
-    """`place`: a TCP port, or the path of a socket in the file system."""
+    """Finds the server that listens at `place`: a TCP port, or the path of a socket in the file system."""
     inodes = set(_inodes_on_port(place) if isinstance(place, int) else _inodes_at_path(place))
     pids = tuple(sorted(pid for pid in _all_pids() if inodes and not inodes.isdisjoint(_socket_inodes(pid))))
     if not pids:
@@ -61,7 +61,7 @@ def find_listener(place: int | str) -> Listener | None:
 
 
 def _inodes_on_port(port: int) -> Iterator[str]:
-    """/proc/net/tcp: `sl local_address rem_address st ... inode`, the port in hexadecimal."""
+    """Reads /proc/net/tcp and tcp6: `sl local_address rem_address st ... inode`, the port in hexadecimal."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (PROC / "net" / table).read_text().splitlines()[1:]:
@@ -71,7 +71,7 @@ def _inodes_on_port(port: int) -> Iterator[str]:
 
 
 def _inodes_at_path(path: str) -> Iterator[str]:
-    """/proc/net/unix: `Num RefCount Protocol Flags Type St Inode Path`, the flags in hexadecimal."""
+    """Reads /proc/net/unix: `Num RefCount Protocol Flags Type St Inode Path`, the flags in hexadecimal."""
     with suppress(OSError):
         for line in (PROC / "net" / "unix").read_text(errors="replace").splitlines()[1:]:
             fields = line.split(maxsplit=7)
@@ -107,7 +107,7 @@ def _open_files_limit(pid: int) -> int | None:
 
 
 def _shared_memory(pid: int) -> int | None:
-    """The size of the process's own /dev/shm, which in a container is the container's."""
+    """Returns the size in bytes of the process's own /dev/shm, which in a container is the container's."""
     with suppress(OSError):
         filesystem = os.statvfs(PROC / str(pid) / "root" / "dev" / "shm")
         return filesystem.f_blocks * filesystem.f_frsize
@@ -115,7 +115,7 @@ def _shared_memory(pid: int) -> int | None:
 
 
 def _ancestry(pid: int) -> Iterator[int]:
-    """The process itself, its parent, and so on."""
+    """Yields the process itself, its parent, and so on."""
     while pid > 0:
         yield pid
         try:
@@ -126,7 +126,7 @@ def _ancestry(pid: int) -> Iterator[int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Returns whether only this machine reaches a server that listens at `host`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

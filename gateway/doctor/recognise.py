@@ -26,7 +26,7 @@ SIGNS = (
 
 
 async def recognise(http: Http, url: str) -> str | None:
-    """A description of the server at `url`, a scheme, host and port. None if nothing accepts connections there.
+    """Describes the server at `url`, a scheme, host and port. Returns None if nothing accepts connections there.
 
     A server that speaks no HTTP gets no further question.
     """
@@ -41,7 +41,7 @@ async def recognise(http: Http, url: str) -> str | None:
 
 
 async def identify(reader: Reader, page: bytes | None) -> Identity:
-    """The engine's identity by its reader; empty if the engine does not answer."""
+    """Returns the identity that the reader finds; empty if the engine does not answer."""
     try:
         return await reader.identify(page)
     except NoAnswer:

@@ -12,7 +12,7 @@ from gateway.doctor.subjects import EngineReport, Report
 
 
 def render_text(report: Report, *, is_verbose: bool) -> str:
-    """Findings, the errors first; with `is_verbose` also what is proved of every engine, with the sources."""
+    """Returns findings, errors first; with `is_verbose` also what is proved of every engine, with the sources."""
     blocks = [_render_finding(finding) for finding in _by_severity(report)]
     if is_verbose:
         blocks += [_render_engine(engine) for engine in report.engines if engine.is_reached]
@@ -20,7 +20,7 @@ def render_text(report: Report, *, is_verbose: bool) -> str:
 
 
 def render_json(report: Report) -> str:
-    """`engines`: the identity of each, as calibrations record it, and its account."""
+    """Returns findings and `engines`: the identity of each, as calibrations record it, and its account."""
     document = {
         "findings": [
             {

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Topic(StrEnum):
-    """First the features, which are on or off; then numbers and other facts that rules need."""
+    """What a statement is about: first the features, on or off; then numbers and other facts that rules need."""
 
     IN_FLIGHT_BATCHING = "in_flight_batching"
     PAGED_KV = "paged_kv"
@@ -40,7 +40,7 @@ FEATURES = (
 
 
 class Statement(NamedTuple):
-    """`source`: where it was read, in words that can follow "by"."""
+    """A value of a topic. `source`: where it was read, in words that can follow "by"."""
 
     topic: Topic
     value: float
@@ -51,7 +51,7 @@ Account: TypeAlias = Mapping[Topic, Statement]
 
 
 def make_account(statements: Iterable[Statement]) -> Account:
-    """The first statement on each topic: callers put the most reliable source first."""
+    """Keeps the first statement on each topic: callers put the most reliable source first."""
     account: dict[Topic, Statement] = {}
     for statement in statements:
         account.setdefault(statement.topic, statement)

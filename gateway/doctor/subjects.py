@@ -23,7 +23,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One engine. `models`: the model of each of its places. `language`: the first model's that is not relayed."""
+    """One engine. `models`: the model of each of its places. `language`: that of the first model not relayed."""
 
     engine: Engine
     backend: BackendSettings
@@ -48,7 +48,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an engine is examined with."""
+    """The means by which an engine is examined."""
 
     http: Http
     options: Options
@@ -56,7 +56,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """What was found out about one engine.
+    """The findings and facts about one engine.
 
     `listener`: its process, if it is one of this machine's that may be looked at. `gpus`: the indexes of the GPUs that
     its processes are on, as far as is known.
@@ -81,5 +81,5 @@ class Report:
 
     @property
     def is_blind(self) -> bool:
-        """No engine answered."""
+        """Whether no engine answered."""
         return not any(engine.is_reached for engine in self.engines)

@@ -51,7 +51,7 @@ def read_info(info: Json) -> Iterator[Statement]:
 
 
 def is_no_mode(mode: str) -> bool:
-    """Whether a CUDAGraphMode is NONE; it is written as NONE, CUDAGraphMode.NONE or 0."""
+    """Returns whether a CUDAGraphMode is NONE; it is written as NONE, CUDAGraphMode.NONE or 0."""
     return mode.upper().removeprefix("CUDAGRAPHMODE.") in {"NONE", "0"}
 
 
@@ -61,7 +61,7 @@ NOT_IN_FP8 = frozenset({"none", "awq", "awq_marlin", "gptq", "gptq_marlin", "bit
 
 
 def find_fp8(quantization: str) -> bool | None:
-    """Whether that name means FP8 weights; None if it may mean several things."""
+    """Returns whether that name means FP8 weights; None if it may mean several things."""
     name = quantization.lower()
     return True if name in IN_FP8 else False if name in NOT_IN_FP8 else None
 
@@ -114,7 +114,7 @@ SHORT = {"-q": "--quantization", "-asc": "--api-server-count"}
 
 
 def _split(arguments: Sequence[str]) -> dict[str, str]:
-    """Each option with its value, "" if it has none. vLLM accepts `_` for `-`."""
+    """Returns each option with its value, "" if it has none. vLLM accepts `_` for `-`."""
     options: dict[str, str] = {}
     name = ""
     for argument in arguments:

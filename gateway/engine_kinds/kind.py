@@ -15,7 +15,7 @@ R = TypeVar("R", bound=Reader)
 
 @dataclass(frozen=True, slots=True)
 class EngineKind(Generic[S, R]):
-    """`settings`: its section of crossover.yaml, a frozen dataclass whose fields have forms.
+    """One kind of engine. `settings`: its section of crossover.yaml, a frozen dataclass whose fields have forms.
 
     `open_tokens`: its backend on the token lane, for a model with that many token ids. `open_relay`: its backend on the
     relay lane. None: that lane does not lead to it. `open_reader`: reads its figures for evidence/. `look`: how the

@@ -1,4 +1,4 @@
-"""Shared by the kinds with OpenAI's API: a reader of /version, /v1/models and a metrics page, and checks of the page.
+"""A reader of /version, /v1/models and a metrics page, and checks of the page, for the kinds with OpenAI's API.
 
 Metrics have vLLM's names. A server with other names needs a kind of its own, which derives from this reader.
 """
@@ -39,13 +39,13 @@ class OpenAIReader:
         return None if answer is None else answer.body
 
     def count(self, page: bytes) -> int | None:
-        """Sums over all engine processes behind the API server, which label their samples."""
+        """Sums the counts of all engine processes behind the API server, which label their samples."""
         counts = [sum_count(page, name) for name in self.COUNTS]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
     def read_settings(self, page: bytes) -> Iterator[Statement]:
-        """What the page shows of the engine's settings; for the doctor."""
+        """Returns what the page shows of the engine's settings, for the doctor."""
         return vllm_settings.read_page(page)
 
     async def identify(self, page: bytes | None) -> Identity:
@@ -55,7 +55,7 @@ class OpenAIReader:
         return {**self._engine, **_pick(version, ("version",)), **_read_card(models), **self._cache}
 
     async def aclose(self) -> None:
-        """The connections are the caller's to close."""
+        """Does nothing: the caller closes the connections."""
 
     async def _fetch_json(self, path: str) -> Mapping[str, Any]:  # Any: another server's JSON
         answer = await self._http.fetch(self._url + path, self._key)

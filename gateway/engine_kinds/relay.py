@@ -14,7 +14,7 @@ def _open_reader(settings: RelaySettings, http: Http) -> OpenAIReader:
 
 
 async def look_at_relay(subject: Subject, settings: RelaySettings, reader: OpenAIReader, means: Means) -> EngineReport:
-    """Expects of a server of any make that it is healthy, and has counts on its metrics page if that is configured."""
+    """Checks that a server of any make is healthy, and has counts on its metrics page if that is configured."""
     where, url = subject.where, f"{settings.url}{settings.health_path}"
     try:
         answer = await means.http.get(url, settings.api_key)

@@ -1,7 +1,7 @@
 """The engines' own figures, beside the gateway's: how many requests each holds, and the identity that it reports.
 
-Figures to show and to warn by, never to route by. What an engine does not report is unknown, not 0. How a kind of
-engine is read stands in engine_kinds/.
+The figures serve to show and to warn, never to route. What an engine does not report is unknown, not 0. engine_kinds/
+reads each kind of engine.
 """
 
 from gateway.evidence.engine import Engine, Reader, open_engines

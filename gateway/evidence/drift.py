@@ -8,7 +8,7 @@ from collections import deque
 
 
 def find_drift(engine: int, before: int, after: int) -> int:
-    """The engine's count less the ledger's at the moment when the engine counted.
+    """Returns the engine's count less the ledger's at the moment when the engine counted.
 
     Requests come and go while the engine answers, so a count between the two readings of the ledger is no drift.
     """
@@ -24,7 +24,7 @@ class SteadyDrift:
         self._readings: deque[tuple[float, int]] = deque()
 
     def feed(self, drift: int | None, now: float) -> int | None:
-        """The reading nearest 0, or 0 if the sign changed; None until readings without a gap cover `for_s` seconds."""
+        """Returns the reading nearest 0, 0 if its sign changed; None until gapless readings cover `for_s` seconds."""
         if drift is None:
             self._readings.clear()
             return None

@@ -11,14 +11,14 @@ from gateway.settings import BackendSettings, ModelSettings
 
 
 class Reader(Protocol):
-    """How one kind of engine is read. Every await is bounded in time and raises NoAnswer when nothing was learnt."""
+    """Reads one kind of engine. Every await is bounded in time and raises NoAnswer when nothing was learnt."""
 
     async def read_metrics(self) -> bytes | None:
-        """Its metrics page; None if it has none."""
+        """Returns the engine's metrics page, None if it has none."""
         ...
 
     def count(self, page: bytes) -> int | None:
-        """Requests it holds, running or waiting; None if the page does not have that."""
+        """Returns the requests that the engine holds, running or waiting; None if the page does not have that."""
         ...
 
     async def identify(self, page: bytes | None) -> Identity: ...
@@ -48,7 +48,7 @@ class Engine:
 async def open_engines(
     models: Iterable[ModelSettings], kinds: Mapping[str, ReadableKind]
 ) -> AsyncIterator[tuple[Engine, ...]]:
-    """Every engine of the configuration once; connections are closed on leaving."""
+    """Yields every engine of the configuration once; closes the connections on leaving."""
     places: dict[BackendSettings, list[Place]] = {}
     for model in models:
         for name, backend in model.backends.items():

@@ -16,12 +16,12 @@ MAX_LINE_BYTES = 8 * 1024
 
 
 def find_labels(page: bytes, name: str) -> Iterator[Mapping[str, str]]:
-    """The labels of every sample of that name."""
+    """Returns the labels of every sample of that name."""
     return (sample.labels for sample in _find_samples(page, name))
 
 
 def sum_count(page: bytes, name: str, **labels: str) -> int | None:
-    """The sum of every sample that has these labels; None if there is none, or if one is no count."""
+    """Returns the sum of every sample that has these labels; None if there is none, or if one is no count."""
     values = [sample.value for sample in _find_samples(page, name) if labels.items() <= sample.labels.items()]
     if not values or not all(0 <= value <= MAX_COUNT for value in values):  # false for NaN too
         return None
@@ -29,7 +29,7 @@ def sum_count(page: bytes, name: str, **labels: str) -> int | None:
 
 
 def _find_samples(page: bytes, name: str) -> list[Sample]:
-    """Empty if one cannot be read: a sum with a part missing would be a wrong count."""
+    """Returns the samples of that name; none if one cannot be read: a sum without it would be a wrong count."""
     lines = _find_lines(page, name.encode())
     if len(lines) > MAX_SAMPLES or any(len(line) > MAX_LINE_BYTES for line in lines):
         return []
@@ -41,7 +41,7 @@ def _find_samples(page: bytes, name: str) -> list[Sample]:
 
 
 def _find_lines(page: bytes, start: bytes) -> list[bytes]:
-    """The lines that begin with `start`, up to one more than MAX_SAMPLES."""
+    """Returns the lines that begin with `start`, up to one more than MAX_SAMPLES."""
     page, start = b"\n" + page, b"\n" + start
     lines: list[bytes] = []
     at = page.find(start)

@@ -1,4 +1,4 @@
-"""Whether engines are still those that a policy was measured on. Pure.
+"""Finds out whether engines are still those that a policy was measured on. Pure.
 
 In: identities as recorded and as they are now. Out: the fields that differ.
 """
@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 
 def find_changes(recorded: Fingerprint, live: Fingerprint) -> tuple[Change, ...]:
-    """The changes, in the recorded order. A field that only one side has is no change: unknown is not different."""
+    """Returns changes in the recorded order. A field that only one side has is no change: unknown is not different."""
     return tuple(
         change for backend in recorded for change in _compare(backend, recorded[backend], live.get(backend, {}))
     )

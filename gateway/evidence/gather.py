@@ -20,7 +20,7 @@ from gateway.settings import Settings
 class RoutingView:
     """The part of routing that this room reads.
 
-    `count`: leases held now at a place, on the whole node. `fingerprint`: of the engines that the policy of a model was
+    `count`: leases held now at a place, on the whole node. `fingerprint`: that of the engines that a model's policy was
     measured on; None for a policy set by hand.
     """
 
@@ -32,7 +32,7 @@ class RoutingView:
 async def gathering(
     settings: Settings, kinds: Mapping[str, ReadableKind], latest: LatestEvidence, routing: RoutingView
 ) -> AsyncIterator[None]:
-    """Entered at once, before the first reading. For one process of the node."""
+    """Reads engines while inside; the block begins before the first reading. One process of the node does this."""
     warning = StaleWarning()
 
     def publish(place: Place, evidence: Evidence) -> None:

@@ -61,16 +61,16 @@ class Http:
         await self._client.aclose()
 
     async def get(self, url: str, key: str | None = None, timeout_s: float | None = None) -> Answer:
-        """`key` is sent as a bearer token. Raises NoAnswer."""
+        """Sends a GET, with `key` as a bearer token. Raises NoAnswer."""
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         return await self._call("GET", url, timeout_s or self._timeout_s, headers=headers)
 
     async def post(self, url: str, document: object) -> Answer:
-        """Raises NoAnswer."""
+        """Sends a POST with `document` as JSON. Raises NoAnswer."""
         return await self._call("POST", url, self._timeout_s, json=document)
 
     async def fetch(self, url: str, key: str | None = None) -> Answer | None:
-        """A page of an engine; None if the server refuses it or has none. Raises NoAnswer, for a 5xx too."""
+        """Returns a page of an engine, None if the server refuses it or has none. Raises NoAnswer, for a 5xx too."""
         answer = await self.get(url, key)
         if answer.status >= 500:
             raise NoAnswer(f"{url}: HTTP {answer.status}")

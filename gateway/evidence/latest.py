@@ -20,7 +20,7 @@ GENERATION, LENGTH = 0, 1  # words: which of two texts is in force, and the leng
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSpans:
-    """Where each place's evidence lies."""
+    """The spans in which each place's evidence lies."""
 
     words: tuple[Span, ...]
     texts: tuple[tuple[Span, Span], ...]
@@ -34,7 +34,7 @@ class EvidenceSpans:
 
 
 class LatestEvidence:
-    """A writer may be killed at any instant: it writes where nobody reads, and one store puts that in force."""
+    """A writer may be killed at any instant, so it writes where nobody reads, and one store puts that in force."""
 
     def __init__(self, places: Iterable[Place], spans: EvidenceSpans, seat: Seat) -> None:
         self._lock = seat.lock
@@ -46,7 +46,7 @@ class LatestEvidence:
 
     @classmethod
     def alone(cls, places: Collection[Place]) -> Self:
-        """For a process that is the only worker."""
+        """Returns the evidence of a process that is the only worker."""
         plan = Plan()
         spans = EvidenceSpans.lay(plan, places)
         return cls(places, spans, Seat.alone(plan.size))
@@ -64,7 +64,7 @@ class LatestEvidence:
             words[GENERATION] = generation
 
     def read(self, place: Place) -> Evidence:
-        """UNKNOWN before the first was published, and for a place that is not watched."""
+        """Returns the latest evidence; UNKNOWN before the first was published, and for a place that is not watched."""
         if (words := self._words.get(place)) is None:
             return UNKNOWN
         with self._lock:
@@ -73,9 +73,9 @@ class LatestEvidence:
         return Evidence(**orjson.loads(text)) if text else UNKNOWN
 
     def identities(self, model: str) -> dict[str, Identity]:
-        """The engines that serve a model, by backend."""
+        """Returns the identities of the engines that serve a model, by backend."""
         return {place.backend: self.read(place).identity for place in self.places if place.model == model}
 
     def find_changes(self, model: str, fingerprint: Fingerprint | None) -> tuple[Change, ...]:
-        """How a model's engines differ from those that a policy was measured on; empty without a fingerprint."""
+        """Returns how a model's engines differ from those a policy was measured on; empty without a fingerprint."""
         return find_changes(fingerprint or {}, self.identities(model))

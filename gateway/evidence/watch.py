@@ -28,7 +28,7 @@ Publish: TypeAlias = Callable[[Place, Evidence], None]
 
 
 class Watch:
-    """One engine, read for ever."""
+    """Reads one engine for ever."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Watch:
             await asyncio.sleep(self._settings.interval_s)
 
     async def look(self) -> Evidence:
-        """Read once, and publish what is known then."""
+        """Reads the engine once, publishes what is known then, and returns it."""
         page, in_flight, drift = await self._count()
         now = self._clock()
         steady = self._steady.feed(drift, now)
@@ -74,7 +74,7 @@ class Watch:
             logger.exception("reading %s raised", self._engine)
 
     async def _count(self) -> tuple[bytes | None, int | None, int | None]:
-        """The metrics page, the engine's count on it, and the drift."""
+        """Returns the metrics page, the engine's count on it, and the drift."""
         before = self._sent()
         try:
             page = await self._engine.reader.read_metrics()
@@ -96,7 +96,7 @@ class Watch:
         return sum(self._ledger(place) for place in self._engine.places)
 
     def _report(self, steady: int | None) -> None:
-        """One line when a drift has lasted, one when it is over; none while nothing is known."""
+        """Logs one line when a drift has lasted, one when it is over, none while nothing is known."""
         if steady is None:
             return
         is_adrift = abs(steady) > TOLERANCE * self._sent()
@@ -122,7 +122,7 @@ def _explain(steady: int, for_s: float) -> str:
 
 @asynccontextmanager
 async def watching(watches: Iterable[Watch]) -> AsyncIterator[None]:
-    """Read every engine while inside; entered at once, before the first reading."""
+    """Reads every engine while inside; the block begins at once, before the first reading."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(watch.run()) for watch in watches]
         try:

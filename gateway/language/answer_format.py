@@ -13,7 +13,7 @@ AUTO, NONE = "auto", "none"  # the settings' words beside a ToolFormat and "thin
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """`tool_format`: None where the format of the model's tool calls is not known.
+    """How a model writes an answer. `tool_format`: None where the format of the model's tool calls is not known.
 
     `reasons`: its answers may begin with reasoning.
     """
@@ -23,7 +23,7 @@ class AnswerFormat:
 
 
 def find_answer_format(template: str, tool_parser: str, reasoning_parser: str) -> AnswerFormat:
-    """`tool_parser`, `reasoning_parser`: as in the settings. AUTO looks into the template's source."""
+    """Returns a model's format. `tool_parser`, `reasoning_parser`: as in the settings; AUTO looks into the template."""
     if tool_parser == AUTO:
         tool_format = find_tool_format(template)
     else:
@@ -32,5 +32,5 @@ def find_answer_format(template: str, tool_parser: str, reasoning_parser: str) -
 
 
 def has_reasoning(template: str) -> bool:
-    """Whether answers of the model with this chat template may begin with reasoning."""
+    """Returns whether answers of the model with this chat template may begin with reasoning."""
     return any(marker in template for marker in REASONING_MARKERS)

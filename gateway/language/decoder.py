@@ -38,7 +38,7 @@ class TextDecoder:
         self.completion_tokens = 0
         """How many ids were consumed, the one that ended the answer included."""
         self.stopped = False
-        """The answer ended before its engine did: a stop string matched, or ids arrived after an end token."""
+        """Whether the answer ended before its engine did: a stop string matched, or ids arrived after an end token."""
 
     def feed(self, token_ids: Sequence[int]) -> str:
         """Returns the text that these ids make certain; "" while characters or stop strings are incomplete."""

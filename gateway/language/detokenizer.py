@@ -22,7 +22,7 @@ _CONTEXT = 4  # prompt tokens that decide whether an answer's first token keeps 
 
 
 class Detokenizer(Protocol):
-    """`whole`: the text of ids that need no context. While nothing is `pending`, use it instead of `feed`."""
+    """Turns ids into text. `whole`: texts that need no context; use it instead of `feed` while nothing is `pending`."""
 
     @property
     def whole(self) -> Mapping[int, str]: ...
@@ -52,7 +52,7 @@ class Spelling:
 
 
 class ByteDetokenizer:
-    """For byte-level BPE, where every token stands for the same bytes wherever it occurs: exact and linear for any ids.
+    """A Detokenizer for byte-level BPE, whose tokens stand for the same bytes everywhere: exact and linear for any ids.
 
     DecodeStream is not used for three reasons: it never returns text that ends in U+FFFD, it is quadratic in a run of
     special tokens (58 us a token in a run of 4,000; ignore_eos makes such runs), and its pending ids cannot be read.
@@ -78,7 +78,7 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For any other tokenizer: decodes the pending ids together with the ids shown last, and returns the new text.
+    """A Detokenizer for other tokenizers: decodes the pending ids after the ids shown last, and returns the new text.
 
     The ids shown last, at first the prompt's tail, are a context that keeps the leading space: SentencePiece drops it
     at the start of a text. The answer's text is the tokenizer's own, with one exception: if a run of byte tokens turns

@@ -42,7 +42,7 @@ class Draft:
     _encode: Callable[[], Sequence[int]]
 
     def find_ids(self) -> Sequence[int]:
-        """Raises InvalidRequest, also for a text of more tokens than the encoder's limit.
+        """Returns the text's ids. Raises InvalidRequest, also for a text of more tokens than the encoder's limit.
 
         Other threads can run meanwhile, except for some 10 ms with 100,000 tokens.
         """
@@ -55,7 +55,7 @@ class Draft:
         return token_ids
 
     def encode(self) -> Prompt:
-        """Raises InvalidRequest as `find_ids` does, and for an empty prompt."""
+        """Returns the prompt. Raises InvalidRequest as `find_ids` does, and for an empty prompt."""
         if not (token_ids := self.find_ids()):
             raise InvalidRequest(f"{self.param}: an empty prompt has nothing to continue.", param=self.param)
         return Prompt(tuple(token_ids))
@@ -73,7 +73,7 @@ class Encoder:
         cache_bytes: int = CACHE_BYTES,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """Without a separator every text is encoded as a whole."""
+        """Encodes every text as a whole if there is no separator."""
         self._max_tokens = max_tokens
         self._tokenizer = tokenizer
         self._separator = separator
@@ -84,7 +84,7 @@ class Encoder:
         return f"<Encoder cuts {where}, {self._cache!r}>"
 
     def draft(self, text: str, param: str) -> Draft:
-        """`text` spells its special tokens itself, as a rendered chat does."""
+        """Returns the draft of a text that spells its special tokens itself, as a rendered chat does."""
         if self._separator is None or text.count(self._separator.text) >= MAX_SEGMENTS:
             return Draft(len(text), param, partial(self._encode_whole, text, add_special_tokens=False))
         stretches = _make_stretches(segments := text.split(self._separator.text), self._cache.find(segments))
@@ -92,7 +92,7 @@ class Encoder:
         return Draft(new_characters, param, partial(self._encode_stretches, stretches, self._separator))
 
     def draft_framed(self, text: str, param: str) -> Draft:
-        """`text` is bare: the tokenizer adds the special tokens that it puts around a text."""
+        """Returns the draft of a bare text: the tokenizer adds the special tokens that it puts around a text."""
         return Draft(len(text), param, partial(self._encode_whole, text, add_special_tokens=True))
 
     def _encode_whole(self, text: str, *, add_special_tokens: bool) -> Sequence[int]:
@@ -129,7 +129,7 @@ class Encoder:
             start = end + 1
 
     def _encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
-        """Raises UnicodeError, TooManyTokens.
+        """Returns each text's ids. Raises UnicodeError, TooManyTokens.
 
         Of tokenizers' calls only the batch call lets other threads run; it also computes no offsets.
         """

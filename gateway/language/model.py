@@ -25,9 +25,10 @@ from gateway.language.vocabulary import NO_IDS, Vocabulary
 
 
 class ModelLanguage:
-    """`context_length`: of prompt and answer together, in tokens. `eos_token_ids`: never empty, the principal first.
+    """The text side of one model. `eos_token_ids`: never empty, the principal first.
 
-    `vocab_size`: one more than the highest id that the model takes. `takes_tools`: whether its template renders tools.
+    `context_length`: of prompt and answer together, in tokens. `vocab_size`: one more than the highest id that the
+    model takes. `takes_tools`: whether its template renders tools.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ModelLanguage:
         tool_parser: str = AUTO,
         reasoning_parser: str = AUTO,
     ) -> Self:
-        """Raises `UnusableTokenizer`. A missing chat template is no error until a chat is rendered.
+        """Reads a directory. Raises `UnusableTokenizer`. A missing chat template is no error until a chat is rendered.
 
         `tool_parser`, `reasoning_parser`: as in the settings; AUTO looks into the template.
         """
@@ -87,26 +88,26 @@ class ModelLanguage:
     def draft_chat(
         self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING, *, add_special_tokens: bool = False
     ) -> Draft:
-        """`render_chat` without its costly part: `draft.encode()` returns the prompt, on this or any other thread."""
+        """Does `render_chat` without its costly part: `draft.encode()` returns the prompt, on any thread."""
         text = self._check_length(self._template.render(messages, rendering), "messages")
         return self._draft(text, "messages", is_framed=add_special_tokens)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
-        """A completion's prompt, with the tokenizer's special tokens. Raises `InvalidRequest(param="prompt")`."""
+        """Returns a completion's prompt, with special tokens around it. Raises `InvalidRequest(param="prompt")`."""
         return self.draft_text(text, add_special_tokens=add_special_tokens).encode()
 
     def draft_text(self, text: str, *, add_special_tokens: bool = True) -> Draft:
-        """`encode_text` without its costly part, as `draft_chat`."""
+        """Does `encode_text` without its costly part, as `draft_chat`."""
         return self._draft(self._check_length(text, "prompt"), "prompt", is_framed=add_special_tokens)
 
     def tokenize_chat(
         self, messages: Sequence[Message], rendering: Rendering, *, add_special_tokens: bool = False
     ) -> Sequence[int]:
-        """`render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
+        """Returns the ids of `render_chat` for a chat of any length. Raises `InvalidRequest(param="messages")`."""
         return self._tokenize(self._template.render(messages, rendering), "messages", is_framed=add_special_tokens)
 
     def tokenize_text(self, text: str, *, add_special_tokens: bool = True) -> Sequence[int]:
-        """`encode_text` for a text of any length, even an empty one. Raises `InvalidRequest(param="prompt")`."""
+        """Returns the ids of a text of any length, even an empty one. Raises `InvalidRequest(param="prompt")`."""
         return self._tokenize(text, "prompt", is_framed=add_special_tokens)
 
     def prompt_from_ids(self, token_ids: Sequence[int]) -> Prompt:
@@ -179,7 +180,7 @@ class ModelLanguage:
         return self._tokenizer.id_to_token(token_id) or ""
 
     def starts_in_reasoning(self, prompt: Prompt) -> bool:
-        """Whether the prompt ends inside reasoning, so that its answer's first tokens continue the reasoning.
+        """Returns whether the prompt ends inside reasoning, so that its answer's first tokens continue the reasoning.
 
         Only the text after the last special token counts, such as a message's header: users may write `<think>` too.
         """
@@ -195,7 +196,7 @@ class ModelLanguage:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _draft(self, text: str, param: str, *, is_framed: bool) -> Draft:
-        """`is_framed`: add special tokens. Usually False for a chat: its template has written the BOS."""
+        """Drafts a prompt. `is_framed`: add special tokens; usually not for a chat: its template wrote the BOS."""
         return self._encoder.draft_framed(text, param) if is_framed else self._encoder.draft(text, param)
 
     def _tokenize(self, text: str, param: str, *, is_framed: bool) -> Sequence[int]:

@@ -69,7 +69,7 @@ def _read_positions(config: Mapping[str, object], directory: Path) -> int:
 def _read_eos_token_ids(
     config: Mapping[str, object], directory: Path, tokenizer: "PreTrainedTokenizerFast"
 ) -> tuple[int, ...]:
-    """The ids in generation_config.json (where absent, in config.json, as in transformers), then the tokenizer's."""
+    """Returns the ids in generation_config.json (if absent, config.json, as in transformers), then the tokenizer's."""
     path = directory / "generation_config.json"
     named = (_read_json(path) if path.is_file() else config).get("eos_token_id")
     candidates = [*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id]
@@ -100,7 +100,7 @@ def _read_json(path: Path) -> Mapping[str, object]:
 
 @contextmanager
 def _without_import_advice() -> Iterator[None]:
-    """Importing transformers without PyTorch logs advice on stderr; tokenizers need none."""
+    """Hides the advice that importing transformers without PyTorch logs on stderr; tokenizers need none."""
 
     def is_serious(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR

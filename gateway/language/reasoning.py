@@ -1,6 +1,6 @@
 """Reasoning before an answer, between `<think>` and `</think>`.
 
-Only at the start of an answer: later, the same tags are content. Knows nothing of what follows the reasoning.
+It exists only at the start of an answer: later, the same tags are content. Knows nothing of what follows the reasoning.
 """
 
 from gateway.language.reply_parts import PartWriter
@@ -11,7 +11,7 @@ REASONING_MARKERS = (REASONING_START, REASONING_END)
 
 
 def read_reasoning(buffer: TextBuffer, writer: PartWriter, *, is_open: bool) -> Reading[None]:
-    """`is_open`: the prompt holds the opening tag. Some models write the tag again; then it is dropped."""
+    """Reads any reasoning. `is_open`: the prompt holds the opening tag. If a model writes it again, it is dropped."""
     buffer.start_recording()
     yield from skip_space(buffer)
     is_tagged = yield from read_literal(buffer, REASONING_START)

@@ -34,7 +34,7 @@ def make_parser(
     reasoning: bool = False,
     starts_in_reasoning: bool = False,
 ) -> ReplyParser:
-    """`tool_format`: None where no tools are offered; then all text after the reasoning is content.
+    """Returns one answer's parser. `tool_format`: None without tools; then all text after the reasoning is content.
 
     `forced`: a guide forces the answer to be a call, in a form that does not depend on the model. Engines guide from
     the first token on, so such an answer never starts in reasoning, even if its prompt ends in it.

@@ -23,7 +23,7 @@ _LARGEST_SHARE = 4  # an entry takes a quarter of the cache at most, so that one
 
 
 class SegmentCache:
-    """The key is the text itself, so a hit is always exact."""
+    """A cache whose key is the text itself, so a hit is always exact."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -43,12 +43,12 @@ def find_separator(tokenizer: Tokenizer, sample: str) -> Separator | None:
 
 
 def _is_raw(token: AddedToken) -> bool:
-    """Whether the tokenizer searches for this token before it changes the text in any other way."""
+    """Returns whether the tokenizer searches for this token before it changes the text in any other way."""
     return bool(token.content) and not token.normalized
 
 
 def _stands_alone(token: AddedToken, contents: Sequence[str]) -> bool:
-    """Whether each occurrence of the token's content is this token and includes nothing around it."""
+    """Returns whether each occurrence of the token's content is this token and includes nothing around it."""
     content = token.content
     if token.lstrip or token.rstrip or token.single_word or not {content[0], content[-1]} <= _EDGES:
         return False
@@ -56,12 +56,12 @@ def _stands_alone(token: AddedToken, contents: Sequence[str]) -> bool:
 
 
 def _may_cover(other: str, content: str) -> bool:
-    """Whether `other`, found at or before an occurrence of `content`, may reach into it."""
+    """Returns whether `other`, found at or before an occurrence of `content`, may reach into it."""
     return content in other or any(content.startswith(other[start:]) for start in range(1, len(other)))
 
 
 def _encodes_locally(tokenizer: Tokenizer) -> bool:
-    """Whether nothing after the search for special tokens looks across one."""
+    """Returns whether nothing after the search for special tokens looks across one."""
     document: Component = json.loads(tokenizer.to_str(pretty=False))
     model = document["model"]
     return (
@@ -88,7 +88,7 @@ def _is_local(pre_tokenizer: Component) -> bool:
 
 
 def _keeps_ids(post_processor: Component) -> bool:
-    """Whether the post-processor changes no ids when no special tokens are added: a template that has the text once."""
+    """Returns whether the post-processor keeps all ids if it adds no special tokens: a template has the text once."""
     match post_processor:
         case {"type": "TemplateProcessing", "single": parts}:
             return [part["Sequence"]["id"] for part in parts if "Sequence" in part] == ["A"]

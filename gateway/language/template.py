@@ -79,7 +79,7 @@ class ChatTemplate:
         self.takes_tools = self._sample(Rendering(tools=[_SAMPLE_TOOL])) not in {"", self.sample()}
 
     def render(self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING) -> str:
-        """Raises `InvalidRequest(param="messages")`, with the template's own message where the template refuses."""
+        """Renders a chat. Raises `InvalidRequest(param="messages")`, with the template's own message if it refuses."""
         if not messages:
             raise InvalidRequest("messages: at least one message is needed.", param="messages")
         chat = [self._flatten(message, index) for index, message in enumerate(messages)]

@@ -124,7 +124,7 @@ def read_rest(buffer: TextBuffer, emit: Emit) -> Reading[None]:
 
 
 def _find_marker_start(marker: str, text: str, start: int) -> int:
-    """Where an incomplete marker at the end of `text` may begin; the length of `text` if there is none."""
+    """Returns where an incomplete marker at the end of `text` may begin; the length of `text` if there is none."""
     at = text.find(marker[0], max(start, len(text) - len(marker) + 1))
     while at >= 0 and not marker.startswith(text[at:]):
         at = text.find(marker[0], at + 1)

@@ -36,14 +36,14 @@ def read_content(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
 
 
 def read_hermes(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, between other text."""
+    """Reads `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times, between other text."""
     while (yield from read_until(buffer, HERMES_START, writer.content)):
         buffer.start_recording(back=len(HERMES_START))
         yield from _or_content(buffer, writer, _read_hermes_call(buffer, writer))
 
 
 def read_llama3_json(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """`{"name": ..., "parameters": {...}}`, perhaps after a tag, several with `;` between them.
+    """Reads `{"name": ..., "parameters": {...}}`, perhaps after a tag, several with `;` between them.
 
     Many answers are JSON and no call, so a call counts only at the very start of the answer. All other text is content.
     """
@@ -53,21 +53,21 @@ def read_llama3_json(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
 
 
 def read_mistral(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+    """Reads `[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, or `[TOOL_CALLS]name[ARGS]{...}` for each call."""
     while (yield from read_until(buffer, MISTRAL_CALLS, writer.content)):
         buffer.start_recording(back=len(MISTRAL_CALLS))
         yield from _or_content(buffer, writer, _read_mistral_calls(buffer, writer))
 
 
 def read_required(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """`[{"name": ..., "parameters": {...}}, ...]`, the form that the guide of `tool_guide` enforces."""
+    """Reads `[{"name": ..., "parameters": {...}}, ...]`, the form that the guide of `tool_guide` enforces."""
     buffer.start_recording()
     yield from _or_content(buffer, writer, _read_list(buffer, writer))
     yield from read_content(buffer, writer)
 
 
 def read_named(buffer: TextBuffer, writer: PartWriter, name: str) -> Reading[None]:
-    """The arguments of the function `name`, the form that the guide of `tool_guide` enforces."""
+    """Reads the arguments of the function `name`, the form that the guide of `tool_guide` enforces."""
     buffer.start_recording()
     yield from _or_content(buffer, writer, _read_arguments(buffer, writer, name))
     yield from read_content(buffer, writer)
@@ -112,7 +112,7 @@ def _read_mistral_calls(buffer: TextBuffer, writer: PartWriter) -> Reading[None]
 
 
 def _read_mistral_call(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
-    """One call after the marker: `name[ARGS]{...}`, in some versions `name[CALL_ID]id[ARGS]{...}`."""
+    """Reads one call after the marker: `name[ARGS]{...}`, in some versions `name[CALL_ID]id[ARGS]{...}`."""
     name: list[str] = []
     yield from read_run(buffer, _NAME, name.append)
     if (yield from read_literal(buffer, MISTRAL_ID)):

@@ -83,7 +83,7 @@ def _call_of(tool: Tool, place: str) -> Schema:
 
 
 def _parameters(tool: Tool) -> Schema:
-    """The schema of the tool's arguments; adds the type object where it is missing, since arguments are objects."""
+    """Returns the schema of the tool's arguments; adds the type object if it is missing, as arguments are objects."""
     return {"type": "object", **tool.parameters} if tool.parameters else _NO_PARAMETERS
 
 

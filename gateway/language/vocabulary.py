@@ -18,9 +18,9 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for te
 
 
 class Vocabulary:
-    """`size`: one more than the highest id. `longest_token`: the most characters that one token can stand for.
+    """A tokenizer's vocabulary. `special`: the special tokens by their ids; an answer does not show them.
 
-    `special`: the special tokens by their ids; an answer does not show them.
+    `size`: one more than the highest id. `longest_token`: the most characters that one token can stand for.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -94,7 +94,7 @@ def _spell(token: str, alphabet: Mapping[str, int]) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of bytes as characters: printable Latin-1 as itself, the rest from U+0100 on, in order."""
+    """Returns GPT-2's bytes as characters: printable Latin-1 as itself, the rest from U+0100 on, in order."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     rest = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(rest)}

@@ -29,7 +29,7 @@ class PolicyReading(Protocol):
 
 
 class ModelReading(Protocol):
-    """What a scrape reads of one model; routing's ModelState has all of it."""
+    """The values that a scrape reads of one model; routing's ModelState has all of them."""
 
     @property
     def model(self) -> str: ...

@@ -25,7 +25,7 @@ class NameSpans:
 
 
 class Names:
-    """`number` costs one look into a dict, except when a worker meets a name for the first time."""
+    """The names and their numbers. `number` costs one look into a dict, except for a name new to the worker."""
 
     def __init__(self, spans: NameSpans, seat: Seat) -> None:
         self._lock = seat.lock
@@ -38,7 +38,7 @@ class Names:
         return self._learn(name) if found is None else found
 
     def read(self) -> list[str]:
-        """All names so far, by their numbers."""
+        """Returns all names so far, in the order of their numbers."""
         places = (self._names[index * NAME_BYTES : (index + 1) * NAME_BYTES] for index in range(1, 1 + self._count[0]))
         return [OTHER_NAME, *(bytes(place).rstrip(b"\0").decode() for place in places)]
 

@@ -14,7 +14,7 @@ CANCELLED = "cancelled"
 
 
 class Recorder(Protocol):
-    """What counts an attempt at its end. Times are `clock`'s seconds."""
+    """Counts an attempt at its end. Times are `clock`'s seconds."""
 
     def clock(self) -> float: ...
 
@@ -63,7 +63,7 @@ class Observation:
         self._sink.fail(error)
 
     def end(self, outcome: str) -> None:
-        """Record how it ended; the first call counts. For ends unknown to the backend, such as a stop string."""
+        """Records how it ended; the first call counts. Callers report ends no backend sees, such as a stop string."""
         if not self._is_over:
             self._is_over = True
             self._recorder.record(self, outcome)

@@ -18,7 +18,7 @@ class Process(Protocol):
 
 
 class WorkerCollector(Collector):
-    """`tasks`: how many tasks a worker's event loop had alive when it last counted them."""
+    """One series per live worker. `tasks`: how many tasks its event loop had alive when it last counted them."""
 
     def __init__(self, read_workers: Callable[[], Sequence[Process]], tasks: Callable[[int], int]) -> None:
         self._read_workers = read_workers

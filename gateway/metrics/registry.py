@@ -27,7 +27,7 @@ TASKS_INTERVAL_S = 1.0
 
 
 class Timing(Protocol):
-    """When the first and the last token of an answer came; `first` None: none did."""
+    """The times at which the first and the last token of an answer came; `first` None: no token came."""
 
     first: float | None
     last: float
@@ -54,18 +54,18 @@ class Metrics:
             self.add(collector)
 
     def add(self, collector: Collector) -> None:
-        """Collect another room's figures too at each scrape."""
+        """Collects another room's figures too at each scrape."""
         self._registry.register(collector)
 
     def observe(self, request: GenerateRequest, route: Route, sink: Sink, arrived: float | None = None) -> Observation:
-        """A sink in front of `sink` that counts and times one attempt on one backend.
+        """Returns a sink in front of `sink` that counts and times one attempt on one backend.
 
         `arrived`: when the request came in, on this object's `clock`; now, if not given. Latencies start there.
         """
         return Observation(request, route, sink, self, self.clock() if arrived is None else arrived)
 
     def record(self, seen: Observation, outcome: str) -> None:
-        """Count an attempt that has ended; for Observation."""
+        """Counts an attempt that has ended; Observation calls it."""
         request, pair = seen.request, self._tally.pairs[seen.request.model, seen.route.backend]
         if request.run is not None:  # a calibration's latencies are not those that users get
             self._tally.count(pair.runs, outcome, len(request.prompt), seen.completion_tokens)
@@ -74,7 +74,7 @@ class Metrics:
         self._time(pair, seen, seen.started, seen.completion_tokens if outcome in FINISHED else None)
 
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
-        """Count one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
+        """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
         prompt_tokens, completion_tokens = seen.usage
         pair = self._tally.pairs[request.model, route.backend]
         if request.run is not None:
@@ -84,17 +84,17 @@ class Metrics:
         self._time(pair, seen, arrived, completion_tokens if outcome in FINISHED else None)
 
     def refuse(self, error: GatewayError) -> None:
-        """Count a request that ended before it had a backend; labelled by the error's code, so the labels are few."""
+        """Counts a request that ended before it had a backend; labelled by the error's code, so the labels are few."""
         self._tally.refuse(error.code)
 
     def render(self) -> bytes:
-        """The exposition text, as CONTENT_TYPE."""
+        """Returns the exposition text, in the form of CONTENT_TYPE."""
         self._note_tasks()
         return generate_latest(self._registry)
 
     @asynccontextmanager
     async def noting_tasks(self) -> AsyncIterator[None]:
-        """While inside, other workers can read how many tasks were alive in this one, at most a second ago."""
+        """Lets other workers read, while inside, how many tasks were alive in this one, at most a second ago."""
         async with asyncio.TaskGroup() as tasks:
             noting = tasks.create_task(self._note_tasks_for_ever())
             try:
@@ -108,14 +108,14 @@ class Metrics:
             await asyncio.sleep(TASKS_INTERVAL_S)
 
     def _note_tasks(self) -> None:
-        """A leak detector: at rest the number returns to the same figure. 0 outside an event loop."""
+        """Notes the number of tasks, to find leaks: at rest it returns to the same figure. 0 outside an event loop."""
         try:
             self._tally.note_tasks(len(asyncio.all_tasks()))
         except RuntimeError:
             self._tally.note_tasks(0)
 
     def _time(self, pair: Pair, seen: Timing, started: float, finished_tokens: int | None) -> None:
-        """TTFT of every answer that began, TPOT and E2E of those that finished. `finished_tokens` None: it did not."""
+        """Notes TTFT of every answer that began, TPOT and E2E of those that finished (`finished_tokens` not None)."""
         if seen.first is None:
             return
         first, last, observe = seen.first, seen.last, self._tally.observe

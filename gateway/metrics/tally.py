@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Where the words of one backend of one model begin in a row."""
+    """The indexes in a row at which the words of one backend of one model begin."""
 
     users: int
     runs: int
@@ -80,7 +80,7 @@ class TallySpans:
 
 
 class Tally:
-    """`pairs`: where in a row each backend of each model is counted. `total` and `seconds` read sums over all rows."""
+    """Counts. `pairs`: where each backend of each model is counted in a row. `total`, `seconds`: sums of all rows."""
 
     def __init__(self, backends: Backends, spans: TallySpans, seat: Seat) -> None:
         self.pairs = _place(backends)
@@ -92,13 +92,13 @@ class Tally:
 
     @classmethod
     def alone(cls, backends: Backends) -> Self:
-        """For a process that is the only worker."""
+        """Returns the tally of a process that is the only worker."""
         plan = Plan()
         spans = TallySpans.lay(plan, backends, workers=1)
         return cls(backends, spans, Seat.alone(plan.size))
 
     def count(self, traffic: int, outcome: str, prompt_tokens: int, completion_tokens: int, events: int = 0) -> None:
-        """Count one more attempt; `traffic` is a pair's `users` or `runs`."""
+        """Counts one more attempt; `traffic` is a pair's `users` or `runs`."""
         row = self._own_counts
         row[traffic + OUTCOMES + self.names.number(outcome)] += 1
         _add(row, traffic + PROMPT, prompt_tokens)
@@ -120,7 +120,7 @@ class Tally:
         return sum(row[word] for row in self._counts)
 
     def by_name(self, start: int) -> Iterator[tuple[str, int]]:
-        """Every name that was counted in the words from `start` on, and how often."""
+        """Yields every name that was counted in the words from `start` on, and how often."""
         for number, name in enumerate(self.names.read()):
             if count := self.total(start + number):
                 yield name, count
@@ -129,7 +129,7 @@ class Tally:
         return sum(row[histogram.sum] for row in self._sums)
 
     def buckets(self, histogram: Histogram) -> list[tuple[float, int]]:
-        """Upper bounds, the last one infinite, and how many observations were at most each."""
+        """Returns the upper bounds, the last one infinite, each with the number of observations up to it."""
         cumulative, buckets = 0, []
         for index, bound in enumerate((*histogram.bounds, float("inf"))):
             cumulative += self.total(histogram.start + index)
@@ -141,7 +141,7 @@ class Tally:
 
 
 def _add(row: Ints, word: int, amount: int) -> None:
-    """A counter never falls, and stays at MAX_WORD: engines report some of the amounts, and may report anything."""
+    """Adds to a counter, which never falls and stops at MAX_WORD: engines may report any amount."""
     if amount > 0:
         try:
             row[word] += amount

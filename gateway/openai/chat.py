@@ -75,7 +75,7 @@ class ChatCompletionRequest(RenderedChat, Generation):
 
     @model_validator(mode="after")
     def _call_or_match(self) -> Self:
-        """A guide binds all of an answer's text, so that none of it could be a call."""
+        """Refuses a guide beside tools: it binds all of an answer's text, so that none of it could be a call."""
         if self.tool_plan is not None and self.text_guide is not None:
             reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
             raise InvalidRequest(reason, param=self.text_guide_field)
@@ -112,7 +112,7 @@ class ChatCompletionRequest(RenderedChat, Generation):
         return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
 
     def _variables(self) -> dict[str, object]:
-        """As vLLM, which also turns thinking on or off for the templates that have a switch instead of degrees."""
+        """Adds the effort as vLLM does, and turns thinking on or off for templates with a switch instead of degrees."""
         variables = dict(self.chat_template_kwargs or {})
         if self.reasoning_effort is not None:
             variables.setdefault("enable_thinking", self.reasoning_effort != "none")

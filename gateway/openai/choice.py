@@ -18,7 +18,7 @@ Write: TypeAlias = Callable[[bytes], None]
 
 
 class Decoder(Protocol):
-    """language.TextDecoder, or what stands before one."""
+    """A language.TextDecoder, or a pipe before one."""
 
     @property
     def stopped(self) -> bool: ...
@@ -62,18 +62,18 @@ class ChoiceOutput(Protocol):
     """Takes one choice's frames: `begin`, the returned write any number of times, `finish`; or `finish` or `fail`."""
 
     def begin(self, frames: bytes) -> Write:
-        """The first frames. The returned call takes those that follow, as near to the client as can be."""
+        """Takes the first frames. Returns a call that takes those that follow, as near to the client as can be."""
         ...
 
     def finish(self, frames: bytes) -> None:
-        """The choice is complete with these."""
+        """Takes the last frames, with which the choice is complete."""
         ...
 
     def fail(self, error: GatewayError) -> None: ...
 
 
 class Choice:
-    """core.Sink: decodes and frames tokens in the call that brings them, and ends the choice itself at a stop string.
+    """A core.Sink: decodes and frames tokens in the call that brings them, and ends the choice itself at a stop string.
 
     Tokens that come together leave in one call.
     """

@@ -22,7 +22,7 @@ def error_body(error: GatewayError) -> bytes:
 
 
 def error_event(error: GatewayError) -> bytes:
-    """No [DONE] follows: openai-python raises on `error`, and a client that ignores it must not read success."""
+    """Returns the last event, no [DONE]: openai-python raises on `error`; a client that ignores it sees no success."""
     return b"data: " + error_body(error) + b"\n\n"
 
 

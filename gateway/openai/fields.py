@@ -18,12 +18,12 @@ MAX_LEVELS = 64
 
 
 def refusal(message: str) -> PydanticCustomError:
-    """An error whose message reaches the client behind the field's name: "'suffix' is not supported"."""
+    """Returns an error whose message reaches the client behind the field's name: "'suffix' is not supported"."""
     return PydanticCustomError("refused", "{message}", {"message": message})
 
 
 def absence() -> PydanticCustomError:
-    """The error of a field that only other fields make necessary."""
+    """Returns the error for a missing field that only other fields make necessary."""
     return PydanticCustomError("missing", "Field required")
 
 
@@ -43,7 +43,7 @@ class WireModel(BaseModel):
 
 
 class Only:
-    """Annotation: lets through the values that ask for nothing; any other asks for what is not supported."""
+    """An annotation that lets through values that ask for nothing; any other asks for what is not supported."""
 
     def __init__(self, *neutral: object) -> None:
         self._neutral = neutral
@@ -86,7 +86,7 @@ Labels: TypeAlias = Annotated[dict[str, str], BeforeValidator(_refuse_many)]
 
 
 def _refuse_huge(value: object) -> object:
-    """Level by level, since recursion is what too deep a value would break."""
+    """Refuses too many values or levels. Goes level by level, since too deep a value would break recursion."""
     level, values, levels = [value], 0, 0
     while level:
         values, levels = values + len(level), levels + 1
@@ -99,7 +99,7 @@ def _refuse_huge(value: object) -> object:
 
 
 def refuse_bulky(text: str) -> None:
-    """The same of JSON in a string, before it is read. An object has a key for each value."""
+    """Refuses too many values of JSON in a string, before it is parsed. An object has a key for each value."""
     if exceeds(text.encode(errors="replace"), 2 * MAX_ITEMS, MAX_ITEMS):
         raise refusal(f"must not hold more than {MAX_ITEMS} values")
 
@@ -133,5 +133,5 @@ _TAG_OF_TYPE: Mapping[type, str] = {str: TEXT.tag, list: ITEMS.tag, dict: OBJECT
 
 
 def json_type(value: object) -> str | None:
-    """Discriminator of `str | list[...]` and `str | SomeModel`."""
+    """Returns the tag of the value's JSON type, for unions like `str | list[...]` and `str | SomeModel`."""
     return _TAG_OF_TYPE.get(type(value))

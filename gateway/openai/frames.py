@@ -66,7 +66,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """What every object of one answer begins with; `created` is in Unix seconds."""
+    """The fields that every object of one answer begins with; `created` is in Unix seconds."""
 
     dialect: Dialect
     request_id: str
@@ -85,9 +85,9 @@ class AnswerHead:
 
 
 class Frames(Protocol):
-    """A pipe from one choice's text to bytes; b"" where nothing is to be sent yet. `open` once, `text`s, `close` once.
+    """A pipe from one choice's text to bytes; b"" where nothing is to be sent yet. Call `open`, `text`s, then `close`.
 
-    `close` of the last choice brings what ends the whole answer.
+    `close` of the last choice also returns what ends the whole answer.
     """
 
     content_type: bytes
@@ -110,7 +110,7 @@ class ChoiceGroup:
         self._whole = [b""] * choices
 
     def close(self, completion_tokens: int) -> Usage | None:
-        """One more choice is complete. Returns what all of them used once all are complete, None before."""
+        """Counts one more complete choice. Returns what all of them used once all are complete, None before."""
         self._completion_tokens += completion_tokens
         self._open -= 1
         return None if self._open else Usage(self._prompt_tokens, self._completion_tokens)
@@ -152,7 +152,7 @@ class Stream:
         return b'%b%b,"logprobs":%b,"finish_reason":%b%b%b' % (self._before, body, logprobs, reason, more, self._after)
 
     def _end(self, completion_tokens: int) -> bytes:
-        """After a choice's last chunk: what ends the answer, if no other choice is open."""
+        """Returns what follows a choice's last chunk: the answer's end, if no other choice is open."""
         usage = self._group.close(completion_tokens)
         if usage is None:
             return b""
@@ -187,18 +187,18 @@ class Extras:
         return () if self.parser is None else self._allow(self.parser.flush())
 
     def _allow(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Without the calls that were not to be made in parallel; a model that is free to call is not held to it."""
+        """Drops calls that were not to be made in parallel; a model that is free to call is not held to that."""
         if not self.is_one_call:
             return parts
         return [part for part in parts if not isinstance(part, CallStart | CallArguments) or part.index == 0]
 
     def encode_reason(self, reason: FinishReason) -> bytes:
-        """A model that ended by itself after calling tools waits for their results; one cut short does not."""
+        """Returns `tool_calls` if a model ended by itself after calls: it waits for results, one cut short does not."""
         has_called = self.parser is not None and self.parser.has_called and self.names_calls
         return TOOL_CALLS if has_called and reason is FinishReason.STOP else orjson.dumps(reason)
 
     def encode_prompt_ids(self) -> bytes:
-        """A field of the whole answer, with a comma before it."""
+        """Returns a field of the whole answer, with a comma before it."""
         return b',"prompt_token_ids":' + orjson.dumps(list(self.prompt_ids)) if self.prompt_ids else b""
 
 
@@ -249,7 +249,7 @@ class DetailedStream(Stream):
 
 
 class Fold:
-    """The same stream as one object: nothing is sent before the end."""
+    """A stream folded into one JSON object: nothing is sent before the end."""
 
     content_type = b"application/json"
     is_stream = False

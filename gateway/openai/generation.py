@@ -53,7 +53,7 @@ PENALTIES: Mapping[str, float] = {"repetition_penalty": 1.0, "presence_penalty":
 
 
 def _check_biased(biases: object) -> object:
-    """Keys are token ids as JSON writes them; pydantic's own error would not name the field."""
+    """Checks that keys are token ids as JSON writes them; pydantic's own error would not name the field."""
     if not isinstance(biases, dict):
         return biases
     if len(biases) > MAX_BIASES:
@@ -75,7 +75,7 @@ class StreamOptions(WireModel):
 class Generation(WireModel):
     """A body that asks for one generation, or several of the same kind.
 
-    `relay_field`: what makes it a body that goes on as it came; None: it has been read.
+    `relay_field`: the field for which the body goes on as it came; None if the body has been read.
     """
 
     dialect: ClassVar[Dialect]
@@ -128,12 +128,12 @@ class Generation(WireModel):
 
     @classmethod
     def find_relay_field(cls, document: dict[str, object]) -> str | None:
-        """In a body that is not validated yet: the first field that only the relay lane can serve, as a path."""
+        """Returns the first field, as a path, that only the relay lane can serve. The body is not validated yet."""
         return None
 
     @classmethod
     def unread(cls, model: str, relay_field: str) -> Self:
-        """A body that goes on as it came, of which nothing else is known."""
+        """Returns a body that goes on as it came, of which nothing else is known."""
         body = cls.model_construct(model=model)
         object.__setattr__(body, "relay_field", relay_field)  # pydantic would take it for a field
         return body
@@ -156,7 +156,7 @@ class Generation(WireModel):
 
     @property
     def wants_continuous_usage(self) -> bool:
-        """As in vLLM only with the usage at the end."""
+        """Whether every chunk shows the usage so far; as in vLLM, only with the usage at the end."""
         return self.wants_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
@@ -178,7 +178,7 @@ class Generation(WireModel):
 
     @cached_property
     def bias(self) -> tuple[tuple[int, float], ...]:
-        """Token ids and what is added to their logits; the ids are not held against a vocabulary yet."""
+        """Token ids and what is added to their logits; the ids are not checked against a vocabulary yet."""
         return tuple((int(key), bias) for key, bias in (self.logit_bias or {}).items() if bias)
 
     @cached_property
@@ -192,7 +192,7 @@ class Generation(WireModel):
 
     @property
     def prompt_logprob_count(self) -> int | None:
-        """The same for the prompt's tokens."""
+        """How many alternatives to show for the prompt's tokens; None: show no log-probabilities."""
         return None
 
     @cached_property
@@ -216,7 +216,7 @@ class Generation(WireModel):
         return self.text_guide_field
 
     def needs(self) -> Needs:
-        """What only some backends can do, with the field that asks for it; a value that asks for nothing is no need."""
+        """Returns what only some backends can do, with the field that asks for it; a neutral value is no need."""
         if self.relay_field is not None:
             return {Need.RELAY: self.relay_field}
         asked: dict[Need, str] = {}
@@ -246,11 +246,11 @@ class Generation(WireModel):
 
     @abstractmethod
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
-        """Each prompt's token ids, in order. Raises InvalidRequest."""
+        """Returns each prompt's token ids, in order. Raises InvalidRequest."""
 
 
 def parse_generation(body_type: type[Body], document: dict[str, object]) -> Body:
-    """Raises InvalidRequest. Of a body that only the relay lane can serve nothing more is read: it goes on as it is."""
+    """Parses a body. One for the relay lane alone is read no further and goes on as it is. Raises InvalidRequest."""
     field = body_type.find_relay_field(document)
     if field is not None:
         return body_type.unread(read_model(document), field)

@@ -24,8 +24,8 @@ Spell: TypeAlias = Callable[[int], bytes]
 class Scores(ABC):
     """Log-probabilities in one endpoint's form, each made JSON as it comes. `spell` gives a token's bytes.
 
-    All at the answer's end would hold up every other one: with 20 alternatives a token costs 40 us. A character of
-    several tokens is shown by the last of them, so that the tokens' texts make up the text.
+    Encoding all at the answer's end would hold up every other answer: with 20 alternatives a token costs 40 us. A
+    character of several tokens is shown by the last of them, so that the tokens' texts make up the text.
     """
 
     def __init__(self, spell: Spell) -> None:
@@ -35,32 +35,32 @@ class Scores(ABC):
 
     @property
     def has_new(self) -> bool:
-        """Since the last `take`."""
+        """Whether scores were added since the last `take`."""
         return bool(self._encoded)
 
     def add(self, entry: TokenLogprob) -> None:
-        """The score of the token that follows those added before."""
+        """Adds the score of the token that follows those added before."""
         self._encoded.append(self._encode(entry, self._reader.decode(self._spell(entry.token_id))))
 
     def take(self) -> bytes:
-        """The `logprobs` of a chunk with the tokens added since the last `take`."""
+        """Returns the `logprobs` of a chunk with the tokens added since the last `take`."""
         encoded, self._encoded = self._encoded, []
         return self._join(encoded)
 
     @abstractmethod
     def _encode(self, entry: TokenLogprob, token: str) -> bytes:
-        """`token`: what it adds to the text."""
+        """Returns the entry's JSON. `token`: what it adds to the text."""
 
     @abstractmethod
     def _join(self, encoded: Sequence[bytes]) -> bytes: ...
 
     def _show(self, token_id: int) -> str:
-        """A token on its own."""
+        """Returns the text of a token on its own."""
         return self._spell(token_id).decode(errors="replace")
 
 
 class ChatScores(Scores):
-    """`{"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...]}`."""
+    """Scores in the form `{"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...]}`."""
 
     def _encode(self, entry: TokenLogprob, token: str) -> bytes:
         return orjson.dumps({
@@ -79,7 +79,7 @@ class ChatScores(Scores):
 
 
 class TextScores(Scores):
-    """`{"tokens", "token_logprobs", "top_logprobs", "text_offset"}`, offsets in characters from the answer's start."""
+    """Scores in columns: tokens, token_logprobs, top_logprobs, text_offset (characters from the answer's start)."""
 
     def __init__(self, spell: Spell) -> None:
         super().__init__(spell)
@@ -136,7 +136,7 @@ class Details:
             self._entries.extend(entries)
 
     def show(self, token_ids: Sequence[int]) -> None:
-        """These tokens are part of what the client sees, in order."""
+        """Notes that these tokens, in order, are part of what the client sees."""
         if self.wants_ids:
             self._ids += token_ids
         if self.scores is not None:
@@ -146,7 +146,7 @@ class Details:
         return NULL if self.scores is None or not self.scores.has_new else self.scores.take()
 
     def take_ids(self) -> bytes:
-        """More fields of the choice, with a comma before each."""
+        """Returns more fields of the choice, with a comma before each."""
         if not self.wants_ids:
             return b""
         token_ids, self._ids = self._ids, []

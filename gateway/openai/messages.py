@@ -1,6 +1,6 @@
 """The messages of a chat, one model for each role, and what a chat template reads of them.
 
-Also which parts of a message only an engine with eyes or ears can read. Knows OpenAI's message objects; not templates.
+Finds the parts that only an engine with eyes or ears can read. Knows OpenAI's message objects; not templates.
 """
 
 import json
@@ -85,7 +85,7 @@ def plain_content(content: str | Sequence[TextPart | RefusalPart]) -> object:
 
 
 def find_relayed(parts: Sequence[object]) -> int | None:
-    """No further than to the first part that validation will refuse."""
+    """Returns the place of the first relayed part; looks no further than a part that validation will refuse."""
     for place, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(kind, str):
@@ -106,13 +106,13 @@ def _check_role(role: object) -> object:
 
 
 class Message(WireModel):
-    """By itself, a message of an unknown role: validated only for the error that it gives."""
+    """The base of messages. By itself, it is one of an unknown role, validated only for the error that it gives."""
 
     role: Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(_check_role)]
 
     @abstractmethod
     def plain(self) -> Mapping[str, object]:
-        """What a chat template reads."""
+        """Returns what a chat template reads."""
 
 
 class PromptMessage(Message):
@@ -140,7 +140,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _read_arguments(arguments: object) -> object:
-    """Templates want the object that a call's arguments spell; some models call with "" for no arguments."""
+    """Parses a call's arguments, because templates want an object; some models call with "" for no arguments."""
     if not isinstance(arguments, str):
         raise refusal("must be a string of JSON")
     refuse_bulky(arguments)
@@ -190,7 +190,7 @@ class AssistantMessage(Message):
         return plain
 
     def _text(self) -> object:
-        """A refusal is the assistant's text; templates have no other place for it."""
+        """Returns the content, or else the refusal: templates have no other place for it."""
         if self.content is None:
             return self.refusal
         return plain_content(self.content)
@@ -222,7 +222,7 @@ Messages: TypeAlias = Annotated[list[AnyMessage], Field(min_length=1, max_length
 
 
 def find_relayed_part(messages: object) -> str | None:
-    """The first part of `messages`, unread JSON, that only the relay lane can serve, as a path."""
+    """Returns the first part of `messages`, unread JSON, that only the relay lane can serve, as a path."""
     if not isinstance(messages, list):
         return None
     for place, message in enumerate(messages[:MAX_ITEMS]):

@@ -11,8 +11,9 @@ from gateway.errors import ModelNotFound
 
 
 class ModelList:
-    """`context_lengths` in tokens, None where only the engine knows. `created` is in Unix seconds: the gateway's start,
-    since a model has no birthday here.
+    """The models that the gateway serves. `context_lengths`: in tokens, None where only the engine knows.
+
+    `created`: the gateway's start in Unix seconds, since a model has no birthday here.
     """
 
     def __init__(self, context_lengths: Mapping[str, int | None], created: int) -> None:
@@ -23,7 +24,7 @@ class ModelList:
         return orjson.dumps({"object": "list", "data": [self._describe(model) for model in self._context_lengths]})
 
     def encode_one(self, model: str) -> bytes:
-        """Raises ModelNotFound."""
+        """Returns one model's entry. Raises ModelNotFound."""
         if model not in self._context_lengths:
             raise unknown_model(model)
         return orjson.dumps(self._describe(model))

@@ -23,7 +23,7 @@ Model = TypeVar("Model", bound=WireModel)
 
 
 def validate(model: type[Model], document: dict[str, object]) -> Model:
-    """Raises InvalidRequest; its message never repeats what the client sent beyond a field's name."""
+    """Returns the typed body. Raises InvalidRequest; its message repeats nothing that was sent but a field's name."""
     if len(document) > MAX_FIELDS:
         raise InvalidRequest(f"The body has {len(document)} fields; no request has more than {MAX_FIELDS}.")
     try:
@@ -33,7 +33,7 @@ def validate(model: type[Model], document: dict[str, object]) -> Model:
 
 
 def parse_json(raw: bytes, max_commas: int = MAX_COMMAS) -> dict[str, object]:
-    """The object that a body is. Raises InvalidRequest.
+    """Returns the object that a body is. Raises InvalidRequest.
 
     `max_commas`: more where a model's context takes more tokens.
     """
@@ -52,7 +52,7 @@ def parse_json(raw: bytes, max_commas: int = MAX_COMMAS) -> dict[str, object]:
 
 
 def read_model(document: dict[str, object]) -> str:
-    """The model that a body names. Raises InvalidRequest."""
+    """Returns the model that a body names. Raises InvalidRequest."""
     model = document.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("Missing required parameter: 'model'.", param="model")
@@ -74,6 +74,6 @@ def _translate(problem: ErrorDetails) -> InvalidRequest:
 
 
 def name_path(location: tuple[int | str, ...]) -> str:
-    """`messages.0.content`: pydantic's location without the union tags. A client's own key may be of any length."""
+    """Returns pydantic's location without union tags, `messages.0.content`. A client's own key may be of any length."""
     steps = [str(step) for step in location]
     return ".".join(step[:MAX_NAME_LENGTH] for step in steps if not step.endswith(TAG_MARK))

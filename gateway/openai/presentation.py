@@ -42,7 +42,7 @@ class Parsing:
 
     @property
     def names_calls(self) -> bool:
-        """As OpenAI and vLLM: a call of the one function that was asked for ends its answer with `stop`."""
+        """Whether calls end with `tool_calls`. As in OpenAI and vLLM, a forced named call ends with `stop` instead."""
         return self.forced is None or self.forced.name is None
 
     def parser(self) -> ReplyParser:
@@ -73,11 +73,11 @@ class Presentation:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is wanted but text, as it is, and what it cost in all."""
+        """Whether nothing is wanted but text, as it is, and its usage in all."""
         return not (self.continuous_usage or self.logprobs or self.token_ids or self.echo or self.parsing)
 
     def choice(self, language: ModelLanguage, request: GenerateRequest, place: Place) -> ChoiceParts:
-        """Afresh for each attempt."""
+        """Returns the parts of one choice, made afresh for each attempt."""
         decoder = language.decoder(
             request,
             self.stop,

@@ -52,7 +52,7 @@ def _known(body: type[WireModel]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Bodies of one path. `fields`: those that go on. `inputs`: those of them in which an engine looks for media."""
+    """The bodies of one path. `fields`: those that go on. `inputs`: those in which an engine looks for media."""
 
     fields: frozenset[str]
     inputs: frozenset[str]
@@ -71,21 +71,21 @@ OTHER = Form(POOLING, POOLING)
 
 
 def _find_form(path: str) -> Form:
-    """vLLM has more paths under those of its two generating ones, which take bodies alike."""
+    """Returns the form of a path's bodies. vLLM has more paths below its two generating ones, with the same bodies."""
     return next((form for start, form in FORMS.items() if f"{path}/".startswith(f"{start}/")), OTHER)
 
 
 def find_way(
     document: dict[str, object], path: str, rules: Mapping[str, AllowSettings | None], pin: str | None
 ) -> tuple[int, frozenset[str]]:
-    """How many sequences a body counts for, and the backends that it may not go to. Raises InvalidRequest."""
+    """Returns how many sequences a body counts for, and the backends that it may not go to. Raises InvalidRequest."""
     if document.keys().isdisjoint(COUNTED) and not any(rules.values()):  # a usual body for those that take any
         return 1, NOBODY
     return count_sequences(document), find_barred(document, path, rules, pin)
 
 
 def count_sequences(document: dict[str, object]) -> int:
-    """How many generations a body asks for at once. Raises InvalidRequest where the count is no plain integer."""
+    """Returns how many generations a body asks for at once. Raises InvalidRequest if the count is no plain integer."""
     choices = max(_count(document, "n"), _count(document, "best_of"))
     prompts = document.get("prompt")
     if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list):
@@ -106,9 +106,9 @@ def _count(document: dict[str, object], field: str) -> int:
 def find_barred(
     document: dict[str, object], path: str, rules: Mapping[str, AllowSettings | None], pin: str | None
 ) -> frozenset[str]:
-    """The backends that this body may not go to. Raises InvalidRequest where no other is left, or it is pinned to one.
+    """Returns the backends barred to this body. Raises InvalidRequest if no other is left, or it is pinned to one.
 
-    `rules` has every backend that takes bodies as they are; None: it takes any.
+    `rules` has every backend that takes bodies as they are; one with None takes any.
     """
     if not any(rules.values()):
         return NOBODY
@@ -120,7 +120,7 @@ def find_barred(
 
 
 def find_refusal(document: dict[str, object], path: str, allow: AllowSettings) -> InvalidRequest | None:
-    """What is wrong with a body for an engine that gets only what is allowed."""
+    """Returns what is wrong with a body for an engine that gets only what is allowed; None if nothing is."""
     form = _find_form(path)
     for name, value in document.items():
         if value is None:
@@ -151,7 +151,7 @@ class _Place(NamedTuple):
         return ".".join(steps[:-MAX_STEPS:-1])
 
     def children(self) -> "Iterator[_Place]":
-        """Values that hold others or have a key of interest; most of a body's 200,000 texts and numbers do neither."""
+        """Yields values that hold others or have a key of interest, as few of a body's 200,000 texts and numbers do."""
         if isinstance(self.value, dict):
             for name, child in self.value.items():
                 if child is not None and (isinstance(child, HOLDERS) or _is_of_interest(name)):
@@ -184,7 +184,7 @@ def _asks_for_nothing(model: type[Generation] | None, name: str, value: object) 
 
 
 def _search(top: _Place, allow: AllowSettings) -> InvalidRequest | None:
-    """At any depth and in any shape: engines differ in which they read."""
+    """Searches at any depth and in any shape: engines differ in which they read."""
     places = [top]
     while places:
         place = places.pop()
@@ -210,7 +210,7 @@ def _judge(place: _Place, allow: AllowSettings) -> InvalidRequest | None:
 
 
 def may_fetch(url: str, media: Collection[str]) -> bool:
-    """`media` has schemes, and origins: scheme, host, and the port unless it is the scheme's own."""
+    """Returns whether `media` has the URL's scheme or its origin: scheme, host, and port if not the scheme's own."""
     scheme, colon, _ = url[:MAX_SCHEME].lower().partition(":")
     if colon and scheme in media:
         return True

@@ -35,7 +35,7 @@ Variables: TypeAlias = Annotated[JsonObject, BeforeValidator(_refuse_taken)]
 
 
 class RenderedChat(WireModel):
-    """What decides how a chat becomes one text."""
+    """The fields that decide how a chat becomes one text."""
 
     messages: Messages
     tools: Definitions | None = None

@@ -58,7 +58,7 @@ class ResponseFormat(WireModel):
 
 
 def _read_schema(schema: object) -> object:
-    """vLLM also takes a schema's text."""
+    """Parses a schema that is given as text, which vLLM takes too."""
     if not isinstance(schema, str):
         return schema
     refuse_bulky(schema)
@@ -103,5 +103,5 @@ def schema_guide(schema: dict[str, object]) -> Guide:
 
 
 def _any_of(choices: list[str]) -> str:
-    """The engines' wires have no list of choices in common; all of them have regular expressions."""
+    """Returns a regular expression, which all engines' wires have; they have no list of choices in common."""
     return "(" + "|".join(METACHARACTERS.sub(r"\\\g<0>", choice) for choice in choices) + ")"

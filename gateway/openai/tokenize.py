@@ -40,7 +40,7 @@ class Detokenize(WireModel):
 
 
 def tokenize(document: dict[str, object], language: ModelLanguage) -> bytes:
-    """Raises InvalidRequest. A text that is longer than the context has its count, too."""
+    """Returns the ids and their count, even of a text that is longer than the context. Raises InvalidRequest."""
     if document.get("messages") is None:
         text = validate(TokenizeText, document)
         token_ids = language.tokenize_text(text.prompt, add_special_tokens=text.add_special_tokens)
@@ -53,7 +53,7 @@ def tokenize(document: dict[str, object], language: ModelLanguage) -> bytes:
 
 
 def detokenize(document: dict[str, object], language: ModelLanguage) -> bytes:
-    """Raises InvalidRequest. Special tokens show, ids outside the vocabulary do not."""
+    """Returns the text. Special tokens show, ids outside the vocabulary do not. Raises InvalidRequest."""
     return orjson.dumps({"prompt": language.decode(validate(Detokenize, document).tokens, shows_special=True)})
 
 

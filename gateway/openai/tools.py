@@ -30,7 +30,7 @@ ToolType: TypeAlias = Annotated[Literal["function"], BeforeValidator(check_tool_
 
 
 def _check_parameters(schema: object) -> object:
-    """A call's arguments are an object, also where a schema leaves that open."""
+    """Refuses a schema of anything but an object: a call's arguments are one, also where a schema leaves that open."""
     if isinstance(schema, dict) and schema.get("type", "object") != "object":
         raise refusal("must describe an object")
     return schema
@@ -48,7 +48,7 @@ class ToolDefinition(WireModel):
     function: FunctionDefinition
 
     def plain(self) -> Mapping[str, object]:
-        """What a chat template reads: every field but an absent `strict`, in this order, as vLLM's templates get it."""
+        """Returns every field but an absent `strict`, in this order, as vLLM's chat templates get them."""
         function = self.function
         strict = {} if function.strict is None else {"strict": function.strict}
         described = {"name": function.name, "description": function.description, "parameters": function.parameters}
@@ -105,10 +105,10 @@ ToolChoice: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
-    """What the model may call. `forced`: that it must, and what; None leaves it the choice."""
+    """The tools that the model may call. `forced`: what it must call; None leaves it the choice."""
 
     definitions: tuple[Mapping[str, object], ...]
-    """As its template reads them."""
+    """The tools as the model's template reads them."""
     tools: tuple[Tool, ...]
     forced: Forced | None
     parallel: bool
@@ -120,7 +120,7 @@ class ToolPlan:
 def plan_tools(
     definitions: Sequence[ToolDefinition] | None, choice: Word | ChoiceObject | None, *, parallel: bool
 ) -> ToolPlan | None:
-    """None where nothing may be called. Raises InvalidRequest.
+    """Returns None where nothing may be called. Raises InvalidRequest.
 
     Tools that may not be called are not shown to the model either, which would call them all the same.
     """
@@ -149,7 +149,7 @@ def _force(choice: Word | ChoiceObject | None) -> Forced | None:
 
 
 def _pick(definitions: Sequence[ToolDefinition], choice: ChoiceObject) -> Sequence[ToolDefinition]:
-    """Of allowed tools only those; a named function is known among all that were offered."""
+    """Returns the allowed tools, or for a named function all tools. Raises InvalidRequest for a name not offered."""
     allowed = choice.allowed_tools
     named = [choice.function] if allowed is None else [tool.function for tool in allowed.tools]
     known = {definition.function.name for definition in definitions}

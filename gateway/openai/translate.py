@@ -46,7 +46,7 @@ class Generations:
 
     @property
     def request(self) -> GenerateRequest:
-        """The one that is placed, for all of them."""
+        """The request that is placed, for all of them."""
         return self.requests[0]
 
     def group(self) -> ChoiceGroup:
@@ -60,7 +60,7 @@ class Generations:
 def translate(
     body: Generation, language: ModelLanguage, envelope: Envelope, reasoning_field: str = "reasoning"
 ) -> Generations:
-    """Raises InvalidRequest and ContextLengthExceeded, naming the field."""
+    """Translates a body. Raises InvalidRequest and ContextLengthExceeded, which name the field."""
     _check(body, language)
     prompts = body.prompts(language)
     return Generations(
@@ -77,7 +77,7 @@ def translate(
 def _requests(
     body: Generation, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]
 ) -> Iterator[GenerateRequest]:
-    """The choices of each prompt in turn, as OpenAI numbers them."""
+    """Yields the choices of each prompt in turn, as OpenAI numbers them."""
     needs, sequences = body.needs(), len(prompts) * body.n
     for place, prompt in enumerate(prompts):
         params = _sampling(body, _fit_max_tokens(body, language, prompt))
@@ -116,7 +116,7 @@ def _presentation(
 
 
 def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsing | None:
-    """None where an answer is nothing but its text. An answer that a guide binds has no reasoning before it."""
+    """Returns None where an answer is nothing but its text. An answer that a guide binds has no reasoning before it."""
     plan = body.tool_plan
     reasons = body.dialect is CHAT and language.reasons and body.guide is None
     if plan is None and not reasons:
@@ -131,7 +131,7 @@ def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsi
 
 
 def _check(body: Generation, language: ModelLanguage) -> None:
-    """Checks that take more than one field, or the model. Raises InvalidRequest."""
+    """Makes the checks that take more than one field, or the model. Raises InvalidRequest."""
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("'stream_options' is only allowed when 'stream' is true.", param="stream_options")
     field, limit = body.token_limit
@@ -154,14 +154,14 @@ def _fit_max_tokens(body: Generation, language: ModelLanguage, prompt: Prompt) -
 
 
 def _settle_temperature(temperature: float) -> float:
-    """vLLM treats what is below 1e-5 as greedy and raises the rest to 0.01; TensorRT-LLM would divide by it."""
+    """Makes a value below 1e-5 greedy and the rest at least 0.01, as vLLM does; TensorRT-LLM would divide by it."""
     if temperature < GREEDY_BELOW:
         return 0.0
     return max(temperature, MIN_TEMPERATURE)
 
 
 def _reseed(params: SamplingParams, choice: int) -> SamplingParams:
-    """For another choice of the same request: the seed's successor, as in vLLM and TensorRT-LLM; wraps around."""
+    """Returns another choice's params: the seed counts up, as in vLLM and TensorRT-LLM, and wraps around."""
     if params.seed is None:
         return params
     return replace(params, seed=(params.seed + choice + INT64_END) % UINT64_END - INT64_END)

@@ -37,7 +37,7 @@ class PolicyBody(BaseModel):
 
     `model`: needed when there are several. `calibration`: the run that measured the policy. `by`: who changes it, by
     default the caller's address. `version`: the one to replace; if another is in force by then, the answer is 409.
-    `fingerprint`: of the engines it was measured on. `stale` belongs to an answer and has no effect here.
+    `fingerprint`: that of the engines it was measured on. `stale` belongs to an answer and has no effect here.
     """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, json_schema_extra=_show_keys)
@@ -197,7 +197,7 @@ class WorkerView(BaseModel):
 
 
 class StateView(BaseModel):
-    """`answered_by`: the index of the worker that was asked; all else is the same from any worker.
+    """The node's state. `answered_by`: the index of the worker that was asked; all else is the same from any worker.
 
     `policies`: each kind of policy that this gateway has, as a JSON schema: the type, bounds and meaning of its keys.
     """
@@ -232,7 +232,7 @@ class VersionView(BaseModel):
 
 
 class ReadyView(BaseModel):
-    """`not_ready`: the models without a ready backend. `models`: by model and backend, whether it is ready."""
+    """Readiness. `not_ready`: models without a ready backend. `models`: by model and backend, whether it is ready."""
 
     status: Literal["ready", "not ready"]
     not_ready: list[str]

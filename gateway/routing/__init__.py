@@ -1,4 +1,4 @@
-"""Which backend gets a request, counted exactly while it lasts: ledger, policies, readiness, leases."""
+"""Chooses a request's backend and counts the request exactly while it lasts: ledger, policies, readiness, leases."""
 
 from gateway.routing.fleet import Fleet, first_policy
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans

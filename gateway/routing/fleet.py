@@ -1,6 +1,6 @@
 """One model's backends with their readiness, their ledger and the policy that chooses among them.
 
-In: a request. Out: a lease, or the error that says why there is none. Knows no other model.
+In: a request. Out: a lease, or the error that explains why there is none. Knows no other model.
 """
 
 import time
@@ -21,7 +21,7 @@ from gateway.settings import ModelSettings, ProbeSettings
 def first_policy(
     policy: Policy | None, backends: Sequence[str], clock: Callable[[], float] = time.monotonic
 ) -> tuple[State, bytes]:
-    """The state and the text that a ledger begins with: the configuration file's policy, as version 1."""
+    """Returns the state and the text that a ledger begins with: the configuration file's policy, as version 1."""
     record = PolicyRecord(version=1, policy=policy, by="configuration", at=time.time())
     return (policy or Single(backends[0])).start(1, clock()), encode_history([record], TEXT_BYTES)
 
@@ -58,7 +58,7 @@ class Fleet:
         return f"<Fleet {self}>"
 
     def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
-        """Count the request on the backend of its pin or the policy's choice, never on one in `avoid`.
+        """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
 
         A backend that cannot do what the request needs is no candidate, whatever the load.
         """
@@ -87,7 +87,7 @@ class Fleet:
     def _choose_able(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
-        """As `_choose`, for a request with needs. They move the request; the state follows the load alone."""
+        """Works like `_choose` for a request with needs. They move the request; the state follows the load alone."""
         lacking = self._find_lacking(request)
         route, after = self._choose(request, avoid, in_flight, state)
         if route.backend not in lacking:
@@ -96,7 +96,7 @@ class Fleet:
         return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
 
     def _find_lacking(self, request: Placeable) -> frozenset[str]:
-        """The backends that do not meet its needs. Raises InvalidRequest if that is so of all that it may go to."""
+        """Returns the backends that do not meet its needs. Raises InvalidRequest if it may go to no other backend."""
         lacking = find_lacking(request.needs, self.backends)
         may_have = [name for name in self.backends if request.pin in {None, name}]
         # Some servers are asked what they can do by the first good probe: until then they are unavailable, not unable.
@@ -107,7 +107,7 @@ class Fleet:
         return lacking
 
     def set_policy(self, change: PolicyChange) -> None:
-        """In force for the next lease of any worker; what is in flight stays where it is.
+        """Puts the policy in force for the next lease of any worker; requests in flight stay where they are.
 
         The side is kept if it still exists.
         """
@@ -148,7 +148,7 @@ class Fleet:
         )
 
     def _follow(self, text: bytes) -> None:
-        """Read the policies that the node has now, whichever worker set them."""
+        """Reads the policies that the node has now, whichever worker set them."""
         self._history = decode_history(text, POLICIES)
         self._version = self._history[-1].version
         self._policy = self._history[-1].policy or Single(self._chosen_from[0])

@@ -1,4 +1,4 @@
-"""Whether a backend may be chosen: probed at intervals, and marked down at once when a request could not reach it.
+"""The readiness of a backend: probed at intervals, and marked down at once when a request could not reach it.
 
 In: a Backend's own `is_ready`. Out: one flag, and a log line whenever it changes. Knows no policy.
 """
@@ -35,7 +35,7 @@ class Health:
         return f"<Health {self._label} {'ready' if self.is_ready else 'down'}>"
 
     def doubt(self) -> None:
-        """A request could not reach it: it is no candidate until a probe that begins after this finds it ready."""
+        """Marks it down after a request could not reach it, until a probe that begins later finds it ready."""
         if self.is_ready:
             logger.warning("backend %s is down: a request could not reach it", self._label)
         self.is_ready = False
@@ -43,7 +43,7 @@ class Health:
         self._doubted.set()
 
     async def watch(self) -> None:
-        """Probe for ever: at one interval while it is ready, at a shorter one while it is not."""
+        """Probes for ever: at one interval while it is ready, at a shorter one while it is not."""
         while True:
             await self._probe()
             await self._rest()
@@ -84,7 +84,7 @@ class Health:
 
 @asynccontextmanager
 async def watching(healths: Iterable[Health]) -> AsyncIterator[None]:
-    """Probe every backend while inside; entered once each has been probed a first time."""
+    """Probes every backend while inside; the block begins once each has been probed a first time."""
     async with asyncio.TaskGroup() as tasks:
         watchers = [(health, tasks.create_task(health.watch())) for health in healths]
         try:

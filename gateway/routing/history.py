@@ -15,7 +15,7 @@ Kinds: TypeAlias = Mapping[str, Callable[..., Policy]]  # of policies: what make
 
 
 def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
-    """The newest MAX_RECORDS, or as many of them as fit into `room` bytes; the newest of all is always there."""
+    """Returns the newest MAX_RECORDS, or as many as fit into `room` bytes; the newest of all is always there."""
     texts = [_encode_record(record) for record in records[-MAX_RECORDS:]]
     while len(texts) > 1 and sum(map(len, texts)) + len(texts) + 1 > room:
         del texts[0]

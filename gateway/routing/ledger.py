@@ -23,7 +23,7 @@ SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE = range(6)
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpans:
-    """Where one model's ledger lies. Per backend there is one word for each worker, which only that worker writes."""
+    """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes."""
 
     generation: Span
     records: tuple[Span, Span]
@@ -132,7 +132,7 @@ class Ledger:
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
-        """For a process that is the only worker."""
+        """Returns the ledger of a process that is the only worker."""
         plan = Plan()
         spans = LedgerSpans.lay(plan, backends, workers=1)
         ledger = cls(backends, spans, Seat.alone(plan.size))
@@ -146,11 +146,11 @@ class Ledger:
         return f"<Ledger {self}>"
 
     def begin(self, state: State, text: bytes) -> None:
-        """Write the first state; once, before there is a worker."""
+        """Writes the first state; called once, before there is a worker."""
         self._commit(state, 0, text)
 
     def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
-        """Choose and count in one step, all sequences at once. If `choose` raises, nothing is counted.
+        """Chooses and counts in one step, all sequences at once. If `choose` raises, nothing is counted.
 
         `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
         """
@@ -170,7 +170,7 @@ class Ledger:
         return Lease(route, cell, sequences, steers)
 
     def replace(self, change: Replace) -> None:
-        """Put another state and text in force at once; counts stay as they are. If `change` raises, nothing changes."""
+        """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""
         with self._lock:
             self._read_state()
             state, text = change(self._state, self.text())
@@ -193,16 +193,16 @@ class Ledger:
             )
 
     def text(self) -> bytes:
-        """The text in force. For `choose` and `replace`, during which nobody can change it."""
+        """Returns the text in force. To be called during `choose` or `replace`, when nobody can change it."""
         record = self._record
         return bytes(self._texts[record[TEXT]][: record[LENGTH]])
 
     def report(self, backend: str, is_ready: bool) -> None:
-        """Let the other workers read whether this one finds a backend ready."""
+        """Lets the other workers read whether this one finds a backend ready."""
         self._cells[backend].ready[self._seat] = READY if is_ready else NOT_READY
 
     def clear(self, worker: int) -> None:
-        """Give back all that a dead worker held."""
+        """Gives back all that a dead worker held."""
         with self._lock:
             for cell in self._cells.values():
                 cell.clear(worker)

@@ -11,12 +11,12 @@ from gateway.errors import InvalidRequest
 
 
 def find_lacking(needs: Needs, backends: Mapping[str, Backend]) -> frozenset[str]:
-    """Names of the backends that do not meet all of the needs."""
+    """Returns the names of the backends that do not meet all of the needs."""
     return frozenset(name for name, backend in backends.items() if not needs.keys() <= backend.capabilities)
 
 
 def make_refusal(needs: Needs, backends: Collection[Backend], by: str) -> InvalidRequest:
-    """For needs that none of `backends`, in words `by`, meets alone. `param`: the first field that none supports."""
+    """Makes the error for needs that none of `backends`, in words `by`, meets alone. `param`: the first field unmet."""
     for need, field in needs.items():
         if not any(need in backend.capabilities for backend in backends):
             return InvalidRequest(f"{field!r} is not supported by {by}.", param=field)

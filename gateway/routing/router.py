@@ -30,7 +30,7 @@ class Router:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
     def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
-        """Place the request and count it until the lease is closed.
+        """Places the request and counts it until the lease is closed.
 
         `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
         InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or
@@ -39,13 +39,13 @@ class Router:
         return self._find(request.model).place(request, avoid)
 
     def mark_unavailable(self, name: str, model: str | None = None) -> None:
-        """A request could not reach this backend: no candidate until it passes a probe. `model` None: of all models."""
+        """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models."""
         for fleet in self._fleets.values():
             if fleet.model == (model or fleet.model) and name in fleet.healths:
                 fleet.healths[name].doubt()
 
     def set_policy(self, change: PolicyChange) -> ModelState:
-        """Replace a model's policy from the next lease on. Raises InvalidRequest naming the key, PolicyChanged."""
+        """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
         fleet = self._find(change.model)
         fleet.set_policy(change)
         return fleet.state()
@@ -54,7 +54,7 @@ class Router:
         return tuple(fleet.state() for fleet in self._fleets.values())
 
     def workers(self) -> tuple[WorkerState, ...]:
-        """The live workers of the node, and what each has in flight over all models."""
+        """Returns the live workers of the node, and what each has in flight over all models."""
         in_flight = [sum(counts) for counts in zip(*(state.workers for state in self.state()), strict=True)]
         return tuple(
             WorkerState(member.index, member.pid, member.started, in_flight[member.index])
@@ -62,11 +62,11 @@ class Router:
         )
 
     def model_state(self, model: str | None = None) -> ModelState:
-        """One model's state; None means the only one there is."""
+        """Returns one model's state; `model` None means the only model there is."""
         return self._find(model).state()
 
     def watching(self) -> AbstractAsyncContextManager[None]:
-        """Probes every backend while inside; entered once each has been probed a first time."""
+        """Probes every backend while inside; the block begins once each has been probed a first time."""
         return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
 
     def _find(self, model: str | None) -> Fleet:

@@ -14,7 +14,7 @@ Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
 class PolicyChange:
     """A new policy for one model; `model` None is the only one there is. Refused unless `version` is still in force.
 
-    `fingerprint`: of the engines it was measured on; None for one that was not measured.
+    `fingerprint`: that of the engines it was measured on; None for a policy that was not measured.
     """
 
     policy: Policy
@@ -39,7 +39,7 @@ class PolicyRecord:
 
 @dataclass(frozen=True, slots=True)
 class BackendState:
-    """Over all workers: `in_flight` counts every lease's sequences, `steering` only those the policy decides by.
+    """A backend. Over all workers, `in_flight` counts every lease's sequences, `steering` those the policy decides by.
 
     `is_ready`: this worker may choose it and no other worker doubts it. `capabilities`: the needs that it meets, as
     far as this worker knows.

@@ -1,4 +1,4 @@
-"""Serving: what becomes of a request between the client's wire and the engines'. dispatch.py is its spine."""
+"""Serving: the way from the client's wire to the engines' and back. dispatch.py is its spine."""
 
 from gateway.serving.endpoints import LOCAL, Endpoints, Lane
 from gateway.serving.relay_lane import RelayLane

@@ -1,8 +1,8 @@
 """The spine: one request from its bytes to the end of its answer, whatever its kind.
 
 It is understood, gets a lease of a backend, and begins there; the backend's calls feed the reply; the lease is released
-at the end. What failed before anything of an answer existed is tried once more elsewhere. All by plain calls: in a task
-of its own a request would go on only when everything that arrived with it has been read.
+at the end. A request that failed before any of its answer existed is tried once more elsewhere. All calls are plain: in
+a task of its own a request would go on only when everything that arrived with it has been read.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it.
 
-    `live`: holds every dispatch that is under way.
+    `live`: the set of all dispatches that are under way.
     """
 
     __slots__ = ("_attempt", "_avoid", "_is_paused", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
@@ -89,7 +89,7 @@ class Dispatch:
         return is_placeable and isinstance(error, BackendUnavailable | NeedRefused)
 
     def _finish(self, error: Exception | None) -> None:
-        """The one place where a client gets the error that its request ended with."""
+        """Ends the dispatch. Only here does a client get the error that its request ended with."""
         self._live.discard(self)
         self._work = self._reply.on_end = None  # the reply refers to us: only the garbage collector would free the two
         if isinstance(error, GatewayError):
@@ -98,7 +98,7 @@ class Dispatch:
             self._reply.send_error(error)
 
     def _guard(self, step: Callable[..., None], *arguments: object) -> Exception | None:
-        """Returns the error that the step ends with. The outermost edge: a fault of ours ends one request only."""
+        """Returns the error that the step ends with. This outermost edge keeps a fault of ours to one request."""
         try:
             step(*arguments)
         except (GatewayError, ClientLeft) as error:
@@ -117,7 +117,7 @@ class Dispatch:
             understood.exception()  # nobody waits for it, and asyncio would log it
 
     def fail(self, error: GatewayError) -> None:
-        """End it with an error of the gateway's own."""
+        """Ends the request with an error of the gateway's own."""
         if self._attempt is not None:
             self._attempt.stop(error)
         else:

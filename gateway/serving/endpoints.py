@@ -1,7 +1,7 @@
-"""The OpenAI endpoints: which request is which kind of work, and where each starts.
+"""The OpenAI endpoints: they find out which kind of work a request is, and start it.
 
 Requests come from our own connections, or from any server over ASGI; both go the same way from there. Knows every
-room's door, no wire.
+room, but no wire.
 """
 
 import time
@@ -64,7 +64,7 @@ class _Message(NamedTuple):
 
 
 class Endpoints:
-    """Answers every path under /v1/, /tokenize and /detokenize: the POSTs of our own connections, and all over ASGI.
+    """Answers every path under /v1/, /tokenize and /detokenize: POSTs of our own connections, all requests over ASGI.
 
     `posts`, `constant_answers` and `intake` are for the connections; `constant_answers` are the operator's.
     """
@@ -136,7 +136,7 @@ class Endpoints:
             raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
 
     def _understand(self, exchange: Exchange, message: _Message) -> Understood:
-        """Raises GatewayError."""
+        """Returns what the request asks for. Raises GatewayError."""
         path = message.head.path
         if path.startswith(MODELS):
             return self._describe_models(path)
@@ -145,7 +145,7 @@ class Endpoints:
         return self._check_guide(exchange, self._read(message))
 
     def _describe_models(self, path: str) -> LocalAnswer:
-        """Raises ModelNotFound."""
+        """Returns the answer about one model, or all. Raises ModelNotFound."""
         model = path.removeprefix(MODELS).removeprefix("/")
         return LocalAnswer(self._models.encode_one(model) if model else self._models.encode_all())
 
@@ -168,7 +168,7 @@ class Endpoints:
         return work
 
     def _read(self, message: _Message) -> Work | LocalAnswer:
-        """Raises InvalidRequest, ModelNotFound, Unauthorized."""
+        """Parses the request. Raises InvalidRequest, ModelNotFound, Unauthorized."""
         document = parse_json(message.body, self._max_commas)
         model, path, head = document.get("model"), message.head.path, message.head
         lane = self._lanes.get(model) if isinstance(model, str) else None
@@ -197,7 +197,7 @@ class Endpoints:
         envelope: Envelope,
         needs: Needs | None = None,
     ) -> RelayWork:
-        """Raises InvalidRequest. `needs`: why a request goes on that the token lane could not serve."""
+        """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, envelope.pin)
         request = RelayRequest(
@@ -220,7 +220,7 @@ def _context_length(lane: Lane) -> int | None:
 
 
 def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:
-    """What a request needs that the token lane cannot serve; None if it can. Raises InvalidRequest."""
+    """Returns what a request needs that the token lane cannot serve; None if it can. Raises InvalidRequest."""
     if body is None:
         if path not in lane.relay_paths:
             raise InvalidRequest(f"This model is not served by {path}.", param="model")
@@ -231,5 +231,5 @@ def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: 
 
 
 def _as_json(lines: Lines) -> Lines:
-    """Whatever the client called its body: engines insist on this type."""
+    """Sets the content-type to JSON, whatever the client called its body: engines insist on this type."""
     return (*(line for line in lines if not line.startswith(CONTENT_TYPE)), JSON_TYPE)

@@ -1,4 +1,4 @@
-"""Tries guides before an engine gets them, in a process beside the gateway: some guides crash whoever compiles them.
+"""Tries guides before an engine gets them, in a process beside the gateway: some crash the process that compiles them.
 
 In: a request with a guide. Out: nothing, or InvalidRequest that names the field. Knows no grammar library.
 """
@@ -39,14 +39,14 @@ TOO_LARGE = "it takes too much time or memory to prepare"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a trial found. `fault`: empty for a guide that can be followed. `until`: on time.monotonic's clock."""
+    """A trial's result. `fault`: empty for a guide that can be followed. `until`: expiry on time.monotonic's clock."""
 
     fault: str
     until: float = float("inf")
 
 
 class GuideChecks:
-    """Belongs to one event loop; its processes start with the first guides and end with the gateway's.
+    """Checks guides for one event loop; its processes start with the first guides and end with the gateway's process.
 
     Clients send few guides many times, so verdicts are kept, by digest; the oldest goes first. A guide that is being
     tried is not tried twice: further requests with it wait for the verdict. Each guide gets QUICK_S at first; one that
@@ -62,8 +62,8 @@ class GuideChecks:
     async def check(self, request: GenerateRequest, client: str, has_left: Callable[[], bool]) -> None:
         """Raises InvalidRequest for a guide that no answer can be held to, Overloaded, ClientLeft.
 
-        `client`: the address, by which the queue is shared. `has_left`: whether the client has; called on a thread when
-        it is this guide's turn.
+        `client`: its address, by which the queue is shared. `has_left`: returns whether the client has left; called on
+        a thread when it is this guide's turn.
         """
         guide = request.params.guide
         if guide is None or guide.kind is GuideKind.JSON:
@@ -93,7 +93,7 @@ class GuideChecks:
         self._known[key] = Verdict(TOO_LARGE, time.monotonic() + KEPT_S) if fault is None else Verdict(fault)
 
     def _find_fault(self, guide: Guide, has_left: Callable[[], bool], limit_s: float) -> str | None:
-        """On a thread. None: there was no verdict in time."""
+        """Runs on a thread. Returns the guide's fault, or None if there was no verdict in time."""
         if has_left():
             raise ClientLeft
         trial = self._idle.pop()
@@ -114,9 +114,9 @@ class Trial:
         self._end: Callable[[], object] = lambda: None
 
     def find_fault(self, guide: Guide, limit_s: float) -> str | None:
-        """None without a verdict in time. Blocks, at most START_S + limit_s + 2 * GRACE_S with the process's start.
+        """Returns the guide's fault; None without a verdict in time. Blocks at most START_S + limit_s + 2 * GRACE_S.
 
-        Raises RuntimeError, OSError when there can be no process.
+        That time includes the process's start. Raises RuntimeError, OSError when there can be no process.
         """
         if self._process is None or self._process.poll() is not None:
             self._start()

@@ -25,14 +25,14 @@ SITE_BITS = 64  # of an IPv6 address: a client owns every address with the same 
 
 
 class Share(NamedTuple):
-    """A client's address, or "", and how much work this is for it, at least 1."""
+    """A client's address, or "" without one, and how many units of work this is for it, at least 1."""
 
     client: str
     units: int = 1
 
 
 def count_units(size: int) -> int:
-    """Units of a body of `size` bytes."""
+    """Returns the units of a body of `size` bytes."""
     return max(1, size // UNIT_BYTES)
 
 
@@ -65,7 +65,7 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class _Flow:
-    """One client's jobs of about one length. `served`: units that it has had, or has let pass, when it is next due."""
+    """One client's jobs of about one length. `served`: units that it has had or let pass; the fewest go first."""
 
     served: int = 0
     working: int = 0
@@ -74,12 +74,12 @@ class _Flow:
 
 
 class Offload:
-    """Belongs to one event loop; threads start with the first work and end with the process.
+    """Runs work on threads for one event loop; the threads start with the first work and end with the process.
 
-    Fair by start times (P. Goyal, H. Vin, H. Cheng: Start-time Fair Queueing, SIGCOMM 1996): the flow that has had the
-    fewest units goes first. A flow is a client's work of one length to a power of two: behind a proxy all clients have
-    one address, and there too a short prompt does not wait for every long one. Long work leaves one thread free, for it
-    cannot be interrupted.
+    It is fair by start times (P. Goyal, H. Vin, H. Cheng: Start-time Fair Queueing, SIGCOMM 1996): the flow that has
+    had the fewest units goes first. A flow is a client's work of one length, to a power of two: behind a proxy all
+    clients have one address, and there too a short prompt does not wait for every long one. Long work leaves one thread
+    free, for it cannot be interrupted.
     """
 
     def __init__(self, threads: int = 2, max_waiting: int = 32) -> None:
@@ -99,10 +99,11 @@ class Offload:
         return f"<Offload {self.working} working, {self.waiting} waiting>"
 
     async def run(self, share: Share, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Raises Overloaded, at once or later, when too much waits and most of it is this flow's; what `work` raises.
+        """Returns the result of `work`, or raises its error.
 
-        Within a flow jobs run in order of arrival. A caller that is cancelled while its job waits frees the arguments;
-        later the work runs on for nobody, because a thread cannot be stopped, and counts until it is done.
+        Raises Overloaded, at once or later, when too much waits and most of it is this flow's. Within a flow jobs run
+        in order of arrival. A caller that is cancelled while its job waits frees the arguments; later the work runs on
+        for nobody, because a thread cannot be stopped, and counts until it is done.
         """
         key = _find_site(share.client), share.units.bit_length()
         job = _Job(key, share.units, partial(work, *args, **kwargs), asyncio.get_running_loop().create_future())
@@ -150,7 +151,7 @@ class Offload:
         return min(able, key=lambda flow: flow.served, default=None)
 
     def _report(self, loop: asyncio.AbstractEventLoop, job: _Job, ended: Future[Any]) -> None:
-        """On the thread."""
+        """Passes a job's end to the loop; runs on the thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(self._end, job, ended)
 
@@ -175,7 +176,7 @@ class Offload:
         self._forget(job.flow)
 
     def _forget(self, key: Key) -> None:
-        """Drops a flow without jobs, or every address there is would be remembered."""
+        """Drops a flow that has no jobs; else every address ever seen would be remembered."""
         flow = self._flows[key]
         if not flow.jobs and not flow.working:
             del self._flows[key]

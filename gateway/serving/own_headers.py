@@ -14,9 +14,9 @@ RUN_FORM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestIds:
-    """Ours, never a client's: two clients may send the same one, and the engines tell requests apart by it.
+    """Makes request ids. None is a client's: two clients may send the same, and engines know requests by their ids.
 
-    32 hexadecimal digits: 16 random ones of this process, 16 that count.
+    An id has 32 hexadecimal digits: 16 random ones of this process, 16 that count.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class RequestIds:
 
 
 def read_pin(head: RequestHead, operator_key: str | None) -> str | None:
-    """The backend that the caller insists on; an operator's privilege where keys are on. Raises Unauthorized."""
+    """Returns the backend that the caller insists on; where keys are on, only an operator may. Raises Unauthorized."""
     pin = head.field(b"x-crossover-pin")
     if pin is not None and operator_key is not None:
         sent = head.field(b"authorization") or ""
@@ -40,7 +40,7 @@ def read_pin(head: RequestHead, operator_key: str | None) -> str | None:
 
 
 def read_run(head: RequestHead) -> str | None:
-    """The load-test run that sent it. Raises InvalidRequest."""
+    """Returns the load-test run that sent the request. Raises InvalidRequest."""
     run = head.field(b"x-crossover-run")
     if run is not None and not RUN_FORM.fullmatch(run):
         raise InvalidRequest("x-crossover-run must be 1 to 128 of A-Z a-z 0-9 . _ : -", param="x-crossover-run")

@@ -20,7 +20,7 @@ FINISHED = frozenset({"stop", "length"})
 class RelayLane:
     """A model with a backend that only speaks OpenAI's API.
 
-    `rules`: what of a body may go on to the backends that take one; without an entry, or with None, whatever is in it.
+    `rules`: by backend, what of a body may go on to it; for one without an entry, or with None, whatever is in it.
     """
 
     backends: Mapping[str, RelayBackend]
@@ -28,7 +28,7 @@ class RelayLane:
 
 
 class RelayWork:
-    """work.Work: a request that goes on as it came."""
+    """The work.Work of a request that goes on as it came."""
 
     __slots__ = ("_backends", "_metrics", "barred", "request")
 
@@ -43,7 +43,7 @@ class RelayWork:
 
 
 class RelayAttempt:
-    """work.Attempt of one request at one backend, and the core.RelaySink of its call."""
+    """The work.Attempt of one request at one backend, and the core.RelaySink of its call."""
 
     __slots__ = ("_call", "_metrics", "_reply", "_request", "begin", "takes_chunks", "write")
 

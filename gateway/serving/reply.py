@@ -23,8 +23,8 @@ OnEnd: TypeAlias = Callable[[Exception | None], None]
 class Reply:
     """One request's response. An attempt calls `begin`, writes, then calls `finish` or `fail` once.
 
-    `on_end`: called with None when the answer is complete, else with why it is not. `clock` is in seconds; `arrived`:
-    when the request came, on it. `route`: where the request was sent last; None while no backend was asked.
+    `on_end`: called with None when the answer is complete, else with the error. `clock` is in seconds; `arrived`: when
+    the request came, on that clock. `route`: where the request was sent last; None while no backend was asked.
     """
 
     def __init__(self, exchange: Exchange, request_id: str, clock: Callable[[], float]) -> None:
@@ -39,25 +39,25 @@ class Reply:
         self._started = 0.0
 
     def start(self, route: Route) -> None:
-        """An attempt begins there; an attempt before it has written nothing."""
+        """Notes that an attempt begins at `route`; an attempt before it has written nothing."""
         self.route = route
         self._started = self._clock()
 
     # An attempt's calls
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
-        """`lines` are header fields as they go on the wire."""
+        """Begins the response. `lines`: header fields as they go on the wire."""
         self.has_begun = True
         self.exchange.begin(status, (*lines, self._own_lines()), length, is_framed=is_framed)
 
     def finish(self, data: bytes = b"") -> None:
-        """The answer is complete with `data`."""
+        """Completes the answer with `data`."""
         self.exchange.finish(data)
         if (on_end := self.on_end) is not None:
             on_end(None)
 
     def fail(self, error: GatewayError) -> None:
-        """The attempt has failed. What the client gets is decided by whoever is called `on_end`."""
+        """Ends the failed attempt. `on_end` decides what the client gets."""
         if (on_end := self.on_end) is not None:
             on_end(error)
 
@@ -68,7 +68,7 @@ class Reply:
         self.exchange.finish(body)
 
     def send_error(self, error: GatewayError) -> None:
-        """By status while nothing has been sent, by an event in a stream, else by breaking off."""
+        """Reports the error by status while nothing has been sent, by an event in a stream, else by breaking off."""
         if not self.has_begun:
             self.send_json(error_body(error), error.status, tuple(make_line(field) for field in error_headers(error)))
         elif self.takes_events:

@@ -22,7 +22,7 @@ ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
 @dataclass(frozen=True, slots=True)
 class TokenLane:
-    """A model whose backends take token ids. `relay` has those that take a client's own body, on `relay_paths` too."""
+    """A model whose backends take token ids. `relay` has those for a client's own body, on `relay_paths` too."""
 
     language: ModelLanguage
     backends: Mapping[str, TokenBackend]
@@ -38,7 +38,7 @@ class TokenLane:
 
 @dataclass(frozen=True, slots=True)
 class TokenWork:
-    """work.Work of a request that was translated."""
+    """The work.Work of a request that was translated."""
 
     generations: Generations
     lane: TokenLane
@@ -79,7 +79,7 @@ class TokenAttempt:
         self._commits = False  # whether a comment may be an answer's first bytes
 
     def begin(self) -> None:
-        """Raises GatewayError when the backend does not even begin; `end` it all the same."""
+        """Begins every choice. Raises GatewayError if the backend does not even begin; call `end` all the same."""
         work = self._work
         for index in range(self._open_choices):
             self._begin_choice(index)
@@ -104,7 +104,7 @@ class TokenAttempt:
         self._reply.fail(error)
 
     def pause(self) -> None:
-        """What an engine may still send is bounded by max_tokens."""
+        """Does nothing: max_tokens bounds what an engine may still send."""
 
     def resume(self) -> None:
         pass
@@ -112,7 +112,7 @@ class TokenAttempt:
     # What its choices call
 
     def begin_reply(self, frames: bytes) -> Write:
-        """The head leaves with the first frames of whichever choice is the first."""
+        """Writes the first frames of a choice, after the head if it is unsent. Returns the write for the rest."""
         reply = self._reply
         if not reply.has_begun:
             reply.begin(200, self._lines, None)
@@ -121,7 +121,7 @@ class TokenAttempt:
         return reply.exchange.write
 
     def finish_choice(self, index: int, frames: bytes) -> None:
-        """This choice is complete with these, and its engine may not know: a stop string is matched here."""
+        """Completes a choice with `frames`. Its engine may not know of the end: a stop string is matched here."""
         self._open_choices -= 1
         reply = self._reply
         if not self._open_choices:
@@ -158,7 +158,7 @@ def _outcome(error: BaseException | None) -> str:
 
 
 class _Output:
-    """choice.ChoiceOutput: from one choice to what it shares with the others."""
+    """The choice.ChoiceOutput that connects one choice with what it shares with the others."""
 
     __slots__ = ("_attempt", "_index", "begin", "fail")
 
@@ -175,8 +175,8 @@ class _Output:
 class KeepAlive:
     """Calls `write_comment` after `seconds` without a token, and again after as many more.
 
-    Clients, and every proxy before them, learn by it that a silent stream lives. `last_token`: when the last one came,
-    on `clock`. One timer for each stream that wants it, none for a token.
+    Clients, and every proxy before them, learn by it that a silent stream lives. `last_token`: returns when the last
+    token came, on `clock`. Each stream that wants comments has one timer; a token needs none.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class KeepAlive:
         self._wait(self._seconds)
 
     def stop(self) -> None:
-        """Once started."""
+        """Stops the comments. Call it only after `start`."""
         self._timer.cancel()
 
     def _wait(self, seconds: float) -> None:

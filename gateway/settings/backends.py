@@ -29,7 +29,7 @@ NAME_KEY = "(name)"  # under which a section is given its own name, which is its
 
 
 def _read_capabilities(*needs: Need) -> PlainValidator:
-    """The form of a mapping from these needs to true or false. Null is the same as no entry."""
+    """Returns the form of a mapping from these needs to true or false. Null is the same as no entry."""
     fields: dict[str, Any] = {need.value: (bool | None, None) for need in needs}  # Any: pydantic's own form
     section = create_model("Capabilities", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
@@ -43,10 +43,10 @@ def _read_capabilities(*needs: Need) -> PlainValidator:
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class AllowSettings:
-    """What of a client's own body goes on to an engine.
+    """The parts of a client's own body that go on to an engine.
 
-    `media`: schemes and origins of the URLs that the engine may be asked to fetch. `fields`: those that go on beside
-    the ones that always do.
+    `media`: schemes and origins of the URLs that the engine may be asked to fetch. `fields`: the fields that go on
+    beside those that always do.
     """
 
     media: frozenset[MediaSource] = frozenset({"data"})
@@ -70,7 +70,7 @@ class BackendSettings:
     """The keys of every kind. A kind sets the class variables and adds its own keys.
 
     `server`: what listens at `url`, in words. `takes_tokens`: the token lane leads to it, which sends token ids.
-    `speaks_openai`: the relay lane does, which sends a client's own body.
+    `speaks_openai`: the relay lane leads to it, which sends a client's own body.
     """
 
     kind: ClassVar[str]
@@ -92,7 +92,7 @@ class BackendSettings:
         return {}
 
     def servers(self) -> Iterator[tuple[str, str]]:
-        """Each server of the backend that needs an address of its own, and its URL."""
+        """Yields each server of the backend that needs an address of its own, and its URL."""
         yield self.server, self.url
 
 
@@ -132,7 +132,7 @@ class VLLMSettings(BackendSettings):
     allow: Allow = AllowSettings()
 
     def __post_init__(self) -> None:
-        """A backend that heeds priorities gets them in a client's own body too."""
+        """Lets a backend that heeds priorities get them in a client's own body too."""
         if self.allow is not None and self.capabilities.get(Need.PRIORITY):
             object.__setattr__(self, "allow", replace(self.allow, fields=self.allow.fields | {"priority"}))
 

@@ -38,7 +38,7 @@ def _split_port(host_port: str) -> tuple[str, int] | None:
 
 
 def split_listen(listen: str) -> tuple[str, int]:
-    """The host, without brackets, and the port of `host:port` or `[v6]:port`."""
+    """Returns the host, without brackets, and the port of `host:port` or `[v6]:port`."""
     parts = _split_port(listen)
     if parts is None:
         raise make_problem("must look like host:port, for example 127.0.0.1:8080")
@@ -111,7 +111,7 @@ def _check_relay_path(path: str) -> str:
 
 
 def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
-    """The form of a number between these bounds; `meaning` is what operators see."""
+    """Returns the form of a number between these bounds; operators see `meaning`."""
     return Field(strict=True, ge=least, le=most, description=meaning)
 
 

@@ -1,4 +1,4 @@
-"""What the rooms get of the configuration: frozen values, one for each room, with the form and the default of each.
+"""The configuration as the rooms get it: frozen values, one for each room, with the form and the default of each.
 
 Knows neither the file nor the environment: configuration/ reads those.
 """
@@ -40,7 +40,7 @@ class ModelSettings:
 
     @property
     def is_relayed(self) -> bool:
-        """On the relay lane as a whole: its text cannot be read here, or none of its backends takes token ids."""
+        """Whether the whole model uses the relay lane: it has no tokenizer, or none of its backends takes token ids."""
         return self.tokenizer is None or not any(backend.takes_tokens for backend in self.backends.values())
 
     @property
@@ -86,7 +86,7 @@ class EvidenceSettings:
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """After how many silent seconds a stream gets a comment; `keep_alive_commits`: also as its very first bytes."""
+    """The silent seconds after which a stream gets a comment; `keep_alive_commits`: also as its very first bytes."""
 
     keep_alive_s: Seconds | None = None
     keep_alive_commits: Flag = False
@@ -110,10 +110,10 @@ class Settings:
 
     @property
     def listen_host(self) -> str:
-        """Without the brackets of an IPv6 address."""
+        """The host of `listen`, without the brackets of an IPv6 address."""
         return split_listen(self.listen)[0]
 
     @property
     def listen_port(self) -> int:
-        """0 for any free one."""
+        """The port of `listen`; 0 for any free one."""
         return split_listen(self.listen)[1]

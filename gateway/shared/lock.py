@@ -6,7 +6,7 @@ import os
 
 
 class NodeLock:
-    """Not for threads: within a process only the event loop's may use it.
+    """The lock between processes, not between threads: within a process only the event loop's thread may use it.
 
     A file lock, because a lock in memory would stay taken when its holder is killed. Both calls together cost about a
     microsecond; while another process holds it, this one sleeps.
@@ -15,7 +15,7 @@ class NodeLock:
     __slots__ = ("_fd", "_flock")
 
     def __init__(self, fd: int | None) -> None:
-        """Over a file of which each process has a descriptor. None: there is no other process, so nothing is locked."""
+        """Opens a file of which each process has a descriptor. None: there is no other process, and nothing to lock."""
         # Opened anew, as Linux does with this path: the lock belongs to the open file, and a descriptor that was passed
         # on shares the parent's.
         self._fd = None if fd is None else os.open(f"/proc/self/fd/{fd}", os.O_RDWR)

@@ -16,7 +16,7 @@ Floats: TypeAlias = "memoryview[float]"
 
 
 class Memory:
-    """Zeros at first. `fd` is what other processes attach to, None if there are none."""
+    """A map, of zeros at first. Other processes attach to `fd`, which is None if there are none."""
 
     def __init__(self, buffer: mmap.mmap, fd: int | None) -> None:
         self.fd = fd
@@ -24,12 +24,12 @@ class Memory:
 
     @classmethod
     def private(cls, size: int) -> Self:
-        """For one process alone."""
+        """Returns a map for one process alone."""
         return cls(mmap.mmap(-1, max(size, 1)), None)
 
     @classmethod
     def create(cls, size: int) -> Self:
-        """For processes that get `fd`. It has no name, and is gone with the last of them. Linux only."""
+        """Returns a map for processes that get `fd`. It has no name and is gone with the last of them. Linux only."""
         fd = os.memfd_create("crossover")
         os.truncate(fd, max(size, 1))
         return cls.attach(fd, size)

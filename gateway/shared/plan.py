@@ -24,7 +24,7 @@ class Plan:
         self.size = 0
 
     def words(self, count: int) -> Span:
-        """Room for `count` words of 8 bytes, read as integers or as floats.
+        """Returns room for `count` words of 8 bytes, read as integers or as floats.
 
         It begins a cache line, so that workers that write their own spans do not invalidate each other's lines.
         """
@@ -32,7 +32,7 @@ class Plan:
         return self.raw(count * WORD)
 
     def raw(self, size: int) -> Span:
-        """Room for `size` bytes."""
+        """Returns room for `size` bytes."""
         span = Span(self.size, size)
         self.size += size
         return span

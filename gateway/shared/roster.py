@@ -21,7 +21,7 @@ class Member:
 
 
 class Roster:
-    """Written by each worker when it starts, and by the supervisor when one has ended."""
+    """The rows of the workers. Each worker writes its own when it starts; the supervisor clears it after its end."""
 
     def __init__(self, span: Span, seat: Seat) -> None:
         self.index = seat.index  # of this process
@@ -34,7 +34,7 @@ class Roster:
 
     @classmethod
     def alone(cls) -> Self:
-        """This process and no other."""
+        """Returns the roster of a node whose only worker is this process."""
         plan = Plan()
         span = cls.plan(plan, workers=1)
         roster = cls(span, Seat.alone(plan.size))

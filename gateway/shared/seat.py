@@ -21,16 +21,16 @@ class Seat:
 
     @classmethod
     def alone(cls, size: int, workers: int = 1) -> Self:
-        """The only worker there is, in a map of its own; rows for more than one stay empty."""
+        """Returns the seat of the only worker there is, in a map of its own; rows for more than one stay empty."""
         return cls(Memory.private(size), NodeLock(None), workers=workers)
 
     @classmethod
     def found(cls, size: int, workers: int) -> Self:
-        """A new map, for the supervisor."""
+        """Returns the supervisor's seat, in a new map."""
         memory = Memory.create(size)
         return cls(memory, NodeLock(memory.fd), workers=workers)
 
     @classmethod
     def take(cls, size: int, workers: int, index: int, fd: int) -> Self:
-        """A place in the map that `fd` opens."""
+        """Returns the seat of worker `index` in the map that `fd` opens."""
         return cls(Memory.attach(fd, size), NodeLock(fd), index, workers)

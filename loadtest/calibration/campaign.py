@@ -39,7 +39,7 @@ PROBES = 2  # per backend: the first may find it cold, the second shows how long
 
 @dataclass(slots=True)
 class Campaign:
-    """One run. `cells`: those of complete pairs, also when the run is broken off. `prompt_seed`: a new one in every
+    """One run. `cells`: the cells of complete pairs, also when the run is broken off. `prompt_seed`: new in every
     process, because an engine may have cached the prompts of a cell that was broken off.
     """
 
@@ -67,8 +67,8 @@ class Campaign:
         self._numbers = itertools.count(self.history.next_number)
 
     async def run(self) -> Result:
-        """Raises Untrusted at the first answer that is not the requested work, and if an engine was replaced meanwhile;
-        Unreachable if the gateway stops answering.
+        """Measures all pairs and returns the result. Raises Untrusted at the first answer that is not the requested
+        work, and if an engine was replaced meanwhile; Unreachable if the gateway stops answering.
         """
         meter = self._meter = await self._probe()
         while pair := self._next_pair():
@@ -84,7 +84,7 @@ class Campaign:
         return losses, check_regret(losses, self.plan.limits.regret)
 
     def break_off(self, status: str, failure: str) -> Result:
-        """The result of a run without an answer: its cells, and no threshold."""
+        """Returns the result of a run that did not reach an answer: its cells, and no threshold."""
         return replace(
             self._conclude(),
             status=status,
@@ -95,7 +95,7 @@ class Campaign:
         )
 
     async def _probe(self) -> CellMeter:
-        """Both backends answer exactly as asked; finds out whether the gateway counts the tokens of every event."""
+        """Checks that both backends answer exactly as asked, and whether the gateway counts every event's tokens."""
         plan, site = self.plan, self.site
         if site.exporter is not None:
             await GpuWatch(site.exporter).read()
@@ -110,7 +110,7 @@ class Campaign:
         return CellMeter(site, self.system, plan, sender, self._gate, self.progress)
 
     def _next_pair(self) -> Pair | None:
-        """A half pair of the run before, else the next of the schedule; None if that does not fit into the budget."""
+        """Returns the half pair of the run before, else the next one; None if that does not fit into the budget."""
         if self._half is not None:
             return self._half[0]
         done = len({cell.pair for cell in self.cells})
@@ -120,7 +120,7 @@ class Campaign:
         return pair
 
     async def _measure_pair(self, meter: CellMeter, pair: Pair) -> None:
-        """Both cells, again if one of them was not steady: it would compare a backend with a pause."""
+        """Measures both cells, and both again if one was not steady: the pair would compare a backend with a pause."""
         began = time.monotonic()
         half, self._half = self._half, None
         flaw = await (self._try_pair(meter, *half) if half else self._try_pair(meter, self._number(pair)))
@@ -133,7 +133,7 @@ class Campaign:
         return replace(pair, number=next(self._numbers))
 
     async def _try_pair(self, meter: CellMeter, pair: Pair, *cells: Cell) -> str | None:
-        """`cells`: those that were measured before. Returns why it has to be measured again; None if it counts."""
+        """Measures the cells that `cells` lacks. Returns why the pair has to be measured again; None if it counts."""
         for turn in range(len(cells), 2):
             cell = await meter.measure(pair, turn)
             flaw = find_flaw(cell, self.plan.limits) if self._retries > 0 else None

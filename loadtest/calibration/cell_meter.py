@@ -28,8 +28,8 @@ Measured = TypeVar("Measured")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a calibration measures and by what means. `max_foreign`: no cell begins while more requests of others
-    are in flight; None: any number. `exporter`: DCGM's. `workers`: further processes of this client.
+    """Where a calibration measures and by what means. `max_foreign`: a cell begins only when at most so many requests
+    of others are in flight; None: any number. `exporter`: DCGM's exporter. `workers`: further processes of this client.
     """
 
     target: Target
@@ -48,7 +48,7 @@ class CellMeter:
     progress: Progress
 
     async def measure(self, pair: Pair, turn: int) -> Cell:
-        """The pair's first cell (`turn` 0) or second (1). Raises MeasurementError."""
+        """Measures the pair's first cell (`turn` 0) or its second (1). Raises MeasurementError."""
         backends = self.system.backends if pair.low_first else self.system.backends[::-1]
         backend = backends[0 if pair.is_null else turn]
         await self._wait_for_turn()
@@ -66,7 +66,7 @@ class CellMeter:
         )
 
     async def load(self, pair: Pair, backend: str, turn: int) -> Recording:
-        """Of one backend, or with an empty name of both, as routing decides; with other prompts in each turn."""
+        """Loads one backend, or with an empty name both, as routing decides; each turn has other prompts."""
         await self._wait_for_turn()
         self.progress.measuring(pair, backend or "routed")
         return await self._load(pair, backend, turn * pair.level)

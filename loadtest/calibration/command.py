@@ -30,7 +30,7 @@ GRAVEST = (2, 3, 5, 4, 0)  # of several shapes: the first of these that one of t
 
 
 def calibrate(options: Options, plans: Sequence[Plan], console: Console, lines: JsonProgress | None) -> list[Result]:
-    """Runs each plan and returns the results; without `lines`, progress is shown on `console`. Raises MeasurementError."""
+    """Runs each plan and returns the results. Without `lines`, `console` shows progress. Raises MeasurementError."""
     run_options = RunOptions(
         site=Site(replace(options["target"], key=options["key"]), options["max_foreign"], options["gpus"]),
         plan=plans[0],
@@ -51,7 +51,7 @@ def print_lines(console: Console, *lines: str) -> None:
 
 
 def _find_series(options: RunOptions, plans: Sequence[Plan]) -> ShapeSeries | None:
-    """A new series where there are several shapes, that of the folder to be resumed, or None."""
+    """Returns the series in the folder to be resumed, or a new one for several shapes; None for a single run."""
     if options.resumed is not None:
         return ShapeSeries.read(options.resumed.path)
     if len(plans) == 1:

@@ -39,7 +39,7 @@ class Reading:
 
 
 def read_page(page: str, at: float) -> Reading:
-    """Raises ValueError if that is no page of DCGM's exporter."""
+    """Parses a page of DCGM's exporter. Raises ValueError if it is something else."""
     gpus: dict[str, dict[str, float]] = {}
     names: dict[str, str] = {}
     for family in text_string_to_metric_families(page):
@@ -57,13 +57,13 @@ def read_page(page: str, at: float) -> Reading:
 
 @dataclass(slots=True)
 class GpuWatch:
-    """The GPUs while one cell is measured."""
+    """The readings of the GPUs while one cell is measured."""
 
     exporter: Target
     _readings: list[Reading] = field(default_factory=list)
 
     async def read(self) -> None:
-        """Raises Unreachable if the exporter does not answer, or answers something else."""
+        """Takes one reading. Raises Unreachable if the exporter does not answer, or answers something else."""
         page = await self.exporter.fetch_text("GET", "")
         try:
             self._readings.append(read_page(page, clock()))
@@ -71,19 +71,19 @@ class GpuWatch:
             raise Unreachable(f"{self.exporter} is not the page of a DCGM exporter: {exc}") from exc
 
     async def sample(self) -> None:
-        """Until it is cancelled. An exporter that fails for a moment is read again: it decides nothing."""
+        """Reads until it is cancelled. An exporter that fails for a moment is read again: it decides nothing."""
         while True:
             with suppress(Unreachable):
                 await self.read()
             await asyncio.sleep(POLL_S)
 
     def summarise(self, recording: Recording) -> tuple[Gpu, ...]:
-        """Of the readings in the window."""
+        """Sums up each GPU's readings in the recording's window."""
         return summarise(reading for reading in self._readings if recording.holds(reading.at))
 
 
 def summarise(readings: Iterable[Reading]) -> tuple[Gpu, ...]:
-    """In the order of the GPUs' numbers; none without a reading."""
+    """Sums up each GPU's readings, in the order of the GPUs' numbers; leaves out a GPU without a reading."""
     found: dict[str, list[Mapping[str, float]]] = {}
     names: dict[str, str] = {}
     for reading in readings:

@@ -19,21 +19,21 @@ Count: TypeAlias = Callable[[], Awaitable[Mapping[str, InFlight]]]  # by backend
 
 @dataclass(slots=True)
 class ForeignLoad:
-    """Of one backend, while one cell is measured on it. `samples`: counts with their times by the client's clock."""
+    """Counts of one backend's requests while a cell is measured. `samples`: counts with times by the client's clock."""
 
     count: Count
     backend: str
     samples: list[tuple[float, InFlight]] = field(default_factory=list)
 
     async def sample(self) -> None:
-        """Until it is cancelled. Raises Unreachable if the gateway stops reporting its counts."""
+        """Takes samples until it is cancelled. Raises Unreachable if the gateway stops reporting its counts."""
         while True:
             in_flight = await self.count()
             self.samples.append((clock(), in_flight[self.backend]))
             await asyncio.sleep(POLL_S)
 
     def find_share(self, recording: Recording) -> float | None:
-        """Of all requests seen in the window. None without a sample there, or if others' are not reported."""
+        """Returns others' share of requests seen in the window; None if none were seen or others' are not reported."""
         inside = [counts for at, counts in self.samples if recording.holds(at)]
         foreign = [counts.foreign for counts in inside if counts.foreign is not None]
         total = sum(counts.all for counts in inside)
@@ -41,7 +41,7 @@ class ForeignLoad:
 
 
 async def wait_for_others(count: Count, max_foreign: int, note: Callable[[str], None]) -> None:
-    """Until at most `max_foreign` requests of other clients are in flight on both backends; `note` gets the reason."""
+    """Waits until at most `max_foreign` requests of others are in flight on both backends; `note` gets the reason."""
     is_waiting = False
     while (foreign := sum(counts.foreign or 0 for counts in (await count()).values())) > max_foreign:
         if not is_waiting:

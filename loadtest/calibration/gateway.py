@@ -14,7 +14,7 @@ from loadtest.results.system import InFlight, Json, SystemUnderTest, confirm_sam
 
 
 async def find_system(target: Target, model: str | None) -> SystemUnderTest:
-    """The named model, or the only one. Raises Unreachable unless both its backends are ready to be compared."""
+    """Finds the named model, or the only one. Raises Unreachable unless both its backends are ready to be compared."""
     entry = _choose(await _list_models(target), model)
     policy = _mapping(entry.get("policy"))
     low, high = policy.get("low"), policy.get("high")
@@ -29,20 +29,20 @@ async def find_system(target: Target, model: str | None) -> SystemUnderTest:
 
 
 async def confirm_engines(target: Target, system: SystemUnderTest) -> SystemUnderTest:
-    """With what is known of its engines by now. Raises Untrusted if they are not those that it was found with."""
+    """Adds what is known of the engines by now. Raises Untrusted if they are not those that it was found with."""
     version = _mapping(await target.fetch("GET", "/version"))
     now = read_engines(version, system.model, system.backends)
     return replace(system, engines=confirm_same(system.engines, now))
 
 
 async def count_in_flight(target: Target, system: SystemUnderTest) -> dict[str, InFlight]:
-    """By backend."""
+    """Counts the requests in flight, by backend."""
     backends = _mapping(_choose(await _list_models(target), system.model).get("backends"))
     return {name: _read_counts(_mapping(backends.get(name))) for name in system.backends}
 
 
 def _read_counts(backend: Json) -> InFlight:
-    """`steering`: the requests that the policy counts, which are all but those pinned and tagged as a run's."""
+    """Reads the counts. `steering`: the requests that the policy counts: all but those pinned and tagged as a run's."""
     in_flight, steering = backend.get("in_flight"), backend.get("steering")
     return InFlight(in_flight if isinstance(in_flight, int) else 0, steering if isinstance(steering, int) else None)
 
@@ -75,7 +75,7 @@ async def restore_policy(target: Target, system: SystemUnderTest) -> None:
 
 
 def _find_kind(state: Json, live: str) -> tuple[str, Json]:
-    """A kind of policy with the keys `up` and `down`, the live one if it has them; and the schemas of all its keys."""
+    """Returns a kind of policy with the keys `up` and `down`, preferably the live one, and the schemas of its keys."""
     kinds = _mapping(state.get("policies"))
     schemas = {kind: _mapping(_mapping(schema).get("properties")) for kind, schema in kinds.items()}
     fitting = {kind: keys for kind, keys in schemas.items() if {"up", "down"} <= keys.keys()}
@@ -106,7 +106,7 @@ def _choose(models: list[Json], model: str | None) -> Json:
 
 
 def _mapping(value: object) -> Json:
-    """Raises Unreachable where the admin API's contract has an object and another process answered something else."""
+    """Returns `value`. Raises Unreachable if it is no object, though the contract has one: another process answered."""
     if not isinstance(value, Mapping):
         raise Unreachable("the gateway's admin API answers in another shape than this version knows")
     return value

@@ -18,7 +18,7 @@ OF_PLAN = ("levels", "tokens", "window_s", "budget_s", "repeats", "regret_repeat
 
 
 def make_plans(options: Options) -> tuple[Plan, ...]:
-    """For a run that is resumed they are not used: it has its own."""
+    """Makes a plan for each shape. A run that is resumed does not use them: it has its own."""
     plan = _make_plan(options)
     shapes = options["shapes"] or (Shape.of(plan),)
     return tuple(replace(plan, prompt_words=shape.prompt_words, tokens=shape.tokens) for shape in shapes)
@@ -41,7 +41,7 @@ def _make_plan(options: Options) -> Plan:
 
 
 def _list_changes(options: Options) -> dict[str, Any]:  # Any: as in Options
-    """Fields of the plan that differ from the mode's."""
+    """Returns the fields of the plan that differ from the mode's, by name."""
     changes = {name: options[name] for name in OF_PLAN if options[name] is not None}
     if options["gpu_price"] is not None or options["gpu_count"] is not None:
         changes["cost"] = Cost(gpus=options["gpu_count"] or {}, price=options["gpu_price"])

@@ -9,8 +9,8 @@ from loadtest.results.system import SystemUnderTest
 
 
 class Progress:
-    """Reports nothing; others replace what they report. `cells`: all so far, the new one last. `estimate_s`: how long
-    the sweep may take.
+    """Reports nothing; subclasses override what they report. `cells`: all cells so far, the new one last. `estimate_s`:
+    how long the sweep may take.
     """
 
     def begin(self, system: SystemUnderTest, plan: Plan, folder: Path, estimate_s: float) -> None:

@@ -31,7 +31,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def open_progress(console: Console) -> Progress:
-    """The right one for the console, already shown. Close it."""
+    """Returns the progress that suits the console, already shown. The caller closes it."""
     return LiveProgress(console) if console.is_terminal else PlainProgress(console)
 
 

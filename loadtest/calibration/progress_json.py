@@ -53,11 +53,11 @@ class JsonProgress(Progress):
         self._write("note", {"text": text})
 
     def end(self, status: str, exit_code: int, failure: str | None = None) -> None:
-        """The last line of a run without a result."""
+        """Writes the last line of a run without a result."""
         self._write("end", {"status": status, "exit_code": exit_code, "failure": failure})
 
     def conclude(self, result: Result, exit_code: int) -> None:
-        """The last line of a run with a result."""
+        """Writes the last line of a run with a result."""
         finding = result.finding
         threshold = {"up": result.threshold.up, "down": result.threshold.down} if result.threshold else None
         words = {"verdict": finding.verdict if finding else None, "finding": describe_finding(THROUGHPUT, result)}
@@ -65,7 +65,7 @@ class JsonProgress(Progress):
         self._write("end", {**end, **words, "threshold": threshold, "applied": result.applied})
 
     def _find_left_s(self, done: int) -> int | None:
-        """Seconds until the sweep is over, by the pace of its pairs so far; None in refinement."""
+        """Estimates the seconds until the sweep is over, by the pace of its pairs so far; None in refinement."""
         if done >= self._pairs:
             return None
         if self._before is None:

@@ -12,8 +12,8 @@ from loadtest.results.cell import Cell, Pair
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`cells`: of complete pairs. `half`: a pair whose second cell is missing, with its first. `voids`: cells measured
-    again so far.
+    """What was measured before. `cells`: the cells of complete pairs. `half`: a pair whose second cell is missing, with
+    its first. `voids`: how many cells were measured again so far.
     """
 
     cells: tuple[Cell, ...] = ()
@@ -23,7 +23,7 @@ class History:
 
     @classmethod
     def of(cls, cells: Sequence[Cell], low: str) -> "History":
-        """A pair with a void cell is left out: it was, or will be, measured again under another number."""
+        """Sorts cells. A pair with a void cell is left out: it was, or will be, measured again under another number."""
         void = {cell.pair for cell in cells if cell.void}
         valid = [cell for cell in cells if cell.pair not in void]
         counts = Counter(cell.pair for cell in valid)
@@ -37,5 +37,5 @@ class History:
 
 
 def _find_pair(cell: Cell, low: str) -> Pair:
-    """The pair that `cell` is the first of."""
+    """Returns the pair whose first cell is `cell`."""
     return Pair(cell.level, cell.backend == low, cell.pair, cell.is_null)

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """`resumed`: the run to continue, by its own plan. `folder`: of a new run; None: it is created under `out`.
-    `processes`: of this client, this one included.
+    """What to run. `resumed`: the run to continue, by its own plan. `folder`: the folder of a new run; None: it is
+    created under `out`. `processes`: how many processes this client has, this one included.
     """
 
     site: Site
@@ -47,7 +47,7 @@ class RunOptions:
 
 
 async def run(options: RunOptions, progress: Progress) -> Result:
-    """Raises MeasurementError if the run cannot begin."""
+    """Runs a calibration and returns its result. Raises MeasurementError if the run cannot begin."""
     begin = _resume(options, options.resumed, progress) if options.resumed else _begin(options, progress)
     campaign = await begin
     try:
@@ -87,7 +87,7 @@ async def _begin(options: RunOptions, progress: Progress) -> Campaign:
 
 
 async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) -> Campaign:
-    """With the plan, the model and the engines it was begun with. Raises MeasurementError if the engines are others."""
+    """Continues a run with its plan, model and engines. Raises MeasurementError if the engines are others now."""
     begun = folder.read_beginning()
     system = await find_system(options.site.target, begun.model)
     if system.backends != (begun.low, begun.high):
@@ -98,7 +98,7 @@ async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) ->
 
 
 async def _apply(target: Target, result: Result) -> Result:
-    """Leaves the policy as it is where there is no threshold, and restores it where a signal interrupts the change."""
+    """Applies the threshold, if there is one. Restores the policy where a signal interrupts the change."""
     if result.threshold is None:
         return result
     applying = asyncio.ensure_future(apply_threshold(target, result.system, result.threshold, result.run))
@@ -113,7 +113,7 @@ async def _apply(target: Target, result: Result) -> Result:
 
 
 async def _try_policy(target: Target, campaign: Campaign, result: Result) -> Result:
-    """With routing live, if the plan asks for that. A policy that serves worse than one backend alone is taken back."""
+    """Tries the policy live, if the plan asks for that. Takes it back if it serves worse than one backend alone."""
     change = result.finding.change if result.finding else None
     if result.threshold is None or change is None or not result.plan.regret_repeats:
         return result
@@ -130,7 +130,7 @@ async def _try_policy(target: Target, campaign: Campaign, result: Result) -> Res
 
 
 async def _finish(setting: Awaitable[T]) -> T:
-    """Waits until it has finished, also when cancelled meanwhile: the gateway may already have taken the new policy."""
+    """Waits until `setting` ends, also when cancelled meanwhile: the gateway may have taken the new policy already."""
     task = asyncio.ensure_future(setting)
     try:
         return await asyncio.shield(task)

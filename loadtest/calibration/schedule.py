@@ -27,12 +27,12 @@ def next_pair(plan: Plan, done: int, trials: Sequence[Trial]) -> Pair | None:
 
 
 def _find_rarest(trials: Sequence[Trial]) -> int | None:
-    """The level with the fewest pairs, where too few were measured for an estimate."""
+    """Returns the level with the fewest pairs; used where too few were measured for an estimate."""
     counts = Counter(trial.level for trial in trials)
     return min(counts, key=lambda level: (counts[level], level), default=None)
 
 
 def _choose_order(level: int, trials: Sequence[Trial]) -> bool:
-    """The opposite of the last pair at this level; at a new level, of the last pair of all."""
+    """Returns the opposite of the order of the last pair at this level or, at a new level, of the last pair of all."""
     before = [trial for trial in trials if trial.level == level] or trials
     return not before[-1].low_first

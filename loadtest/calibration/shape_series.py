@@ -22,7 +22,7 @@ _PLANS = TypeAdapter(tuple[Plan, ...])
 
 @dataclass(frozen=True, slots=True)
 class ShapeSeries:
-    """Plans in the order measured. The threshold is that of the first."""
+    """The plans of a series, in the order measured. Its threshold is that of the first."""
 
     path: Path
     plans: tuple[Plan, ...]
@@ -36,11 +36,11 @@ class ShapeSeries:
 
     @classmethod
     def read(cls, path: Path) -> "ShapeSeries | None":
-        """None if `path` is the folder of something else. Raises Unreachable if it is one of another version."""
+        """Reads a series; None if `path` is another folder. Raises Unreachable if it is one of another version."""
         return cls(path, read_to_resume(path / PLANS, _PLANS)) if (path / PLANS).exists() else None
 
     def folder(self, plan: Plan) -> RunFolder:
-        """A run's name tags each of its requests, so it includes the name of the series."""
+        """Returns the folder of a plan's run. A run's name tags its requests, so it includes the name of the series."""
         return RunFolder(self.path / f"{self.path.name}-{Shape.of(plan)}")
 
     def conclude(self, results: Sequence[Result]) -> ShapeComparison:

@@ -22,7 +22,7 @@ class AnswerGate:
     _prompts: dict[PromptId, tuple[str, int]] = field(default_factory=dict)
 
     def check(self, answer: StreamedAnswer, work: Work) -> None:
-        """Raises Untrusted, with what an operator can do about it."""
+        """Checks one answer. Raises Untrusted, with what an operator can do about it."""
         _check_success(answer, work)
         if work.backend:
             _check_route(answer, work)

@@ -13,7 +13,7 @@ Kind = Literal["poisson", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Requests per second, from `rate` to `last_rate` in a straight line; Poisson arrivals, or evenly spaced ones."""
+    """Arrivals at `rate` to `last_rate` requests per second, changing in a straight line; Poisson, or evenly spaced."""
 
     rate: float
     last_rate: float | None = None
@@ -26,8 +26,8 @@ class Arrivals:
                 raise ValueError(f"the {name} is a number of requests per second above 0")
 
     def within(self, seconds: float) -> list[float]:
-        """Due times from 0 to `seconds`. Poisson arrivals of a changing rate are those of rate one on the scale of the
-        requests expected so far.
+        """Returns the due times from 0 to `seconds`. Poisson arrivals of a changing rate are those of rate one on the
+        scale of the requests expected so far, mapped to time.
         """
         chance = random.Random(self.seed)
         expected = (self.rate + (self.last_rate or self.rate)) / 2 * seconds
@@ -39,7 +39,7 @@ class Arrivals:
             due.append(self._when(at, seconds))
 
     def _when(self, expected: float, seconds: float) -> float:
-        """The moment by which `expected` requests are due: the inverse of the rate's integral."""
+        """Returns the moment by which `expected` requests are due: the inverse of the rate's integral."""
         slope = ((self.last_rate or self.rate) - self.rate) / seconds
         if not slope:
             return expected / self.rate

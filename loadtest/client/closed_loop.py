@@ -27,7 +27,7 @@ class StreamRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoad:
-    """`streams`: requests in flight. `pair` and `first_stream`: from which the prompts follow."""
+    """One cell's load. `streams`: requests in flight. `pair` and `first_stream`: numbers that select the prompts."""
 
     backend: str
     streams: int
@@ -78,7 +78,7 @@ class ClosedLoop:
         return self._record(window, own, [task.result() for task in others])
 
     def _split(self) -> list[StreamsJob]:
-        """The leading stream, which is the last one, stays in this process."""
+        """Divides the streams among processes. The leading stream, which is the last one, stays in this process."""
         load = self.load
         parts = split_streams(first_lengths(load.streams, load.tokens), 1 + len(self.workers))
         return [StreamsJob(load.backend, load.pair, load.tokens, part, load.first_stream) for part in parts]

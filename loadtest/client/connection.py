@@ -15,7 +15,7 @@ clock = time.perf_counter
 
 
 class Receiver(Protocol):
-    """Gets one response: when its request was written, its head, then its body as it arrives."""
+    """Receives one response: when its request was written, its head, then its body as it arrives."""
 
     def begin(self, at: float) -> None: ...
 

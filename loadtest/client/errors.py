@@ -4,7 +4,7 @@ from typing import ClassVar
 
 
 class MeasurementError(Exception):
-    """Never raised itself."""
+    """The base class of these errors; it is never raised itself."""
 
     exit_code: ClassVar[int] = 2
 
@@ -20,7 +20,7 @@ class Untrusted(MeasurementError):
 
 
 def first_cause(failure: BaseException) -> BaseException:
-    """The first exception of a group. The others come from tasks that were cancelled because of it."""
+    """Returns the first exception of a group. The others come from tasks that were cancelled because of it."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return failure

@@ -47,7 +47,7 @@ class EventShape:
 
     @classmethod
     def of(cls, line: bytes, chunk: Mapping[str, object]) -> Self | None:
-        """The shape of `line`, which was parsed as `chunk`; None if a similar line could mean something else.
+        """Returns the shape of `line`, which was parsed as `chunk`; None if a similar line could mean something else.
 
         Without a backslash every quote opens or closes a string, so `"content":` and the names of counts are keys. Each
         of them occurs once and has a plain value: another text, or another number, changes only that value.
@@ -91,7 +91,7 @@ def _endings(template: bytes, offsets: tuple[int, ...]) -> Endings:
 
 
 def is_plain(text: bytes) -> bool:
-    """Whether this is text, not empty, that JSON does not escape. False for some such text: unusual blanks."""
+    """Whether this is non-empty text that JSON does not escape. False for some such text: that with unusual blanks."""
     try:
         words = text.decode()
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def is_plain(text: bytes) -> bool:
 
 
 def _find_text(chunk: Mapping[str, object]) -> bytes | None:
-    """The text of a chunk with one choice that has not finished; None where the text is not plain."""
+    """Returns the text of a chunk whose one choice is unfinished; None for other chunks and text that is not plain."""
     choices = chunk.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or choices[0].get("finish_reason"):
         return None

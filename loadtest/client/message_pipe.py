@@ -17,6 +17,6 @@ def send(writer: asyncio.StreamWriter, message: object) -> None:
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:  # Any: what the other side sends at this point
-    """Raises IncompleteReadError when the other process has ended."""
+    """Receives one message. Raises IncompleteReadError when the other process has ended."""
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     return pickle.loads(await reader.readexactly(length))  # from our own process, through a pipe that nobody else has

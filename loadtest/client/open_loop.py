@@ -1,7 +1,7 @@
-"""Requests sent when they are due, whether or not those before were answered; latencies count from then.
+"""Sends requests when they are due, whether or not those before were answered; latencies count from the due time.
 
 In: a sender, moments. Out: every answer. A connection carries one request at a time; where none is idle, one is opened,
-and the time that takes is the request's.
+and the time that takes counts towards the request's latency.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ LEAD_S = 0.1  # from the start of the loop to the moment that due times count fr
 
 @dataclass(slots=True)
 class OpenLoop:
-    """Runs once."""
+    """One open loop, which runs once."""
 
     sender: Sender
     gate: AnswerGate
@@ -30,8 +30,8 @@ class OpenLoop:
     _open: set[Connection] = field(default_factory=set)
 
     async def run(self, due: Sequence[float]) -> tuple[float, tuple[StreamedAnswer, ...]]:
-        """Until the last answer. Returns the moment that `due` counts from, by the answers' clock, and the answers in
-        the order due. Raises MeasurementError at the first answer that is not the requested work.
+        """Runs until the last answer. Returns the moment that `due` counts from, by the answers' clock, and the answers
+        in the order due. Raises MeasurementError at the first answer that is not the requested work.
         """
         began_at = clock() + LEAD_S
         answers: list[StreamedAnswer] = []

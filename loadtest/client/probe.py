@@ -9,7 +9,7 @@ from loadtest.client.streamed_answer import StreamedAnswer
 
 
 async def probe(sender: Sender, gate: AnswerGate, work: Work) -> tuple[Sender, StreamedAnswer]:
-    """Returns the sender to use from now on, and the answer. Raises MeasurementError if that is not the work."""
+    """Returns the sender to use from now on, and the answer. Raises MeasurementError if it is not the work."""
     answer = StreamedAnswer()
     connection = await sender.connect()
     try:

@@ -40,7 +40,7 @@ class Work:
 
 
 def write_prompt(seed: int, prompt: PromptId, words: int) -> str:
-    """Sixteen digits that no other prompt has, then `words` words: nearly the same number of tokens for every id."""
+    """Writes sixteen digits that no other prompt has, then `words` words: nearly equal numbers of tokens for all."""
     name = f"{seed}/{prompt.pair}/{prompt.stream}/{prompt.number}"
     number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) % 10**16
     digits = f"{number:016d}"

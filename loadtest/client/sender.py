@@ -1,7 +1,7 @@
 """Writes and sends one request. In: the work. Out: the answer as it was streamed.
 
-The ordinary chat endpoint, with the gateway's pin and run headers where a backend is named. The fields that fix an
-answer's length are vLLM's.
+Uses the ordinary chat endpoint, with the gateway's pin header where a backend is named and its run header where a run
+is. The fields that fix an answer's length are vLLM's.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ ANSWER_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """`run`: tag of every request; empty for none. `wants_counts`: ask for usage with every event, where the endpoint
-    offers it. `is_exact`: ask for exactly as many tokens as the work says, by vLLM's fields; else for at most so many.
+    """What all requests share. `run`: their tag; empty for none. `wants_counts`: ask for usage with every event, where
+    it is offered. `is_exact`: ask for exactly the work's number of tokens, by vLLM's fields; else for at most that.
     """
 
     target: Target

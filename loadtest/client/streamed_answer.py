@@ -17,8 +17,8 @@ MAX_SHAPES = 8  # tried in one answer: with a server whose events are never alik
 
 @dataclass(slots=True)
 class StreamedAnswer:
-    """Filled by `begin`, `head` and `body`; times in seconds of one monotonic clock. `due_at`: when the request of an
-    open loop was due; its latencies count from there.
+    """An answer that `begin`, `head` and `body` fill; times in seconds of one monotonic clock. `due_at`: when the
+    request of an open loop was due; latencies count from there.
 
     `times` and `counts`: when each token event arrived, and how many tokens had arrived by then. Counts are the
     server's own where each event carried usage (`is_counted`), else one per event, to be scaled by the final usage.
@@ -61,7 +61,7 @@ class StreamedAnswer:
                 self._event(line, at)
 
     def end(self) -> None:
-        """The response has ended. Whether it is the requested work is for AnswerGate to decide."""
+        """Ends the answer. Whether it is the requested work is for AnswerGate to decide."""
         self.is_complete = self.finish_reason is not None and self.completion_tokens is not None
         if self.status != 200:
             self.error = f"HTTP {self.status}: {_message(self._rest)}"
@@ -92,7 +92,7 @@ class StreamedAnswer:
         return self.completion_tokens / self.counts[-1]
 
     def count_between(self, start: float, end: float) -> int:
-        """The part of `counts` whose events fell in (start, end]; in tokens after multiplying by `tokens_per_count`."""
+        """Returns by how much `counts` rose in (start, end]; times `tokens_per_count` it is a number of tokens."""
         return self._count_at(end) - self._count_at(start)
 
     @property
@@ -141,7 +141,7 @@ class StreamedAnswer:
             self._learn(line, chunk)
 
     def _learn(self, line: bytes, chunk: Mapping[str, object]) -> None:
-        """Events may change their shape within an answer: the first often carries the role as well."""
+        """Learns the usual shape. It may change within an answer: the first event often carries the role as well."""
         self._shapes_left -= 1
         self._shape = EventShape.of(line, chunk) or self._shape
 

@@ -45,7 +45,7 @@ class StreamsReport:
 
 
 def split_streams(lengths: Sequence[int], processes: int) -> list[dict[int, int]]:
-    """Streams and the lengths of their first answers, dealt out to processes in turn; the last stream to the first.
+    """Deals streams and the lengths of their first answers out to processes in turn; the last stream to the first.
 
     A stream goes to the same process on either backend, because that process compares the prompts' token counts.
     """
@@ -61,7 +61,7 @@ def _ignore(_stream: int, _answer: StreamedAnswer) -> None:
 
 @dataclass(slots=True)
 class Streams:
-    """Runs once. `process`: number of this process, written into its ticks."""
+    """The streams of one process, which run once. `process`: number of this process, written into its ticks."""
 
     sender: Sender
     gate: AnswerGate
@@ -72,7 +72,7 @@ class Streams:
     ticks: list[Tick] = field(default_factory=list)
 
     async def run(self, on_answer: Callable[[int, StreamedAnswer], None] = _ignore) -> None:
-        """Until it is cancelled. Raises an ExceptionGroup at the first answer that is not the requested work."""
+        """Runs until it is cancelled. Raises an ExceptionGroup at the first answer that is not the requested work."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
             for stream, first_tokens in self.job.first_tokens.items():
@@ -80,7 +80,7 @@ class Streams:
 
     @property
     def started(self) -> tuple[StreamedAnswer, ...]:
-        """Without those cut off before their request was sent: they were never in flight."""
+        """The answers without those cut off before their request was sent: they were never in flight."""
         return tuple(answer for answer in self.answers if answer.started_at)
 
     async def _stream(self, stream: int, first_tokens: int, on_answer: Callable[[int, StreamedAnswer], None]) -> None:
@@ -105,7 +105,7 @@ class Streams:
     async def _tick(self) -> None:
         """Records how late this event loop is: so much may be added to every time that is measured here.
 
-        At uneven intervals: even ones can keep step with whatever holds the process up, and then never meet it.
+        The intervals are uneven: even ones can keep step with whatever holds the process up, and then never meet it.
         """
         while True:
             pause_s = TICK_S * random.uniform(0.5, 1.5)

@@ -39,7 +39,7 @@ class Target:
 
     @classmethod
     def parse(cls, url: str, key: str | None = None) -> "Target":
-        """From http(s)://host[:port][/prefix][/v1]. Raises ValueError for anything else."""
+        """Parses http(s)://host[:port][/prefix][/v1]. Raises ValueError for anything else."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"not an http or https URL: {url}")
@@ -49,7 +49,7 @@ class Target:
         )
 
     async def connect(self) -> Connection:
-        """A new connection. Raises Unreachable."""
+        """Opens a new connection. Raises Unreachable."""
         loop = asyncio.get_running_loop()
         context = ssl.create_default_context() if self.tls else None
         try:
@@ -65,7 +65,7 @@ class Target:
         return head.encode() + body
 
     async def fetch(self, method: str, path: str, body: object = None) -> object:
-        """The JSON that a control endpoint answers. Raises Unreachable, with the server's words, on anything else."""
+        """Fetches JSON from a control endpoint. Raises Unreachable, with the server's words, on anything else."""
         content = await self._fetch(method, path, b"" if body is None else orjson.dumps(body))
         try:
             return orjson.loads(content)
@@ -73,7 +73,7 @@ class Target:
             raise Unreachable(f"{method} {self}{path}: the answer is not JSON") from exc
 
     async def fetch_text(self, method: str, path: str) -> str:
-        """Raises Unreachable, with the server's own words, on anything but a 200."""
+        """Fetches a page as text. Raises Unreachable, with the server's own words, on anything but a 200."""
         return (await self._fetch(method, path, b"")).decode(errors="replace")
 
     async def _fetch(self, method: str, path: str, body: bytes) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 def first_lengths(level: int, tokens: int) -> tuple[int, ...]:
-    """Tokens of each stream's first answer: evenly spread up to `tokens`, which the last stream, the leader, gets.
+    """Returns the tokens of each stream's first answer, evenly spread up to `tokens` for the last stream, the leader.
 
     Streams of equal work that begin together stay together for ever, and every time to first token is then that of a
     burst. In a continuous batch all streams advance alike. So answers of staggered lengths end evenly spread over one
@@ -18,8 +18,8 @@ def first_lengths(level: int, tokens: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
-    """`settle_requests`: requests of the leading stream between its warm-up request and the window. The window holds at
-    least `min_requests` of the leading stream, `min_answers` of all streams together, and `min_s` seconds.
+    """A window's rule. `settle_requests`: the leading stream's requests between its warm-up request and the window,
+    which holds at least `min_requests` of that stream, `min_answers` of all streams together, and `min_s` seconds.
     """
 
     settle_requests: int
@@ -42,12 +42,12 @@ class Window:
     _answers: int = 0
 
     def count_answer(self, at: float) -> None:
-        """Some stream's answer has ended. Comes before `count_leader_request` where it was the leader's."""
+        """Counts an answer of any stream. Comes before `count_leader_request` where it is the leader's."""
         if self.opened_at is not None and at > self.opened_at:
             self._answers += 1
 
     def count_leader_request(self, at: float) -> bool:
-        """The leader has finished one more request. Returns whether that closes the window."""
+        """Counts one more finished request of the leader. Returns whether that closes the window."""
         self._requests += 1
         inside = self._requests - 1 - self.rule.settle_requests
         if inside == 0:

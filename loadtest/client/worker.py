@@ -13,7 +13,7 @@ from loadtest.client.streams import Streams, StreamsReport
 
 
 async def serve() -> None:
-    """Ends with the first failure: nothing is measured after it."""
+    """Runs jobs until stdin is closed. Ends with the first failure: nothing is measured after it."""
     reader, writer = await _open_pipes()
     gate = AnswerGate()  # one for all jobs: it compares a prompt's token count on one backend with that on the other
     send(writer, None)  # ready
@@ -32,7 +32,7 @@ async def serve() -> None:
 
 
 async def _run_until_stopped(streams: Streams, reader: asyncio.StreamReader) -> MeasurementError | None:
-    """Until the next message, which means stop, or until an answer is not the requested work."""
+    """Runs the streams until the next message, which means stop, or until an answer is not the requested work."""
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(streams.run())

@@ -18,7 +18,7 @@ EXIT_TIMEOUT_S = 5.0
 
 
 class Worker:
-    """One process, which runs one job at a time. `number`: its own, from 1."""
+    """One process, which runs one job at a time. `number`: its number among the workers, from 1."""
 
     def __init__(self, process: asyncio.subprocess.Process, number: int) -> None:
         assert process.stdin is not None
@@ -28,11 +28,11 @@ class Worker:
         self._out, self._in = process.stdin, process.stdout
 
     async def wait_until_ready(self) -> None:
-        """A cell's streams begin together: none of its processes may still be starting then."""
+        """Waits for the process. A cell's streams begin together: no process may still be starting then."""
         await self._receive()
 
     async def run(self, sender: Sender, job: StreamsJob) -> StreamsReport:
-        """Until `stop`. Raises MeasurementError at the first answer that is not the requested work."""
+        """Runs a job until `stop`. Raises MeasurementError at the first answer that is not the requested work."""
         send(self._out, (sender, job, self._number))
         reply = await self._receive()
         if isinstance(reply, MeasurementError):
@@ -55,7 +55,7 @@ class Worker:
             raise Unreachable(f"a process of the load tester ended by itself (status {status})") from exc
 
     async def _wait_for_exit(self) -> int:
-        """The exit status."""
+        """Returns the exit status; kills a process that has not ended after EXIT_TIMEOUT_S."""
         try:
             async with asyncio.timeout(EXIT_TIMEOUT_S):
                 return await self._process.wait()
@@ -66,7 +66,7 @@ class Worker:
 
 @asynccontextmanager
 async def worker_pool(size: int) -> AsyncIterator[tuple[Worker, ...]]:
-    """`size` further processes, which end with the block or with this process."""
+    """Starts `size` further processes, which end with the block or with this process."""
     async with AsyncExitStack() as stack:
         workers = []
         for number in range(1, size + 1):

@@ -15,7 +15,7 @@ Interval = tuple[float, float]
 
 
 def find_set(estimate: Estimate, levels: Sequence[Level], alpha: float) -> tuple[Interval, ...]:
-    """In levels (not octaves), rising, within the range of `levels`, which are neighbours in `estimate`."""
+    """Returns the set in levels (not octaves), rising, within the range of `levels`, neighbours in `estimate`."""
     found: list[Interval] = []
     for left, right in pairwise(levels):
         for start, end in _solve(*_test(estimate, left, right, alpha)):
@@ -34,7 +34,7 @@ def do_overlap(one: Sequence[Interval], other: Sequence[Interval]) -> bool:
 
 
 def _test(estimate: Estimate, left: Level, right: Level, alpha: float) -> tuple[float, float, float]:
-    """Coefficients of gain(w)^2 - t^2 variance(w), where w is the share of the way from `left` to `right`."""
+    """Returns coefficients of gain(w)^2 - t^2 variance(w), where w is the share of the way from `left` to `right`."""
     t2 = quantile(alpha, min(left.dof, right.dof)) ** 2
     rise, turn = right.gain - left.gain, right.order - left.order
     a, b, c = left.variance / left.pairs, right.variance / right.pairs, estimate.order_variance
@@ -46,7 +46,7 @@ def _test(estimate: Estimate, left: Level, right: Level, alpha: float) -> tuple[
 
 
 def _solve(constant: float, linear: float, square: float) -> Iterator[Interval]:
-    """The intervals of [0, 1] in which the parabola is not above zero."""
+    """Yields the intervals of [0, 1] in which the parabola is not above zero."""
     cuts = [0.0, *sorted(root for root in _roots(constant, linear, square) if 0 < root < 1), 1.0]
     for start, end in pairwise(cuts):
         middle = (start + end) / 2

@@ -19,8 +19,8 @@ Samples = Mapping[int, Sequence[float]]  # by level
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Means of both runs, in logarithms. `error`: standard error of their difference, None where nothing was measured
-    twice. `level` is None for the mean over all levels.
+    """Means of both runs, in logarithms. `error`: the standard error of their difference; None where nothing was
+    measured twice. `level` is None for the mean over all levels.
     """
 
     level: int | None
@@ -34,7 +34,7 @@ class Contrast:
         return self.second - self.first
 
     def find_ends(self, alpha: float) -> tuple[float, float] | None:
-        """Ends of the interval that misses the true difference with probability `alpha`."""
+        """Returns the ends of the interval that misses the true difference with probability `alpha`."""
         if self.error is None:
             return None
         reach = quantile(alpha, self.dof) * self.error
@@ -42,7 +42,7 @@ class Contrast:
 
 
 def contrast_samples(first: Samples, second: Samples) -> list[Contrast]:
-    """At the levels that both runs measured, rising; then their mean, if there are several."""
+    """Returns contrasts at the levels that both runs measured, rising; then their mean, if there are several."""
     levels = sorted(level for level in first if level in second)
     known = _share(levels, first, second)
     found = [_contrast(level, first[level], second[level], known.get(level)) for level in levels]
@@ -50,7 +50,7 @@ def contrast_samples(first: Samples, second: Samples) -> list[Contrast]:
 
 
 def _share(levels: Sequence[int], first: Samples, second: Samples) -> dict[int, Prior]:
-    """Each level's moderated variance; a loud one keeps its own. Empty where no level was measured twice."""
+    """Returns each level's moderated variance; a loud level keeps its own. Empty where no level was measured twice."""
     scatters = [_scatter(level, first[level], second[level]) for level in levels]
     loud = find_loud(scatters)
     quiet = [each for each in scatters if each not in loud]
@@ -71,7 +71,7 @@ def _contrast(level: int, first: Sequence[float], second: Sequence[float], known
 
 
 def _average(found: Sequence[Contrast]) -> list[Contrast]:
-    """The mean over levels with equal weights. Its degrees of freedom are the fewest of any level: never too many."""
+    """Averages over levels with equal weights. Its degrees of freedom are the fewest of any level: never too many."""
     if len(found) < 2:
         return []
     first, second = fmean(each.first for each in found), fmean(each.second for each in found)

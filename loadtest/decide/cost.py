@@ -22,7 +22,7 @@ class Price:
 
     @classmethod
     def parse(cls, text: str) -> "Price":
-        """From "2.50", "2.50 EUR" or "2.5$". Raises ValueError."""
+        """Parses "2.50", "2.50 EUR" or "2.5$". Raises ValueError."""
         found = PRICE.fullmatch(text.strip())
         if found is None or not 0 < float(found[1]) < math.inf:
             raise ValueError(f"{text}: an amount above 0, with a currency behind it or none, like 2.50 or '2.50 EUR'")
@@ -43,12 +43,12 @@ class Cost:
         return self.gpus.get(backend, self.gpus.get(EVERY))
 
     def find_tokens_per_gpu_hour(self, backend: str, tokens_per_s: float) -> float | None:
-        """None where the backend's GPUs are not known."""
+        """Returns tokens per GPU-hour; None where the backend's GPUs are not known."""
         gpus = self.find_gpus(backend)
         return tokens_per_s * HOUR_S / gpus if gpus else None
 
     def find_per_million(self, backend: str, tokens_per_s: float) -> float | None:
-        """Money for a million tokens; None without a price, without GPUs, or without tokens."""
+        """Returns the money for a million tokens; None without a price, without GPUs, or without tokens."""
         tokens = self.find_tokens_per_gpu_hour(backend, tokens_per_s)
         return self.price.amount * 1e6 / tokens if self.price and tokens else None
 
@@ -63,9 +63,8 @@ class Cost:
             raise ValueError("--gpu-price needs the number of GPUs: --gpu-count, or gpus in the file of --hardware")
 
     def find_contradiction(self, declared: Mapping[str, int], backends: Collection[str]) -> str | None:
-        """GPUs of a backend that does not exist, or of another number than declared with the hardware; None if neither.
-
-        In words.
+        """Names GPUs of a backend that does not exist, or of another number than declared with the hardware; None if
+        neither.
         """
         for backend in self.gpus:
             if backend not in {EVERY, *backends}:
@@ -81,7 +80,7 @@ NO_COST = Cost()
 
 
 def parse_gpus(text: str) -> Mapping[str, int]:
-    """From "2", for every backend, or "triton=2,vllm=4". Raises ValueError."""
+    """Parses "2", for every backend, or "triton=2,vllm=4". Raises ValueError."""
     gpus: dict[str, int] = {}
     for part in text.split(","):
         name, _, count = part.rpartition("=")
@@ -92,5 +91,5 @@ def parse_gpus(text: str) -> Mapping[str, int]:
 
 
 def show_gpus(gpus: Mapping[str, int]) -> str:
-    """The text that parse_gpus reads."""
+    """Returns the text that parse_gpus reads."""
     return ",".join(str(count) if name == EVERY else f"{name}={count}" for name, count in gpus.items())

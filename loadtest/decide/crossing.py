@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`changes`: one for each crossing, rising. `doubtful`: levels neither clear nor surely within the band."""
+    """A verdict. `changes`: one per crossing, rising. `doubtful`: levels neither clear nor surely within the band."""
 
     verdict: Verdict
     changes: tuple[Change, ...] = ()
@@ -62,7 +62,7 @@ class Finding:
 
 
 def find_crossing(estimate: Estimate | None, band: float) -> Finding:
-    """`band`: a share; backends that are closer than this are tied."""
+    """Finds who is better where, and where that changes. `band`: a share; backends closer than this are tied."""
     if estimate is None:
         return Finding(Verdict.UNDECIDED)
     edge, levels = math.log1p(band), estimate.levels
@@ -76,13 +76,13 @@ def find_crossing(estimate: Estimate | None, band: float) -> Finding:
 
 
 def find_clear(estimate: Estimate) -> list[Level]:
-    """Levels whose gain surely differs from zero."""
+    """Returns the levels whose gain surely differs from zero."""
     alpha = CLEAR_ALPHA / len(estimate.levels)
     return [level for level in estimate.levels if estimate.is_apart(level, 0, alpha)]
 
 
 def find_tied(estimate: Estimate, band: float) -> list[Level]:
-    """Levels whose gain surely lies within the band. A level may be clear as well."""
+    """Returns the levels whose gain surely lies within the band. A level may be clear as well."""
     return [level for level in estimate.levels if estimate.is_within(level, math.log1p(band), TIE_ALPHA)]
 
 
@@ -113,14 +113,14 @@ def _locate(estimate: Estimate, left: Level, right: Level) -> Change:
 
 
 def _nearest(point: float, parts: Sequence[Interval]) -> float:
-    """The place in the set that is nearest to `point`: where gains wiggle around zero, the monotone fit may lie between
-    two parts of the set.
+    """Returns the place in the set that is nearest to `point`: where gains wiggle around zero, the monotone fit may lie
+    between two parts of the set.
     """
     return min((min(max(point, low), high) for low, high in parts), key=lambda place: abs(math.log(place / point)))
 
 
 def _find_point(between: Sequence[Level]) -> float:
-    """The zero of the monotone fit to the levels; the middle of its flat stretch where it has one at zero."""
+    """Returns the zero of the monotone fit to the levels; the middle of its flat stretch where it has one at zero."""
     sign = math.copysign(1.0, between[0].gain)
     gains = [sign * level.gain for level in between]
     falling = list(_fit_falling(gains, [level.pairs / level.variance for level in between]))
@@ -131,7 +131,7 @@ def _find_point(between: Sequence[Level]) -> float:
 
 
 def _find_zero(octaves: Sequence[float], gains: Sequence[float]) -> float:
-    """The first place along `octaves` where the line through `gains` is zero. Its ends have opposite signs."""
+    """Returns the first place along `octaves` where the line through `gains` is zero. Its ends have opposite signs."""
     for (x0, y0), (x1, y1) in pairwise(zip(octaves, gains, strict=True)):
         if y0 * y1 <= 0 and y0 != y1:
             return x0 + (x1 - x0) * y0 / (y0 - y1)
@@ -139,7 +139,7 @@ def _find_zero(octaves: Sequence[float], gains: Sequence[float]) -> float:
 
 
 def _fit_falling(gains: Sequence[float], weights: Sequence[float]) -> Iterator[float]:
-    """The nearest falling sequence (pool adjacent violators): neighbours in the wrong order share their mean."""
+    """Yields the nearest falling sequence (pool adjacent violators): neighbours in the wrong order share their mean."""
     pools: list[tuple[float, float, int]] = []
     for gain, weight in zip(gains, weights, strict=True):
         mean, mass, count = gain, weight, 1

@@ -35,8 +35,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`gain`: the mean, without the effect of order. `variance`: of a single pair's gain, known with `dof` degrees of
-    freedom. `order`: mean order of its pairs, 0 where both backends came first equally often.
+    """One level. `gain`: the mean gain, without the effect of order. `variance`: that of a single pair's gain, known
+    with `dof` degrees of freedom. `order`: mean order of its pairs, 0 where both backends came first equally often.
     """
 
     level: int
@@ -127,12 +127,12 @@ class _Group:
 
 
 def quantile(alpha: float, dof: float) -> float:
-    """The value that Student's t exceeds in absolute value with probability `alpha`."""
+    """Returns the value that Student's t exceeds in absolute value with probability `alpha`."""
     return float(stdtrit(min(dof, 1e9), 1 - alpha / 2))
 
 
 def estimate(trials: Sequence[Trial]) -> Estimate | None:
-    """None where no level was measured twice: then nothing distinguishes a difference from chance."""
+    """Estimates the gains; None where no level was measured twice: a difference may then be chance."""
     groups = [_group(level, trials) for level in sorted({trial.level for trial in trials})]
     loud = {each.level for each in find_loud(_scatter(groups, _median_effect(groups)))}
     quiet = [group for group in groups if group.level not in loud]
@@ -153,7 +153,7 @@ def estimate(trials: Sequence[Trial]) -> Estimate | None:
 
 
 def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
-    """Levels that scatter so much more than all others together that chance does it in one run of a thousand.
+    """Returns levels that scatter so much more than all others together that chance does it in one run of a thousand.
 
     If they shared their variance, everything would look uncertain (Phipson and others, Annals of Applied Statistics
     10(2), 2016, have the same aim). So they keep their own.
@@ -172,7 +172,7 @@ def find_loud(scatters: Sequence[Scatter]) -> list[Scatter]:
 
 
 def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
-    """From mean and variance of the levels' log variances; `pooled` where those scatter no more than by chance."""
+    """Fits a prior to mean and variance of log variances; `pooled` where those scatter no more than by chance."""
     known = [each for each in scatters if each.dof > 0 and each.squares > 0]
     if len(known) < 3:
         return pooled
@@ -190,7 +190,7 @@ def fit_prior(scatters: Sequence[Scatter], pooled: Prior) -> Prior:
 
 
 def pool(scatters: Sequence[Scatter]) -> Prior | None:
-    """One variance for all, with all their degrees of freedom; None if those are fewer than one."""
+    """Returns one variance for all, with all their degrees of freedom; None if those are fewer than one."""
     total = sum(each.dof for each in scatters)
     if total < 1 - 1e-9:
         return None
@@ -198,14 +198,14 @@ def pool(scatters: Sequence[Scatter]) -> Prior | None:
 
 
 def share_variances(quiet: Sequence[Scatter], loud: Sequence[Scatter], pooled: Prior) -> dict[int, Prior]:
-    """Each level's variance: moderated, but of the loud levels their own. `pooled`: of the quiet ones."""
+    """Returns each level's variance: moderated, but a loud level's own. `pooled`: the variance of the quiet ones."""
     prior = fit_prior(quiet, Prior(pooled.variance, math.inf))
     known = {each.level: moderate(each, prior, pooled.dof) for each in quiet}
     return known | {each.level: Prior(each.variance, each.dof) for each in loud}
 
 
 def moderate(scatter: Scatter, prior: Prior, most: float) -> Prior:
-    """The level's variance drawn towards the prior. `most`: upper bound, the degrees of freedom of all levels."""
+    """Draws the level's variance towards the prior. `most`: upper bound, the degrees of freedom of all levels."""
     if math.isinf(prior.dof):
         return Prior(prior.variance, most)
     dof = prior.dof + scatter.dof
@@ -218,13 +218,13 @@ def _group(level: int, trials: Sequence[Trial]) -> _Group:
 
 
 def _median_effect(groups: Sequence[_Group]) -> float:
-    """The effect of order by the median over levels: a loud level does not move it."""
+    """Returns the effect of order by the median over levels: a loud level does not move it."""
     slopes = [group.products / group.order_squares for group in groups if group.order_squares]
     return median(slopes) if slopes else 0.0
 
 
 def _scatter(groups: Sequence[_Group], effect: float) -> list[Scatter]:
-    """Each level's degrees of freedom: its pairs less one for its mean, less its share in the one effect of order."""
+    """Returns scatters. A level's dof: its pairs less one for its mean, less its share in the one effect of order."""
     squares = sum(group.order_squares for group in groups)
     return [
         Scatter(
@@ -242,7 +242,7 @@ def _describe(group: _Group, effect: float, known: Prior) -> Level:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Newton's method on 1/trigamma, which is convex (Smyth 2004, appendix)."""
+    """Inverts trigamma by Newton's method on 1/trigamma, which is convex (Smyth 2004, appendix)."""
     y = 0.5 + 1 / value
     for _ in range(50):
         trigamma = float(polygamma(1, y))

@@ -26,10 +26,10 @@ class Aim:
 
 
 def next_level(estimate: Estimate, finding: Finding, aim: Aim) -> int | None:
-    """With a crossing: a level that splits its bracket, then the neighbour of the set's ends that is known worst.
+    """Chooses, for a crossing, a level that splits its bracket, then the neighbour of the set's ends known worst.
 
-    Undecided: the doubtful level that was measured least. Any other verdict: None; with several clear crossings more
-    pairs cannot give a threshold.
+    An undecided finding leads to the doubtful level measured least, any other verdict to None: with several clear
+    crossings more pairs cannot give a threshold.
     """
     match finding.verdict:
         case Verdict.CROSSING | Verdict.REVERSED:
@@ -54,7 +54,7 @@ def _narrow(estimate: Estimate, change: Change, aim: Aim) -> int | None:
 
 
 def _bracket(levels: Sequence[Level], point: float) -> tuple[Level, Level]:
-    """The measured levels on either side of `point`, which lies within their range."""
+    """Returns the measured levels on either side of `point`, which lies within their range."""
     right = bisect_right(levels, point, key=lambda level: level.level)
     right = min(max(right, 1), len(levels) - 1)
     return levels[right - 1], levels[right]

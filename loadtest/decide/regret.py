@@ -39,7 +39,7 @@ class Loss:
 def plan_trips(
     threshold: Threshold, point: float, backends: tuple[str, str], max_level: int, repeats: int
 ) -> Iterator[Trip]:
-    """At both ends of the band, at the crossing and at twice that, up to `max_level`; upwards and downwards in turn.
+    """Yields trips at both ends of the band, the crossing and twice it, up to `max_level`; upwards, downwards in turn.
 
     Within the band the direction of the load decides: upwards requests still go to the low-load backend, downwards to
     the other one.
@@ -52,7 +52,7 @@ def plan_trips(
 
 
 def check_regret(losses: Sequence[Loss], max_loss: float) -> Check:
-    """Failed where routing surely loses more than `max_loss`, a share: one-sided t tests at all levels together."""
+    """Returns a check: failed if routing surely loses over `max_loss`, a share, by one-sided t tests at all levels."""
     gains: dict[int, list[float]] = {}
     for loss in losses:
         gains.setdefault(loss.level, []).append(loss.gain)

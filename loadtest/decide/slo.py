@@ -22,7 +22,7 @@ class Slo:
 
     @classmethod
     def parse(cls, text: str) -> "Slo":
-        """From "ttft=0.5,tpot=0.03", in seconds. Raises ValueError that names what is wrong."""
+        """Parses "ttft=0.5,tpot=0.03", in seconds. Raises ValueError that names what is wrong."""
         values: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")

@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Shares, unless a reason names another unit."""
+    """The limits of a sound measurement. They are shares, unless a reason names another unit."""
 
     in_flight: float = _limit(0.98, "least mean in flight, of the level: with fewer it is another level")
     fill_gap: float = _limit(0.05, "most tokens missing, or too many, for the times that requests took: a pause")
@@ -65,11 +65,11 @@ class Limits:
 
     @classmethod
     def reasons(cls) -> dict[str, tuple[float, str]]:
-        """Default and reason by name."""
+        """Returns default and reason by name."""
         return {one.name: (one.default, one.metadata["reason"]) for one in fields(cls)}  # type: ignore[misc]  # every field has a default
 
     def changed(self, settings: Iterable[str]) -> "Limits":
-        """With each setting, "name=value", in place of its limit. Raises ValueError that names what is wrong."""
+        """Returns limits changed by settings like "name=value". Raises ValueError that names what is wrong."""
         return replace(self, **dict(map(_read, settings)))
 
 

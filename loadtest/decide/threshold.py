@@ -1,4 +1,4 @@
-"""From a crossing to the two bounds of a threshold policy. Pure."""
+"""Turns a crossing into the two bounds of a threshold policy. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Threshold:
 
 
 def set_threshold(change: Change, margin: float) -> Threshold:
-    """Outside the confidence set and at least `margin`, a share, from the crossing; `down` is at least 1.
+    """Sets bounds outside the confidence set and at least `margin`, a share, from the crossing; `down` is at least 1.
 
     The margin is at least 1 / sqrt(point), so that a better measurement never narrows the band until chance arrivals
     alone cross it to and fro.

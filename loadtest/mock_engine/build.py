@@ -19,7 +19,7 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 def build(source: Path, cache: Path) -> Path:
-    """The program of one C file, which may include wire.h. Raises CannotMeasure where it cannot be compiled."""
+    """Returns the program of one C file, which may include wire.h. Raises CannotMeasure where it cannot be compiled."""
     program = cache / f"{source.stem}-{_digest(source)}"
     if not program.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def _compile(source: Path, program: Path) -> None:
 
 
 def find_compiler(path: str | None = None) -> str:
-    """The C compiler to use; `path` is searched instead of PATH. Raises CannotMeasure."""
+    """Returns the C compiler to use; `path` is searched instead of PATH. Raises CannotMeasure."""
     if sys.platform != "linux":
         raise CannotMeasure("the mock engine and the load client need Linux (epoll, /proc)")
     for name in COMPILERS:

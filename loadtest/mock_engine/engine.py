@@ -84,7 +84,7 @@ class MockEngine:
 
 @contextmanager
 def mock_engine(program: Path, folder: Path, ids: IdSpace, cpus: Sequence[int] = ()) -> Iterator[MockEngine]:
-    """A mock that answers within the block. Raises CannotMeasure."""
+    """Starts a mock engine, which answers within the block. Raises CannotMeasure."""
     [port] = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="crossover-bench-") as home:  # a socket's path has 107 bytes at most
         socket, acks = Path(home, "engine.sock"), folder / "acks"

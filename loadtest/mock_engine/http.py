@@ -7,7 +7,7 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # a p
 
 
 def fetch(url: str, body: bytes | None = None, timeout_s: float = 10.0) -> bytes:
-    """The answer to a GET, or with a body to a POST. Raises OSError (HTTPError is one) if its status is not 2xx."""
+    """Returns the answer to a GET, or with a body to a POST. Raises OSError (HTTPError is one) if it is no 2xx."""
     headers = {"content-type": "application/json", "authorization": "Bearer sk-bench"}
     request = urllib.request.Request(url, body, headers)
     with _open(request, timeout=timeout_s) as answer:
@@ -16,7 +16,7 @@ def fetch(url: str, body: bytes | None = None, timeout_s: float = 10.0) -> bytes
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports that are free now: each is held until all are found."""
+    """Finds distinct ports that are free now: each is held until all are found."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

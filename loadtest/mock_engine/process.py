@@ -19,7 +19,7 @@ POLL_S = 0.1
 
 
 class CannotMeasure(Exception):
-    """A program cannot be built, started or used. The message says what is missing, for whoever gave the command."""
+    """A program cannot be built, started or used. The message names what is missing, for whoever gave the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ class Child:
         return sum(map(read_cpu_s, self.pids()))
 
     def read_log(self) -> str:
-        """The end of its output."""
+        """Reads the end of its output."""
         return self.log.read_bytes()[-LOG_BYTES:].decode(errors="replace").strip()
 
     def end(self) -> None:
-        """By SIGTERM, and by SIGKILL for what is still running after `grace_s` seconds."""
+        """Ends the process by SIGTERM and, after at most `grace_s` seconds, what is still running by SIGKILL."""
         others = self.pids()[1:]
         if self.exit_code is None:
             self._process.terminate()
@@ -93,7 +93,7 @@ def pinned_to(cpus: Sequence[int]) -> list[str]:
 
 
 def find_tree(root: int) -> list[int]:
-    """`root` and all its descendants."""
+    """Returns `root` and all its descendants."""
     children = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _read_stat(int(entry.name))):
@@ -105,7 +105,7 @@ def find_tree(root: int) -> list[int]:
 
 
 def read_cpu_s(pid: int) -> float:
-    """User and system time of all its threads, those that have ended too; 0 if the process has ended."""
+    """Returns user and system time of all its threads, those that have ended too; 0 if the process has ended."""
     # The clock of clock_getcpuclockid(3) on Linux: it has the scheduler's nanoseconds, /proc only ticks of 10 ms.
     try:
         return time.clock_gettime(~pid << 3 | 2)
@@ -114,7 +114,7 @@ def read_cpu_s(pid: int) -> float:
 
 
 def _read_stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may contain blanks and brackets."""
+    """Returns the fields of /proc/PID/stat after the name, which may contain blanks and brackets."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -139,7 +139,7 @@ def wait_until_ready(name: str, child: Child, probe: Callable[[], object], timeo
 
 
 def wait_until_quiet(child: Child, limit_s: float = 15.0) -> None:
-    """Until it uses next to no CPU: work left over from one measurement would be counted in the next."""
+    """Waits until it uses next to no CPU: work left over from one measurement would be counted in the next."""
     give_up_at = time.monotonic() + limit_s
     while time.monotonic() < give_up_at:
         before = child.cpu_s()

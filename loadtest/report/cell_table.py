@@ -14,8 +14,8 @@ Column = tuple[str, Callable[[Cell], str]]
 
 
 def make_table(result: Result) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Headings and rows, without percentiles that every cell has too few samples for, and without costs that are not
-    known. The first row of each level has the mean ratio of the level's pairs.
+    """Returns headings and rows, without percentiles that every cell has too few samples for, and without costs that
+    are not known. The first row of each level has the mean ratio of the level's pairs.
     """
     order = {name: index for index, name in enumerate(result.system.backends)}
     cells = sorted(result.cells, key=lambda cell: (cell.level, order[cell.backend], cell.pair))

@@ -17,8 +17,8 @@ TICK_STEPS = (1, 2, 2.5, 5, 10)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`title`: its tooltip. `span`: lower and upper end of a bar through it. `label`: a text right of it, or left of it
-    with `is_left`.
+    """A point of a line. `title`: its tooltip. `span`: lower and upper end of a bar through it. `label`: a text right
+    of it, or left of it with `is_left`.
     """
 
     x: float
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From `low` to `high`, with a label per tick. `band` is shaded across the chart."""
+    """An axis from `low` to `high`, with a label per tick. `band` is shaded across the chart."""
 
     low: float
     high: float
@@ -71,7 +71,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Drawn by templates/chart.svg.jinja. The two backends' points differ in shape as well as in colour."""
+    """A chart, drawn by templates/chart.svg.jinja. The two backends' points differ in shape as well as in colour."""
 
     title: str
     lines: Sequence[Line]
@@ -85,7 +85,7 @@ class Chart:
     top: ClassVar[int] = 34
 
     def render(self) -> str:
-        """`<svg>...</svg>`, empty if there is nothing to draw."""
+        """Returns `<svg>...</svg>`; an empty text if there is nothing to draw."""
         if not any(line.points for line in self.lines):
             return ""
         return render_template("chart.svg.jinja", chart=self, marks=self.marks).rstrip("\n")
@@ -99,14 +99,14 @@ class Chart:
         return self.height - 40
 
     def x_at(self, value: float) -> float:
-        """The place in the drawing, in eighths of a pixel: sums of them are exact, so that they print short."""
+        """Returns the place in the drawing, in eighths of a pixel: sums of them are exact, so that they print short."""
         return round(8 * (self.left + self.x.share(value) * (self.right - self.left))) / 8
 
     def y_at(self, value: float) -> float:
         return round(8 * (self.bottom - self.y.share(value) * (self.bottom - self.top))) / 8
 
     def clamp(self, level: float) -> float:
-        """The place of `level`, or the nearest end of the axis."""
+        """Returns the place of `level`, or the nearest end of the axis."""
         return min(max(self.x_at(max(level, 0.5)), self.left), self.right)
 
 
@@ -121,14 +121,14 @@ def _make_environment() -> Environment:
 
 
 def axis_of_levels(levels: Sequence[float]) -> Axis:
-    """Requests in flight, on a logarithmic scale."""
+    """Makes an axis of requests in flight, on a logarithmic scale."""
     ticks = [(level, f"{level:g}") for level in _doublings(levels)]
     ends = (levels[0], levels[-1]) if levels else (1.0, 1.0)
     return Axis(*ends, ticks, is_log=True, has_grid=False, title="requests in flight")
 
 
 def axis_from_zero(values: Sequence[float], show: Callable[[float], str]) -> Axis:
-    """Round ticks from zero to the greatest value or above."""
+    """Makes an axis with round ticks from zero to the greatest value or above."""
     greatest = max(values, default=1.0)
     step = _round_step(greatest / 4)
     count = max(1, math.ceil(greatest / step - 1e-9))
@@ -136,7 +136,7 @@ def axis_from_zero(values: Sequence[float], show: Callable[[float], str]) -> Axi
 
 
 def axis_of_ratios(gains: Sequence[float], band: float) -> Axis:
-    """For log ratios: ticks at round ratios around 1, equal steps up and down, the tie band shaded."""
+    """Makes an axis of log ratios: ticks at round ratios around 1, equal steps up and down, the tie band shaded."""
     reach = (min(*gains, -2 * band), max(*gains, 2 * band))
     low, high = reach[0] - 0.1 * (reach[1] - reach[0]), reach[1] + 0.1 * (reach[1] - reach[0])
     step = _round_step((math.exp(high) - math.exp(low)) / 5)
@@ -147,7 +147,7 @@ def axis_of_ratios(gains: Sequence[float], band: float) -> Axis:
 
 
 def axis_of_powers(low: float, high: float, show: Callable[[float], str], title: str = "") -> Axis:
-    """Logarithmic, with ticks at 1, 2 and 5 times powers of ten; at the powers alone where those would be too many."""
+    """Makes a logarithmic axis: ticks at 1, 2, 5 times powers of ten; at the powers alone where those are too many."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if len(powers) < 5 else (1,)
     ticks = [step * 10.0**power for power in powers for step in steps]
@@ -162,7 +162,7 @@ def _round_step(least: float) -> float:
 
 
 def _doublings(levels: Sequence[float]) -> list[float]:
-    """The levels that get a label: none that would run into its neighbour's."""
+    """Returns the levels that get a label: none that would run into its neighbour's."""
     kept = list(levels[:1])
     for level, following in pairwise([*levels[1:], math.inf]):
         if level >= 1.7 * kept[-1] and (following >= 1.7 * level or math.log2(level).is_integer()):

@@ -27,14 +27,14 @@ PAGE = "report.html"
 
 
 def write_reports(path: Path, result: Result) -> None:
-    """The files that are made from a result, into its folder. Raises OSError if that cannot be written."""
+    """Writes the files that are made from a result into its folder. Raises OSError if that cannot be written."""
     (path / "cells.csv").write_text(render_csv(result.cells, result.plan.known_cost))
     (path / "report.md").write_text(render_markdown(result))
     (path / PAGE).write_text(render_html(result))
 
 
 def summarise_result(folder: Path, result: Result) -> list[str]:
-    """The lines that a terminal shows about a result whose reports are in `folder`."""
+    """Returns the lines that a terminal shows about a result whose reports are in `folder`."""
     return [
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
@@ -61,7 +61,7 @@ def compare(a: Path, b: Path, given: Cost, *, as_json: bool) -> str:
 
 
 def compare_published(source: Path, low: str | None, high: str | None) -> str:
-    """`low` and `high`: tags in the file `source`."""
+    """Compares two published sweeps. `low` and `high`: their tags in the file `source`."""
     try:
         sweeps = parse(source.read_bytes())
     except ValueError as exc:
@@ -70,7 +70,7 @@ def compare_published(source: Path, low: str | None, high: str | None) -> str:
 
 
 def _read(path: Path, given: Cost) -> tuple[RunFolder, Result]:
-    """`path`: a run's folder, or its result.json. The result has the costs that were given, else its own."""
+    """Reads a run. `path`: its folder, or its result.json. The result has the costs that were given, else its own."""
     folder = RunFolder(path.parent if path.name == RESULT else path)
     result = folder.read_result()
     plan, own = result.plan, result.plan.cost or NO_COST

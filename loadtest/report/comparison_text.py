@@ -99,7 +99,7 @@ def _show_figure(row: Row, value: float) -> str:
 
 
 def _describe_verdict(row: Row) -> str:
-    """Which run is better; empty where the difference may be chance."""
+    """Describes how B differs from A; empty where the difference may be chance."""
     if not row.differs:
         return ""
     if row.metric in FIGURES:
@@ -108,7 +108,7 @@ def _describe_verdict(row: Row) -> str:
 
 
 def _describe_crossing(objective: Objective, result: Result) -> str:
-    """A run with other findings was not asked for this objective."""
+    """Describes one run's crossing. A run with findings, but none by this objective, was not asked for it."""
     if result.findings and objective.name not in result.findings:
         return "not asked for"
     return describe(objective, result)

@@ -10,13 +10,13 @@ HEADINGS = ("backend", "in flight", "GPU", "power, W", "SM clock, MHz", "least",
 
 
 def list_gpus(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
-    """Rows under HEADINGS, means over a level's cells; none where no exporter reported anything."""
+    """Returns rows under HEADINGS, means over a level's cells; none where no exporter reported anything."""
     groups = group(((cell.backend, cell.level, gpu.gpu), gpu) for cell in cells for gpu in cell.gpus)
     return [(backend, str(level), *_fields(groups[backend, level, gpu])) for backend, level, gpu in sorted(groups)]
 
 
 def sum_power_w(cell: Cell) -> float | None:
-    """Over all GPUs."""
+    """Sums the power of all GPUs, in watts; None where none is known."""
     known = _known(gpu.power_w for gpu in cell.gpus)
     return round(sum(known), 1) if known else None
 

@@ -69,7 +69,7 @@ def render_html(result: Result) -> str:
 
 
 def mark_crossings(results: Sequence[Result], are_named: bool = True) -> Marks:
-    """Every crossing of throughput with every part of its set."""
+    """Marks every crossing of throughput with every part of its set."""
     changes = [change for result in results if result.finding for change in result.finding.changes]
     return Marks(
         tuple(change.point for change in changes),
@@ -79,7 +79,7 @@ def mark_crossings(results: Sequence[Result], are_named: bool = True) -> Marks:
 
 
 def draw_ratios(title: str, lines: Sequence[tuple[str, str, Sequence[Ratio]]], band: float, marks: Marks) -> Chart:
-    """Ratios of throughput over requests in flight. A line: its name, its style, its ratios."""
+    """Draws ratios of throughput over requests in flight. A line has a name, a style and its ratios."""
     drawn = [
         Line(
             style,
@@ -121,6 +121,6 @@ def _draw_ratio(result: Result, ratios: Sequence[Ratio]) -> str:
 
 
 def _mark(result: Result, are_named: bool = True) -> Marks:
-    """Crossings, and the threshold around them."""
+    """Marks the crossings, and the threshold around them."""
     marks, threshold = mark_crossings([result], are_named), result.threshold
     return replace(marks, down=threshold.down, up=threshold.up) if threshold else marks

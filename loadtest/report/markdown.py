@@ -1,4 +1,4 @@
-"""report.md: the same figures and sentences as text, for a pull request or a terminal."""
+"""report.md: the figures and sentences of report.html as text, for a pull request or a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,7 +30,7 @@ def render_markdown(result: Result) -> str:
 
 
 def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]], rules: Sequence[str]) -> Iterator[str]:
-    """Lines of a Markdown table. `rules`: what stands under each heading."""
+    """Yields the lines of a Markdown table. `rules`: what stands under each heading."""
     yield f"| {' | '.join(headings)} |"
     yield f"|{'|'.join(rules)}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)

@@ -19,7 +19,7 @@ PAD = 0.06  # of an axis beyond its outermost points; at least so much that 1, 2
 
 
 def draw_pareto(cells: Sequence[Cell], backends: tuple[str, str]) -> str:
-    """`<svg>...</svg>`, empty where no time to first token is known."""
+    """Returns `<svg>...</svg>`; an empty text where no time to first token is known."""
     quantiles = choose_quantiles(cells)
     rates = {backend: dict(make_curve(cells, backend, THROUGHPUT.read)) for backend in backends}
     best = {level: max(own[level] for own in rates.values() if level in own) for level in quantiles}
@@ -40,7 +40,7 @@ def draw_pareto(cells: Sequence[Cell], backends: tuple[str, str]) -> str:
 
 
 def choose_quantiles(cells: Sequence[Cell]) -> dict[int, str]:
-    """By level, the highest percentile that is known of every backend measured there: all are compared by the same."""
+    """Returns by level the highest percentile known of every backend measured there: all are compared by the same."""
     chosen = {}
     for level in sorted({cell.level for cell in cells}):
         here = [cell for cell in cells if cell.level == level]
@@ -53,7 +53,7 @@ def choose_quantiles(cells: Sequence[Cell]) -> dict[int, str]:
 
 
 def describe_quantiles(quantiles: dict[int, str]) -> str:
-    """Which percentile is shown at which levels; empty where it is the same at all."""
+    """Describes which percentile is shown at which levels; empty where it is the same at all levels."""
     if len(set(quantiles.values())) < 2:
         return ""
     levels = ((name, [level for level, known in quantiles.items() if known == name]) for name in QUANTILES)
@@ -64,8 +64,8 @@ def describe_quantiles(quantiles: dict[int, str]) -> str:
 def _lines(
     cells: Sequence[Cell], backend: str, style: str, quantiles: dict[int, str], best: dict[int, float]
 ) -> Iterator[Line]:
-    """One for each run of levels with the same percentile. Figures are medians of a level's repeats. Labels stand right
-    of the faster backend's points and left of the other's, because the points lie near each other.
+    """Yields a line for each run of levels with the same percentile. Figures are medians of a level's repeats. Labels
+    stand right of the faster backend's points and left of the other's, because the points lie near each other.
     """
     rates = dict(make_curve(cells, backend, THROUGHPUT.read))
     known = {name: dict(make_curve(cells, backend, partial(_read, quantile=name))) for name in QUANTILES}
@@ -85,6 +85,6 @@ def _read(cell: Cell, quantile: str) -> float | None:
 
 
 def _pad(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of an axis with room around the values."""
+    """Returns the ends of an axis with room around the values."""
     pad = math.exp(max(PAD * math.log(max(values) / min(values)), 0.5))
     return min(values) / pad, max(values) * pad

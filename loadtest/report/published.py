@@ -43,7 +43,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """`low_first`: whether the low-load engine is better below it. `doubt`: why it may be noise; None if credible."""
+    """A crossing. `low_first`: the low-load engine is better below. `doubt`: why it may be noise; None if credible."""
 
     at: float
     between: tuple[int, int]
@@ -57,7 +57,7 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`gains`: by level, the log ratio, positive where `low` is better. `ratios`: of the figures as published."""
+    """One metric. `gains`: log ratios by level, above 0 where `low` is better. `ratios`: low over high as published."""
 
     metric: Metric
     ratios: dict[int, float]
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def compare(low: Sweep, high: Sweep) -> list[Comparison]:
-    """By every metric, at the levels that both have. Raises ValueError if there are none."""
+    """Compares the sweeps by every metric, at the levels that both have. Raises ValueError if there are none."""
     theirs = {row.concurrency: row for row in high.rows}
     rows = [(row, theirs[row.concurrency]) for row in low.rows if row.concurrency in theirs]
     if not rows:
@@ -81,7 +81,7 @@ def compare(low: Sweep, high: Sweep) -> list[Comparison]:
 
 
 def render(low: Sweep, high: Sweep) -> str:
-    """As Markdown, with the sweeps' faults. Ratios are low over high as published; a crossing in brackets may be noise.
+    """Renders Markdown with the sweeps' faults. Ratios are low over high as published; brackets mark possible noise.
 
     Raises ValueError as `compare` does.
     """
@@ -129,7 +129,7 @@ def _find_crossings(metric: Metric, gains: dict[int, float]) -> Iterator[Crossin
 
 
 def _find_doubt(metric: Metric, gains: dict[int, float], right: int) -> str | None:
-    """A sentence if on one side, as far as the next crossing, no level has a clear winner."""
+    """Returns a sentence if on one side, as far as the next crossing, no level has a clear winner."""
     levels = list(gains)
     place = levels.index(right)
     for side, outwards in (("below", levels[:place][::-1]), ("above", levels[place:])):

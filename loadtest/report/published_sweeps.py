@@ -16,7 +16,7 @@ MIN_FILL = 0.97
 
 @checked(frozen=True, slots=True, config=ConfigDict(extra="ignore"))
 class Row:
-    """One level, fields as published: times to first token and of the wall in seconds, between tokens in ms."""
+    """One level, with the fields as published: TTFT and the wall time in seconds, ITL in ms."""
 
     concurrency: int
     requests: int
@@ -32,17 +32,17 @@ class Row:
 
     @property
     def e2e_p50_s(self) -> float:
-        """Of an answer with the median time to its first token and the median time between tokens."""
+        """The seconds of an answer with the median time to its first token and the median time between tokens."""
         return self.ttft_p50_s + (self.requested_tokens - 1) * self.itl_p50_ms / 1000
 
     @property
     def e2e_mean_s(self) -> float:
-        """By Little's law, from the throughput: it includes every pause of the run."""
+        """The mean seconds of an answer by Little's law, from the throughput: they include every pause of the run."""
         return self.concurrency * self.out_tokens_mean / self.throughput_tok_s
 
     @property
     def steady_throughput(self) -> float:
-        """Tokens per second if all answers took `e2e_p50_s`: without what happened once."""
+        """Tokens per second if all answers took `e2e_p50_s`: leaves out what happened once."""
         return self.concurrency * self.requested_tokens / self.e2e_p50_s
 
     @property
@@ -61,7 +61,7 @@ _SWEEPS = TypeAdapter(dict[str, list[Row]])
 
 
 def parse(text: bytes) -> Mapping[str, Sweep]:
-    """Sweeps by tag, rows in rising order of concurrency."""
+    """Returns sweeps by tag, with rows in rising order of concurrency."""
     try:
         tables = _SWEEPS.validate_json(text)
     except ValidationError as exc:
@@ -72,7 +72,7 @@ def parse(text: bytes) -> Mapping[str, Sweep]:
 
 
 def find_faults(sweep: Sweep) -> Iterator[str]:
-    """What the sweep's own figures show to be wrong with it, a sentence each."""
+    """Yields what the sweep's own figures show to be wrong with it, a sentence each."""
     for row in sweep.rows:
         name = f"{sweep.tag} c={row.concurrency}"
         if row.out_tokens_mean != row.requested_tokens:

@@ -15,7 +15,7 @@ HEADINGS = ("in flight", "pairs", "ratio", "95 % interval", "who is better")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`gain`: natural logarithm of low over high. `ends`: of its 95 % interval; None if no level was measured twice."""
+    """One level. `gain`: the log of low over high. `ends`: its 95 % interval; None if no level was measured twice."""
 
     level: int
     pairs: int
@@ -25,14 +25,14 @@ class Ratio:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """As text, under HEADINGS."""
+        """The ratio as text, under HEADINGS."""
         interval = " to ".join(map(show_ratio, self.ends)) if self.ends else "n/a"
         return str(self.level), str(self.pairs), show_ratio(self.gain), interval, self.verdict
 
 
 def make_ratios(result: Result) -> list[Ratio]:
-    """Rising levels. Intervals are Student's, of the level's mean without the effect of order, for one level alone. The
-    verdicts ask for more, because they hold for all levels together.
+    """Returns ratios by rising level. Intervals are Student's, of the level's mean without the effect of order, for one
+    level alone. The verdicts ask for more, because they hold for all levels together.
     """
     trials = make_trials(result.cells, result.system.low)
     known = estimate(trials)

@@ -16,7 +16,7 @@ HARDWARE_FILE = "hardware.yaml"
 
 
 def describe_command(result: Result) -> str:
-    """With every option by which the plan differs from its mode's defaults, quoted for a shell."""
+    """Returns the command with every option by which the plan differs from its mode's defaults, quoted for a shell."""
     return shlex.join(["crossover", "calibrate", *_options(result.plan), "--model", result.system.model])
 
 
@@ -42,7 +42,7 @@ def _options(plan: Plan) -> Iterator[str]:
 
 
 def _conditions(plan: Plan, usual: Plan) -> Iterator[str]:
-    """Options that do not change which cells are measured."""
+    """Yields the options that do not change which cells are measured."""
     if plan.slo:
         limits = ((name, limit) for name, limit in plan.slo.limits.items() if limit is not None)
         yield from ("--slo", ",".join(f"{name}={_show(limit)}" for name, limit in limits))
@@ -61,5 +61,5 @@ def _conditions(plan: Plan, usual: Plan) -> Iterator[str]:
 
 
 def _show(value: float) -> str:
-    """The shortest text of the same number."""
+    """Returns the shortest text of the same number."""
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)

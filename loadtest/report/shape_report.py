@@ -37,7 +37,7 @@ def render_shapes_html(name: str, comparison: ShapeComparison, folders: Mapping[
 
 
 def describe_shapes(comparison: ShapeComparison) -> list[str]:
-    """A sentence on whether the crossing moves, and one on what the one threshold costs."""
+    """Returns a sentence on whether the crossing moves, and one on what the one threshold costs."""
     return [_describe_move(comparison), _describe_cost(comparison)]
 
 
@@ -80,7 +80,7 @@ def _fields(row: ShapeResult) -> tuple[str, ...]:
 
 
 def _draw(comparison: ShapeComparison) -> str:
-    """The ratio of each shape over requests in flight, with every crossing and every set."""
+    """Draws the ratio of each shape over requests in flight, with every crossing and every set."""
     ratios = [[replace(ratio, ends=None) for ratio in make_ratios(row.result)] for row in comparison.rows]
     if not any(ratios):
         return ""

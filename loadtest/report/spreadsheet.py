@@ -14,8 +14,8 @@ Column = tuple[str, Callable[[Cell], Value]]
 
 
 def render_csv(cells: Iterable[Cell], cost: Cost = NO_COST) -> str:
-    """A heading line and the cells in the order measured. Percentiles of too few samples and unknown costs are empty
-    fields.
+    """Writes a heading line and the cells in the order measured. Percentiles of too few samples and unknown costs are
+    empty fields.
     """
     columns, text = [*_columns(), *_costs(cost)], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -43,7 +43,7 @@ def _columns() -> Iterator[Column]:
 
 
 def _costs(cost: Cost) -> Iterator[Column]:
-    """Output tokens, and money in the price's currency."""
+    """Yields the columns of costs: output tokens, and money in the price's currency."""
     yield "gpu_count", lambda cell: cost.find_gpus(cell.backend)
     yield "tokens_per_gpu_hour", lambda cell: cost.find_tokens_per_gpu_hour(cell.backend, cell.throughput)
     yield "cost_per_million_tokens", lambda cell: cost.find_per_million(cell.backend, cell.throughput)

@@ -39,12 +39,12 @@ def show_rate(rate: float) -> str:
 
 
 def show_tokens(tokens: float | None) -> str:
-    """In millions."""
+    """Shows tokens in millions."""
     return "n/a" if tokens is None else f"{tokens / 1e6:,.3g}"
 
 
 def show_money(amount: float | None, price: Price | None = None) -> str:
-    """With the currency of `price`, if it has one."""
+    """Shows an amount with the currency of `price`, if it has one."""
     if amount is None:
         return "n/a"
     figure = f"{amount:,.2f}" if amount >= 10 else f"{amount:.3g}"
@@ -56,13 +56,13 @@ def show_ratio(gain: float) -> str:
 
 
 def describe_work(plan: Plan) -> str:
-    """The length of answers, which the threshold holds for, and the repeats."""
+    """Describes the length of answers, which the threshold holds for, and the repeats."""
     repeats = f", {plan.repeats} repeats" if plan.repeats > 1 else ""
     return f"{plan.mode}: exactly {plan.tokens} tokens per answer{repeats}"
 
 
 def describe_finding(objective: Objective, result: Result) -> str:
-    """Which backend is better at which levels. A run that was broken off has no verdict."""
+    """Describes which backend is better at which levels. A run that was broken off has no verdict."""
     finding = result.findings.get(objective.name)
     if finding is None:
         return "not measured to the end"
@@ -77,13 +77,13 @@ def describe_finding(objective: Objective, result: Result) -> str:
 
 
 def describe(objective: Objective, result: Result) -> str:
-    """Verdict and confidence set in one line."""
+    """Describes verdict and confidence set in one line."""
     where = describe_set(objective, result)
     return describe_finding(objective, result) + (f" ({where})" if where else "")
 
 
 def describe_threshold(result: Result) -> str:
-    """The threshold and whether it is in force, or what an operator may do without one."""
+    """Describes the threshold and whether it is in force, or what an operator may do without one."""
     if result.threshold:
         setting = f"up {result.threshold.up}, down {result.threshold.down}"
         state = f"applied as policy version {result.applied.get('version')}" if result.applied else "not applied"
@@ -95,7 +95,7 @@ def describe_threshold(result: Result) -> str:
 
 
 def describe_set(objective: Objective, result: Result) -> str:
-    """Where the crossing may be; empty where there is not exactly one."""
+    """Describes where the crossing may be; empty where there is not exactly one."""
     finding = result.findings.get(objective.name)
     if finding is None or finding.change is None:
         return ""
@@ -112,7 +112,7 @@ def name_money(cost: Cost) -> str:
 
 
 def describe_costs(result: Result) -> list[str]:
-    """A sentence for each backend whose GPUs are known: what it costs at the level where it costs least."""
+    """Returns a sentence for each backend whose GPUs are known: what it costs at the level where it costs least."""
     sentences = (_describe_cost(result, backend) for backend in result.system.backends)
     return [sentence for sentence in sentences if sentence]
 

@@ -36,7 +36,7 @@ class Pair:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU over a window: means of power, clock and `busy` (a share of the time), maxima of memory and temperature.
-    None where the exporter did not report it. `readings`: how many they are of; an exporter may repeat a value.
+    None where the exporter did not report a value. `readings`: how many were taken; an exporter may repeat one.
     """
 
     gpu: str
@@ -55,10 +55,10 @@ class Cell:
     """One row. Seconds, tokens per second and shares; `requests` are complete answers, warm-up included.
 
     `fill`: throughput over what the request times allow. `evenness`: tokens in the poorest fifth of the window over
-    those in the mean fifth. `is_null`: of a pair of a backend with itself. `requests_per_s`: requests that ended in
-    the window; `goodput`: those of them that kept the plan's SLO. `cached`: share of prompt tokens from a cache, where
-    answers report it. `foreign`: share of other clients' requests in flight on the backend, None if unknown. `gpus`:
-    of the node, where an exporter reports them. `void`: why the cell was measured again, None if it counts.
+    those in the mean fifth. `is_null`: its pair compares a backend with itself. `requests_per_s`: requests that ended
+    in the window; `goodput`: those of them that kept the plan's SLO. `cached`: share of prompt tokens from a cache,
+    where answers report it. `foreign`: share of other clients' requests in flight on the backend, None if unknown.
+    `gpus`: the node's GPUs, where an exporter reports them. `void`: why the cell was measured again, None if it counts.
     """
 
     backend: str
@@ -91,7 +91,7 @@ class Cell:
 
 
 def summarise(recording: Recording, backend: str, pair: Pair, tokens: int, slo: Slo | None = None) -> Cell:
-    """Throughput is of token events in the window, latencies of requests that began in it. `tokens`: of an answer."""
+    """Sums up tokens in the window and latencies of requests that began in it. `tokens`: the length of an answer."""
     complete = [answer for answer in recording.answers if answer.is_complete]
     inside = [answer for answer in recording.answers if answer.started_at >= recording.opened_at]
     ended = [answer for answer in complete if recording.opened_at < (answer.finished_at or 0.0) <= recording.closed_at]
@@ -129,13 +129,13 @@ def summarise(recording: Recording, backend: str, pair: Pair, tokens: int, slo: 
 
 
 def count_kept(answers: Sequence[StreamedAnswer], slo: Slo) -> int:
-    """How many complete answers kept the SLO."""
+    """Counts the complete answers that kept the SLO."""
     return sum(slo.is_kept(answer.ttft_s, answer.tpot_s, answer.e2e_s) for answer in answers)
 
 
 def mean_in_flight(answers: Sequence[StreamedAnswer], start: float, end: float) -> float:
-    """Mean number of requests in flight from `start` to `end`, from the moment each was due. One that has not finished
-    counts until `end`.
+    """Returns the mean number of requests in flight from `start` to `end`, each from the moment it was due. One that
+    has not finished counts until `end`.
     """
     spans = (
         (
@@ -148,7 +148,7 @@ def mean_in_flight(answers: Sequence[StreamedAnswer], start: float, end: float) 
 
 
 def find_phase_order(starts: Sequence[float], period_s: float | None) -> float | None:
-    """|mean exp(2 pi i start / period)|: 1 where requests start together, near 0 where they are spread out."""
+    """Returns |mean exp(2 pi i start / period)|: 1 where requests start together, near 0 where they are spread out."""
     if not starts or not period_s:
         return None
     angles = [2 * math.pi * start / period_s for start in starts]
@@ -156,7 +156,7 @@ def find_phase_order(starts: Sequence[float], period_s: float | None) -> float |
 
 
 def _count_tokens(recording: Recording, complete: Sequence[StreamedAnswer], start: float, end: float) -> float:
-    """Tokens in (start, end]. An answer that was cut off has no usage: its events weigh the mean of the others'."""
+    """Counts tokens in (start, end]. An answer cut off has no usage: its events weigh the mean of the others'."""
     usual = statistics.fmean(answer.tokens_per_count for answer in complete)
     return sum(
         answer.count_between(start, end)
@@ -178,7 +178,7 @@ def _find_cached_share(complete: Sequence[StreamedAnswer]) -> float | None:
 
 
 def _find_cpu_share(ticks: Sequence[Tick]) -> float:
-    """Share of one core that the busiest of the client's processes took."""
+    """Returns the share of one core that the busiest of the client's processes took."""
     processes: dict[int, list[Tick]] = {}
     for tick in ticks:
         processes.setdefault(tick.process, []).append(tick)

@@ -1,6 +1,6 @@
 """Checks on a run: cells in, one Check for each claim about the run's soundness out. Pure.
 
-A check that failed takes the threshold away; a warning leaves it standing and says what to doubt.
+A check that failed takes the threshold away; a warning leaves it standing and reports what to doubt.
 """
 
 import math
@@ -25,7 +25,7 @@ MANY = 32  # in flight, where a GPU's step takes longer than with one request
 def review(
     cells: Sequence[Cell], answers: int, low: str, limits: Limits = USUAL, hardware: Declared | None = None
 ) -> list[Check]:
-    """Checks of the whole run. `answers`: how many passed the gate; `low`: the backend in the numerator of ratios."""
+    """Checks the whole run. `answers`: how many passed the gate; `low`: the backend in the numerator of ratios."""
     known = estimate(make_trials(cells, low))
     return [
         _claim("equal work", answers, "exactly as many tokens as asked"),
@@ -46,19 +46,19 @@ def review(
 
 
 def find_failure(checks: Sequence[Check]) -> str | None:
-    """Why the run is refused; None if it is not."""
+    """Returns why the run is refused; None if it is not."""
     return " ".join(check.message for check in checks if check.status == "failed") or None
 
 
 def _claim(name: str, answers: int, claim: str) -> Check:
-    """A claim that holds of every answer that passed the gate."""
+    """Makes the check of a claim that holds of every answer that passed the gate."""
     if not answers:
         return Check(name, "note", "there were no answers to check")
     return Check(name, "passed", f"{answers} answers, every one {claim}")
 
 
 def _check(name: str, messages: Sequence[str], status: str, passed: str) -> Check:
-    """Passed without a message, else the first message with this status."""
+    """Makes a check: passed without a message, else the first message with this status."""
     if not messages:
         return Check(name, "passed", passed)
     return Check(name, status, messages[0] + (f" And in {len(messages) - 1} more." if len(messages) > 1 else ""))
@@ -72,14 +72,14 @@ def _weigh(flawed: int, cells: int, max_share: float) -> str:
 
 
 def find_flaw(cell: Cell, limits: Limits = USUAL) -> str | None:
-    """Why a cell's window was not this run's load alone, or not steady; None if it was both."""
+    """Returns why a cell's window was not this run's load alone, or not steady; None if it was both."""
     if (cell.foreign or 0.0) > limits.foreign:
         return f"FOREIGN LOAD: {cell.foreign:.1%} of the requests at {cell.backend} c={cell.level} were others'."
     return _find_pause(cell, limits)
 
 
 def _find_pause(cell: Cell, limits: Limits) -> str | None:
-    """A pause of the backend or of this process."""
+    """Describes a pause of the backend or of this process; None if there was none."""
     name = f"NOT STEADY: {cell.backend} c={cell.level}"
     if cell.in_flight < limits.in_flight * cell.level:
         return f"{name} held only {cell.in_flight:.1f} in flight."
@@ -95,14 +95,14 @@ def _find_pause(cell: Cell, limits: Limits) -> str | None:
 
 
 def _check_steady(cells: Sequence[Cell], limits: Limits) -> Check:
-    """Unsteady cells are measured again. If many stayed unsteady, the run did not measure one steady load."""
+    """Checks for cells that stayed unsteady when measured again: many mean that the run had no one steady load."""
     flaws = [flaw for cell in cells if (flaw := find_flaw(cell, limits))]
     status = _weigh(len(flaws), len(cells), limits.unsteady)
     return _check("steady load", flaws, status, "every window held its level without a pause")
 
 
 def _check_client(cells: Sequence[Cell], limits: Limits) -> Check:
-    """Too little CPU limits the rate that a backend seems to have; lateness blurs single cells, as pauses do."""
+    """Checks this client: too little CPU limits the rate that backends seem to have; lateness blurs single cells."""
     capped = [
         f"{_name_reading(cell)} took {cell.client_cpu:.0%} of one core; the backend may be faster than this."
         for cell in cells
@@ -123,7 +123,7 @@ def _name_reading(cell: Cell) -> str:
 
 
 def _check_gpus(cells: Sequence[Cell], limits: Limits) -> Iterator[Check]:
-    """No check where no exporter reported anything."""
+    """Checks the GPUs' clocks; yields no check where no exporter reported anything."""
     if not any(cell.gpus for cell in cells):
         return
     slow = list(_find_slowed(cells, limits))
@@ -137,7 +137,7 @@ def _check_gpus(cells: Sequence[Cell], limits: Limits) -> Iterator[Check]:
 
 
 def _find_slowed(cells: Sequence[Cell], limits: Limits) -> Iterator[tuple[Cell, str]]:
-    """Cells in which a busy GPU had a lower clock than it usually has under that backend, with a message."""
+    """Yields cells in which a busy GPU had a lower clock than it usually has under that backend, with a message."""
     clocks = group(
         ((cell.backend, gpu.gpu), (cell, gpu.sm_clock_mhz))
         for cell in cells
@@ -175,7 +175,7 @@ def _check_lockstep(cells: Sequence[Cell], limits: Limits) -> Check:
 
 
 def _max_order(streams: int, limits: Limits) -> float:
-    """Starts that are spread by chance exceed this once in a thousand times (Rayleigh's test)."""
+    """Returns an order that starts spread by chance exceed at most once in a thousand times (Rayleigh's test)."""
     return max(limits.lockstep, math.sqrt(-math.log(CHANCE) / streams))
 
 
@@ -183,7 +183,7 @@ def _max_order(streams: int, limits: Limits) -> float:
 
 
 def _by_backend(cells: Sequence[Cell], read: Callable[[Cell], float | None]) -> dict[str, list[float]]:
-    """Without the cells that have no value."""
+    """Reads values by backend, without the cells that have none."""
     return group((cell.backend, value) for cell in cells if (value := read(cell)) is not None)
 
 
@@ -198,7 +198,7 @@ def _check_chunking(cells: Sequence[Cell], limits: Limits) -> Check:
 
 
 def _check_cache(cells: Sequence[Cell], limits: Limits) -> Check:
-    """By what answers report about their prompts. Prompts shorter than a cache's block never hit it."""
+    """Checks what answers report about their prompts. Prompts shorter than a cache's block never hit it."""
     known = {backend: max(values) for backend, values in _by_backend(cells, lambda cell: cell.cached).items()}
     for backend, share in known.items():
         if share > limits.cached:
@@ -225,7 +225,7 @@ def _check_physics(cells: Sequence[Cell], hardware: Declared, limits: Limits) ->
 
 
 def _check_roofline(backend: str, share: float, limits: Limits) -> Check:
-    """`share`: of the memory's bandwidth."""
+    """Checks the time per token of one request alone. `share`: its share of the memory's bandwidth."""
     if share > limits.roofline_most:
         reads = f"{backend} c1 decode reads {share:.0%} of what its memory can deliver"
         return Check("physics", "failed", f"IMPOSSIBLE: {reads}; tokens are not its own.")
@@ -243,7 +243,7 @@ def _check_growth(backend: str, curve: Mapping[int, float], limits: Limits) -> I
 
 
 def _check_plateau(cells: Sequence[Cell], limits: Limits) -> Check:
-    """Where the throughput of both backends stops at the same rate, something that both share may be the limit."""
+    """Warns where the throughput of both backends stops at one rate: something that both share may be the limit."""
     rates = {backend: _find_plateau(cells, backend, limits) for backend in sorted({cell.backend for cell in cells})}
     flat = [rate for rate in rates.values() if rate is not None]
     if len(flat) < 2 or max(flat) > (1 + limits.plateau) * min(flat):
@@ -253,7 +253,7 @@ def _check_plateau(cells: Sequence[Cell], limits: Limits) -> Check:
 
 
 def _find_plateau(cells: Sequence[Cell], backend: str, limits: Limits) -> float | None:
-    """The backend's rate at the two highest levels, where it is the same at both."""
+    """Returns the backend's rate at its highest level, where it is no higher than at the level before; else None."""
     curve = make_curve([cell for cell in cells if not cell.is_null], backend, THROUGHPUT.read)
     if len(curve) < 2:
         return None
@@ -278,7 +278,7 @@ def _check_pairs(known: Estimate | None, nulls: Sequence[float], limits: Limits)
 
 
 def _check_order(known: Estimate) -> Check:
-    """If the other backend came first in every pair, ratios would change by twice the effect."""
+    """Checks the effect of order: were the other backend first in every pair, ratios would change by twice that."""
     reach = quantile(ORDER_ALPHA, known.dof) * math.sqrt(known.order_variance)
     shown = f"being measured first is worth {known.order_effect:+.1%} (+-{reach:.1%})"
     if abs(known.order_effect) <= reach:
@@ -287,7 +287,7 @@ def _check_order(known: Estimate) -> Check:
 
 
 def _check_nulls(known: Estimate, nulls: Sequence[float], limits: Limits) -> Check:
-    """A difference between a backend and itself is no difference between backends."""
+    """Checks null pairs: a difference between a backend and itself is no difference between backends."""
     if not nulls:
         return Check("null", "note", "no backend was measured against itself; full runs do.")
     mean = statistics.fmean(nulls)

@@ -34,8 +34,8 @@ PER_GPU_HOUR, PER_MILLION = "tokens_per_gpu_hour", "cost_per_million_tokens"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`a` and `b`: geometric means of the repeats. `ends`: of the interval of `ratio`; None where no level was measured
-    twice. `level` is None for the mean over all common levels.
+    """One figure of both runs. `a` and `b`: geometric means of the repeats. `ends`: those of the interval of `ratio`;
+    None where no level was measured twice. `level` is None for the mean over all common levels.
     """
 
     metric: str
@@ -66,7 +66,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """`do_overlap`: whether the confidence sets have a place in common; None unless both runs have a set."""
+    """One objective. `do_overlap`: the confidence sets have a place in common; None unless both runs have a set."""
 
     objective: Objective
     a: Finding | None
@@ -111,7 +111,7 @@ def _find_differences(a: Result, b: Result) -> Iterator[Difference]:
 
 
 def _describe(result: Result) -> Mapping[str, object]:
-    """Without the seed, which is another each time, and the policy, which does not route pinned requests."""
+    """Describes a run without its seed, new each time, and its policy, which does not route pinned requests."""
     system = result.system
     plan = {name: value for name, value in asdict(result.plan).items() if name != "seed"}
     return {
@@ -141,14 +141,14 @@ def _are_close(mine: object, theirs: object) -> bool:
 
 
 def _make_rows(a: Result, b: Result) -> list[Row]:
-    """Intervals are so wide that in 95 of 100 comparisons all of them together hold the truth (Bonferroni)."""
+    """Makes rows with intervals so wide that in 95 of 100 comparisons all together hold the truth (Bonferroni)."""
     found = list(_contrast(a, b))
     count = sum(1 for *_, contrast in found if contrast.error is not None)
     return [_make_row(metric, backend, contrast, ALPHA / max(count, 1)) for metric, backend, contrast in found]
 
 
 def _contrast(a: Result, b: Result) -> Iterator[tuple[str, str, Contrast]]:
-    """Metric, backend and contrast; of the ratio between the backends too, where the runs have the same two."""
+    """Yields metric, backend and contrast; for the ratio between the backends too, where the runs have the same two."""
     for metric in METRICS:
         for backend in (name for name in a.system.backends if name in b.system.backends):
             for each in contrast_samples(_sample(a, backend, metric), _sample(b, backend, metric)):
@@ -159,7 +159,7 @@ def _contrast(a: Result, b: Result) -> Iterator[tuple[str, str, Contrast]]:
 
 
 def _sample(result: Result, backend: str, metric: Objective) -> dict[int, list[float]]:
-    """Logarithms by level. Null pairs are left out: not every run has them, and they come first."""
+    """Returns logarithms by level. Null pairs are left out: not every run has them, and they come first."""
     own = (cell for cell in result.cells if cell.backend == backend and not cell.is_null and not cell.void)
     return group((cell.level, math.log(value)) for cell in own if (value := metric.read(cell)))
 
@@ -175,15 +175,15 @@ def _make_row(metric: str, backend: str, contrast: Contrast, alpha: float) -> Ro
 
 
 def _exponentiate(logarithm: float) -> float:
-    """Clipped to numbers that stay finite in any unit: with next to no degrees of freedom an interval is wider than the
-    range of a float.
+    """Exponentiates, clipped to numbers that stay finite in any unit: with next to no degrees of freedom an interval is
+    wider than the range of a float.
     """
     return math.exp(max(-MAX_LOGARITHM, min(MAX_LOGARITHM, logarithm)))
 
 
 def _add_costs(rows: Sequence[Row], a: Cost, b: Cost) -> list[Row]:
-    """Costs are throughputs times known numbers, and so are their intervals. Those are not counted again in ALPHA: they
-    hold whenever the intervals of the throughputs hold.
+    """Returns rows of costs, which are throughputs times known numbers, and so are their intervals. Those are not
+    counted again in ALPHA: they hold whenever the intervals of the throughputs hold.
     """
     rates = [row for row in rows if row.metric == THROUGHPUT_METRIC]
     by_gpu = [_convert(row, PER_GPU_HOUR, a.find_tokens_per_gpu_hour, b.find_tokens_per_gpu_hour) for row in rates]
@@ -193,7 +193,7 @@ def _add_costs(rows: Sequence[Row], a: Cost, b: Cost) -> list[Row]:
 
 
 def _convert(row: Row, metric: str, first: Conversion, second: Conversion) -> Row | None:
-    """A throughput's row in another unit, which may grow as throughput falls; None where a run cannot be converted."""
+    """Converts a throughput's row to a unit that may grow as throughput falls; None where a run cannot be converted."""
     a, b = first(row.backend, row.a), second(row.backend, row.b)
     if a is None or b is None:
         return None

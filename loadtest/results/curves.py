@@ -28,7 +28,7 @@ class Objective:
 
 
 def _read_goodput(cell: Cell) -> float | None:
-    """None without an SLO. Where no answer kept it, half an answer: less than any other cell's, and still a ratio."""
+    """Reads goodput; None without an SLO. If no answer kept it, half an answer: less than any other, still a ratio."""
     return None if cell.goodput is None else max(cell.goodput, 0.5 / cell.window_s)
 
 
@@ -45,7 +45,7 @@ THROUGHPUT, GOODPUT = OBJECTIVES[0], OBJECTIVES[-1]
 
 
 def make_trials(cells: Iterable[Cell], low: str, objective: Objective = THROUGHPUT) -> list[Trial]:
-    """One for each complete pair of both backends that has a value, in the order measured."""
+    """Makes a trial of each complete pair of both backends that has a value, in the order measured."""
     trials = []
     for one, other in _pairs(cell for cell in cells if not cell.is_null):
         mine, theirs = (one, other) if one.backend == low else (other, one)
@@ -55,26 +55,26 @@ def make_trials(cells: Iterable[Cell], low: str, objective: Objective = THROUGHP
 
 
 def find_null_gains(cells: Iterable[Cell]) -> list[float]:
-    """Of each null pair, the log ratio of the second throughput to the first: zero but for chance."""
+    """Returns each null pair's log ratio of the second throughput to the first: zero but for chance."""
     pairs = _pairs(cell for cell in cells if cell.is_null)
     return [gain for one, other in pairs if (gain := _gain(other, one, THROUGHPUT)) is not None]
 
 
 def mean_gains(trials: Iterable[Trial]) -> dict[int, float]:
-    """By level, rising; shown while a run is going on."""
+    """Averages the gains by level, rising; shown while a run is going on."""
     gains = group((trial.level, trial.gain) for trial in trials)
     return {level: statistics.fmean(gains[level]) for level in sorted(gains)}
 
 
 def make_curve(cells: Sequence[Cell], backend: str, read: ReadFigure) -> list[tuple[int, float]]:
-    """(level, value) of one backend, each the median of its repeats; levels without a value are left out."""
+    """Returns (level, value) of one backend, each the median of its repeats; levels without a value are left out."""
     own = ((cell.level, read(cell)) for cell in cells if cell.backend == backend)
     values = group((level, value) for level, value in own if value is not None)
     return [(level, statistics.median(values[level])) for level in sorted(values)]
 
 
 def group(items: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Values by key, both in the order given."""
+    """Groups values by key, both in the order given."""
     groups: dict[Key, list[Value]] = {}
     for key, value in items:
         groups.setdefault(key, []).append(value)
@@ -82,7 +82,7 @@ def group(items: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def _pairs(cells: Iterable[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Complete pairs, each in the order measured."""
+    """Yields complete pairs, each in the order measured."""
     pairs = group((cell.pair, cell) for cell in cells).values()
     yield from ((pair[0], pair[1]) for pair in pairs if len(pair) == 2)
 

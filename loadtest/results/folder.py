@@ -1,4 +1,4 @@
-"""runs/<id>/ on disk: the plan it began with, cells as they finish, the result at the end."""
+"""runs/<id>/ on disk: the plan that the run began with, cells as they finish, the result at the end."""
 
 import os
 import secrets
@@ -36,12 +36,12 @@ _BEGINNINGS, _CELLS = TypeAdapter(Beginning), TypeAdapter(Cell)
 
 
 def name_run() -> str:
-    """A new name. Names sort by time."""
+    """Makes a new name. Names sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
 def read_to_resume(path: Path, adapter: TypeAdapter[T]) -> T:
-    """Raises Unreachable if the file is missing, or of another version."""
+    """Reads a file of a run to resume. Raises Unreachable if it is missing, or of another version."""
     try:
         return adapter.validate_json(path.read_bytes())
     except (OSError, ValidationError) as exc:
@@ -56,7 +56,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path) -> "RunFolder":
-        """A new one under `parent`. Raises OSError if that cannot be written."""
+        """Creates a new folder under `parent`. Raises OSError if that cannot be written."""
         path = parent / name_run()
         path.mkdir(parents=True)
         return cls(path)
@@ -75,23 +75,23 @@ class RunFolder:
         return (self.path / RESULT).exists() and self.read_result().status not in {"interrupted", "failed"}
 
     def begin(self, beginning: Beginning) -> None:
-        """Raises OSError if it cannot be written."""
+        """Writes the run's beginning. Raises OSError if it cannot be written."""
         self.path.mkdir(exist_ok=True)
         (self.path / BEGINNING).write_bytes(orjson.dumps(beginning, option=orjson.OPT_INDENT_2) + b"\n")
 
     def read_beginning(self) -> Beginning:
-        """Raises Unreachable if this is no run's folder, or one of another version."""
+        """Reads the run's beginning. Raises Unreachable if this is no run's folder, or one of another version."""
         return read_to_resume(self.path / BEGINNING, _BEGINNINGS)
 
     def append(self, cell: Cell) -> None:
-        """One line, on disk before the next cell begins: a finished cell survives whatever happens to the run."""
+        """Writes a line, on disk before the next cell begins: a finished cell survives whatever happens to the run."""
         with (self.path / CELLS).open("ab") as file:
             file.write(orjson.dumps(cell) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def recover(self) -> list[Cell]:
-        """The complete lines as cells. An incomplete last line, which a crash left, is cut off the file.
+        """Reads the complete lines as cells. An incomplete last line, which a crash left, is cut off the file.
 
         Raises Unreachable if a complete line is no cell.
         """
@@ -111,7 +111,7 @@ class RunFolder:
         (self.path / RESULT).write_bytes(document + b"\n")
 
     def read_result(self) -> Result:
-        """Raises Unreachable if it has none, or one of another version."""
+        """Reads the result. Raises Unreachable if there is none, or one of another version."""
         path = self.path / RESULT
         try:
             return parse_result(path.read_bytes())

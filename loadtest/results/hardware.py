@@ -18,9 +18,9 @@ Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """One backend's. `weights_gb`: what every step reads, over all GPUs (of a mixture of experts the weights for one
-    token). `bandwidth_gb_s`: of one GPU's memory, by its data sheet. `gpus`: how many share the weights (TP); one where
-    it is not declared. `engine`: what else identifies the engine, by any names.
+    """One backend's hardware. `weights_gb`: what every step reads, over all GPUs (of a mixture of experts the weights
+    for one token). `bandwidth_gb_s`: that of one GPU's memory, by its data sheet. `gpus`: how many share the weights
+    (TP); one where it is not declared. `engine`: what else identifies the engine, by any names.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
@@ -35,8 +35,8 @@ class Hardware:
             raise ValueError("weights_gb and bandwidth_gb_s are declared together or not at all")
 
     def find_bandwidth_share(self, tpot_s: float) -> float | None:
-        """Share of the memory's bandwidth that reading the weights takes at this time per token, with one request in
-        flight; None where it was not declared.
+        """Returns the share of the memory's bandwidth that reading the weights takes at this time per token, with one
+        request in flight; None where it was not declared.
         """
         if self.weights_gb is None or self.bandwidth_gb_s is None:
             return None
@@ -48,7 +48,7 @@ _ADAPTER = TypeAdapter(dict[str, Hardware])
 
 
 def read_hardware(path: Path) -> Declared:
-    """By backend. Raises ValueError that names the field."""
+    """Reads the declared hardware, by backend. Raises ValueError that names the field."""
     try:
         return _ADAPTER.validate_python(yaml.safe_load(path.read_text()) or {})
     except yaml.YAMLError as exc:
@@ -59,12 +59,12 @@ def read_hardware(path: Path) -> Declared:
 
 
 def list_gpus(declared: Declared | None) -> Mapping[str, int]:
-    """The declared numbers of GPUs, by backend."""
+    """Returns the declared numbers of GPUs, by backend."""
     return {backend: each.gpus for backend, each in (declared or {}).items() if each.gpus is not None}
 
 
 def find_contradiction(declared: Declared, engines: Engines, backends: Collection[str]) -> str | None:
-    """The first field that the engine reports otherwise, or a backend that does not exist; None if neither."""
+    """Names the first field that the engine reports otherwise, or a backend that does not exist; None if neither."""
     for backend, hardware in declared.items():
         if backend not in backends:
             return f"{backend} was declared, and the backends are {' and '.join(backends)}"

@@ -22,9 +22,9 @@ class Percentiles:
 
 @cache
 def min_samples(quantile: float, confidence: float) -> int:
-    """The smallest number of samples of which at least two lie beyond `quantile` with `confidence`.
+    """Returns the smallest number of samples of which at least two lie beyond `quantile` with `confidence`.
 
-    MLPerf's early-stopping rule, so that the tail is estimated from at least one sample besides the worst.
+    This is MLPerf's early-stopping rule: the tail is estimated from at least one sample besides the worst.
     """
     beyond, n = 1 - quantile, 1
     while quantile**n + n * beyond * quantile ** (n - 1) > 1 - confidence:
@@ -37,7 +37,7 @@ P99_SAMPLES = min_samples(0.99, 0.99)  # 662
 
 
 def percentiles(samples: Iterable[float | None]) -> Percentiles:
-    """Of the samples that are not None."""
+    """Finds percentiles of the samples that are not None."""
     known = [sample for sample in samples if sample is not None]
     n = len(known)
     if not n:

@@ -20,15 +20,15 @@ class Plan:
     """Every number that a calibration depends on. A window spans whole requests of a cell's leading stream.
 
     `repeats`: pairs at every level of the sweep; `shuffle`: whether each repeat has another order of levels.
-    `null_pairs`: pairs of a backend with itself, before the sweep. `settle_requests`: of the leading stream, between
-    warm-up and window. `window_requests`: the least of that stream in a window, `window_answers`: the least of all
-    streams of this process, `window_s`: its least length. `retries`: pairs measured again over the run because a cell
-    was not steady. `refine_pairs`: the most pairs after the sweep, measured until `aim` is reached or the run has
+    `null_pairs`: pairs of a backend with itself, before the sweep. `settle_requests`: requests of the leading stream
+    between warm-up and window. `window_requests`: the least of that stream in a window, `window_answers`: the least of
+    all streams of this process, `window_s`: its least length. `retries`: pairs measured again over the run because a
+    cell was not steady. `refine_pairs`: the most pairs after the sweep, measured until `aim` is reached or the run has
     taken `budget_s` seconds. `widest`: a confidence set whose upper end is more than this many times its lower one
     gives no threshold; None accepts any. `band`: backends closer than this share are tied. `margin`: least share
     between the crossing and either bound of the threshold. `regret_repeats`: how often the threshold in force is tried
-    at each of its levels. `limits`: how sound the measurement has to be. `hardware`: declared by the operator.
-    `cost`: of the GPUs; it changes nothing that is measured.
+    at each of its levels. `limits`: how sound the measurement has to be. `hardware`: what the operator declared.
+    `cost`: what GPUs cost; it changes nothing that is measured.
     """
 
     mode: str = "full"
@@ -76,7 +76,7 @@ class Plan:
         return WindowRule(self.settle_requests, self.window_requests, self.window_s, self.window_answers)
 
     def schedule(self) -> list[Pair]:
-        """Null pairs, then the sweep: A then B in one repeat and B then A in the next, neighbours the other way round.
+        """Lists null pairs and the sweep: A then B in one repeat, B then A in the next, neighbours the other way round.
 
         Drift then cancels instead of favouring the backend measured last (docs/calibration.md).
         """
@@ -90,11 +90,11 @@ class Plan:
         ]
 
     def sweep_s(self, e2e_s: float) -> float:
-        """About how long the sweep takes where a request alone takes `e2e_s`, and three times that at 128 in flight."""
+        """Estimates the sweep's seconds where a request alone takes `e2e_s`, and three times that at 128 in flight."""
         return sum(2 * self.cell_s(e2e_s * (1 + pair.level / 64)) for pair in self.schedule())
 
     def cell_s(self, e2e_s: float) -> float:
-        """Ramp, settling, window."""
+        """Returns the seconds of one cell: ramp, settling, window."""
         window = max(self.window_requests, math.ceil(self.window_s / e2e_s))
         return (1 + self.settle_requests + window) * e2e_s
 

@@ -1,6 +1,6 @@
 """The result of a calibration: values, the JSON of result.json, and the same values read back from it. Pure.
 
-In: findings, or bytes. Out: a Result, or a ValueError that says what is wrong with the bytes.
+In: findings, or bytes. Out: a Result, or a ValueError that names what is wrong with the bytes.
 """
 
 import statistics
@@ -25,7 +25,7 @@ SCHEMA = "crossover.calibration/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` says why), or
+    """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` reports why), or
     interrupted. `losses`: what the threshold in force lost, where it was tried.
     """
 
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def finding(self) -> Finding | None:
-        """By throughput, which the threshold is for; None where the run ended before there was one."""
+        """The finding by throughput, which the threshold is for; None where the run ended before there was one."""
         return self.findings.get(THROUGHPUT.name)
 
     @property
@@ -78,12 +78,12 @@ class Result:
 
 
 def list_objectives(plan: Plan) -> list[Objective]:
-    """All, except goodput where no SLO defines it."""
+    """Lists all objectives, except goodput where no SLO defines it."""
     return [objective for objective in OBJECTIVES if plan.slo or objective is not GOODPUT]
 
 
 def find_crossings(cells: Sequence[Cell], system: SystemUnderTest, plan: Plan) -> dict[str, Finding]:
-    """By every objective. Only the crossing of throughput becomes a threshold; the others show what that costs."""
+    """Finds crossings by every objective. Only throughput's becomes a threshold; the others show what that costs."""
     return {
         objective.name: find_crossing(estimate(make_trials(cells, system.low, objective)), objective.band or plan.band)
         for objective in list_objectives(plan)
@@ -91,7 +91,7 @@ def find_crossings(cells: Sequence[Cell], system: SystemUnderTest, plan: Plan) -
 
 
 def find_threshold(finding: Finding, plan: Plan) -> Threshold | None:
-    """None where there is no single crossing from low to high, or where its place is known too vaguely."""
+    """Sets a threshold; None where there is no single crossing from low to high, or its place is known too vaguely."""
     change = finding.change
     if finding.verdict is not Verdict.CROSSING or change is None:
         return None
@@ -106,7 +106,7 @@ def is_resolved(finding: Finding, threshold: Threshold | None) -> bool:
 
 
 def encode_finding(finding: Finding) -> dict[str, object]:
-    """`point` and `set` of the one crossing; where there are several, each of them in `changes`."""
+    """Encodes a finding: `point` and `set` of the crossing if there is only one, and all crossings in `changes`."""
     one = _encode_change(finding.change) if finding.change else {"point": None, "set": []}
     return {
         "verdict": finding.verdict,
@@ -127,7 +127,7 @@ _RESULTS = TypeAdapter(Result)
 
 
 def parse_result(text: bytes) -> Result:
-    """From the JSON of `Result.to_json`. Raises ValueError if that is no result of this version's schema."""
+    """Parses the JSON of `Result.to_json`. Raises ValueError if that is no result of this version's schema."""
     try:
         document = orjson.loads(text)
         schema = document["schema"]

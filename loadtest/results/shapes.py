@@ -22,14 +22,14 @@ SHAPE = re.compile(r"(\d{1,6})x(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Words of the prompt, besides some twenty tokens that make it unique; exact tokens of the answer."""
+    """The words of the prompt, besides some twenty tokens that make it unique; the exact tokens of the answer."""
 
     prompt_words: int
     tokens: int
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
-        """From "WORDSxTOKENS". Raises ValueError that says what is wrong."""
+        """Parses "WORDSxTOKENS". Raises ValueError that names what is wrong."""
         if not (found := SHAPE.fullmatch(text)):
             raise ValueError(f"{text}: a shape is words of a prompt and tokens of an answer, like 512x64")
         shape = cls(int(found[1]), int(found[2]))
@@ -56,7 +56,7 @@ class LevelLoss:
 
 @dataclass(frozen=True, slots=True)
 class ShapeResult:
-    """`losses`: with the first shape's threshold, at levels whose winner is sure."""
+    """One shape's result. `losses`: what the first shape's threshold loses, at levels whose winner is sure."""
 
     shape: Shape
     result: Result
@@ -73,7 +73,7 @@ class ShapeResult:
 
 @dataclass(frozen=True, slots=True)
 class ShapeComparison:
-    """`moved`: pairs of shapes whose crossings' confidence sets have nothing in common."""
+    """The shapes compared. `moved`: pairs of shapes whose crossings' confidence sets have nothing in common."""
 
     threshold: Threshold | None
     rows: tuple[ShapeResult, ...]
@@ -81,7 +81,7 @@ class ShapeComparison:
 
 
 def compare_shapes(results: Sequence[Result]) -> ShapeComparison:
-    """At least one result. The threshold is that of the first."""
+    """Compares at least one result. The threshold is that of the first."""
     threshold = results[0].threshold
     rows = tuple(
         ShapeResult(Shape.of(result.plan), result, tuple(_find_losses(result, threshold))) for result in results
@@ -92,7 +92,7 @@ def compare_shapes(results: Sequence[Result]) -> ShapeComparison:
 
 
 def _find_losses(result: Result, threshold: Threshold | None) -> list[LevelLoss]:
-    """None between down and up: there the direction of the load decides which backend gets a request."""
+    """Finds losses, none between down and up: there the load's direction decides which backend gets a request."""
     known = estimate(make_trials(result.cells, result.system.low))
     if threshold is None or known is None:
         return []

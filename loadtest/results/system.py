@@ -1,6 +1,6 @@
 """The system under test: one model behind two backends, and what identifies the engines there. Pure.
 
-In: the JSON of the gateway's /version, at the start of a run and at its end. Out: the engines, or that they changed.
+In: the JSON of the gateway's /version, at the start of a run and at its end. Out: engines; Untrusted if they changed.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class InFlight:
 
 
 def read_engines(version: Json, model: str, backends: tuple[str, str]) -> Engines:
-    """Empty for a gateway that reports nothing about its engines."""
+    """Reads the engines by backend. Empty for a gateway that reports nothing about them."""
     reported = _object(_object(version.get("models")).get(model))
     known = {
         name: {field: value for field, value in _object(reported.get(name)).items() if isinstance(value, str | int)}
@@ -50,7 +50,7 @@ def read_engines(version: Json, model: str, backends: tuple[str, str]) -> Engine
 
 
 def confirm_same(start: Engines, end: Engines) -> Engines:
-    """The fields that either of them has. Raises Untrusted: half of the cells would be of another engine."""
+    """Returns the fields of both. Raises Untrusted if one changed: half of the cells would be of another engine."""
     changes = [
         f"{name} {field} was {old}, is {end[name][field]}"
         for name, fields in start.items()

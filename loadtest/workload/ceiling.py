@@ -60,8 +60,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """`flat_out`: as fast as the client reads, several events in a read. `spread`: paced, the event of one stream at a
-    time. `in_step`: paced, the events of all streams at once, as an engine's step sends them.
+    """The loads' figures. `flat_out`: as fast as the client reads, several events in a read. `spread`: paced, the event
+    of one stream at a time. `in_step`: paced, the events of all streams at once, as an engine's step sends them.
     """
 
     streams: int
@@ -78,7 +78,7 @@ class Ceiling:
 async def measure_ceiling(
     streams: int = STREAMS, window_s: float = WINDOW_S, paced_per_s: float = PACED_EVENTS_PER_S
 ) -> Ceiling:
-    """Takes three windows of `window_s` or a little more. Raises Unreachable where no null backend can be started.
+    """Measures in three windows of `window_s` or more. Raises Unreachable where no null backend can be started.
 
     Building and starting it blocks the event loop for about a second.
     """
@@ -107,7 +107,7 @@ def _doubts(ceiling: Ceiling) -> Iterator[str]:
 
 @contextmanager
 def null_backend() -> Iterator[MockEngine]:
-    """A server on this machine that streams chat completions and does no other work. Raises Unreachable."""
+    """Starts a server on this machine that streams chat completions and does no other work. Raises Unreachable."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         try:
             engine = stack.enter_context(mock_engine(build(MOCK, Path(name)), Path(name), IdSpace(0, 0)))
@@ -125,7 +125,7 @@ class CeilingMeter:
     window_s: float
 
     async def load(self, per_s: float | None, groups: int = 1) -> Load:
-        """One cell. The streams send in `groups`, spread evenly over the time between two tokens of a stream."""
+        """Measures a cell. The streams send in `groups`, spread evenly over the time between two tokens of a stream."""
         interval_us = round(1e6 * self.streams / per_s) if per_s else 0
         self.engine.set(Pace(interval_us, groups, batch=BATCH))
         target = Target("127.0.0.1", self.engine.port)
@@ -149,7 +149,7 @@ class CeilingMeter:
         )
 
     def _read_usage(self) -> tuple[float, float, float]:
-        """CPU seconds of the null backend, the events that it sent, CPU seconds of this process."""
+        """Reads CPU seconds of the null backend, the events that it sent, CPU seconds of this process."""
         return self.engine.child.cpu_s(), self.engine.state()["tokens"], time.process_time()
 
 
@@ -164,7 +164,7 @@ class StampedAnswer(StreamedAnswer):
         self._received.append(data)
 
     def lateness_s(self, recording: Recording) -> Iterator[float]:
-        """Of each token in the window, the client's time less the stamp. Both read the machine's monotonic clock."""
+        """Yields the client's time less the stamp of tokens in the window. Both read the machine's monotonic clock."""
         stamps = STAMP.findall(b"".join(self._received).removesuffix(self._rest))
         assert len(stamps) == len(self.times), "a token is missing or has no stamp"
         for at, digits in zip(self.times, stamps, strict=True):

@@ -20,8 +20,8 @@ MAX_GROWTH = 1.2
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Seconds and events per second. `offered`: requests due per second, in an open loop. `lag_s`: how late requests
-    were sent; it is part of their latencies. `tokens_per_gpu_hour` and `cost_per_million_tokens`: where GPUs and price
-    are known.
+    were sent; it is part of their latencies. `tokens_per_gpu_hour` and `cost_per_million_tokens` are set where GPUs and
+    price are known.
     """
 
     requests: int
@@ -67,7 +67,7 @@ def figures_of_cell(cell: Cell) -> Figures:
 def figures_of_answers(
     answers: Sequence[StreamedAnswer], start: float, end: float, slo: Slo | None, *, is_ramp: bool = False
 ) -> Figures:
-    """Latencies are of requests due in the window, tokens are those that arrived in it. `is_ramp`: the number of
+    """Finds latencies of requests due in the window, and rates of tokens that arrived in it. `is_ramp`: the number of
     requests in flight is expected to grow.
     """
     inside = [answer for answer in answers if answer.due_at is not None and start <= answer.due_at < end]

@@ -41,7 +41,7 @@ class Workload:
 
 
 async def measure(workload: Workload, seed: int) -> Figures:
-    """Raises MeasurementError; ValueError for rates and windows that cannot be."""
+    """Measures a workload. Raises MeasurementError; ValueError for rates and windows that cannot be."""
     if workload.window_s <= 0:
         raise ValueError("a window has a length")
     model = workload.model or await _find_model(workload.target)
@@ -71,7 +71,7 @@ async def _measure_closed(workload: Workload, concurrency: int, sender: Sender, 
 
 
 async def _measure_open(workload: Workload, rate: float, sender: Sender, gate: AnswerGate) -> Figures:
-    """A ramp begins with the window; before it the load is warmed up at its first rate."""
+    """Measures an open loop. A ramp begins with the window; before it the load is warmed up at its first rate."""
     window_s, warm_s = workload.window_s, WARM_SHARE * workload.window_s
     warm = Arrivals(rate, None, workload.kind, sender.seed).within(warm_s)
     measured = Arrivals(rate, workload.last_rate, workload.kind, sender.seed + 1).within(window_s)

@@ -34,7 +34,7 @@ def print_ceiling(ceiling: Ceiling) -> None:
 
 
 def _print(title: str, headings: Sequence[str], rows: Rows, lines: Iterable[str]) -> None:
-    """A table whose first column has no heading, and the lines below it that are not empty."""
+    """Prints a table whose first column has no heading, and the lines below it that are not empty."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("", no_wrap=True)
     for heading in headings:

@@ -33,7 +33,7 @@ TABLES: list[tuple[str, str, type[Any]]] = [
     ("## The whole gateway", "evidence.", EvidenceSettings),
     ("## The whole gateway", "streams.", StreamSettings),
     ("## A model", "", ModelSettings),
-    ("### What of a relayed body goes on", "allow.", AllowSettings),
+    ("### Which parts of a relayed body are sent", "allow.", AllowSettings),
     *((f"### A backend of kind `{kind}`", "", ENGINE_KINDS[kind].settings) for kind in ENGINE_KINDS),
     *((f"## The policy `{kind}`", "", POLICIES[kind]) for kind in POLICIES),
 ]

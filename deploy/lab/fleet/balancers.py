@@ -7,7 +7,7 @@ import random
 
 
 class Random:
-    """Any node that is up. The base class: it counts its own requests in flight, and knows which nodes are up."""
+    """Picks any node that is up. The base class: it counts its own requests in flight and knows which nodes are up."""
 
     def __init__(self, nodes: int, chance: random.Random) -> None:
         self._up = list(range(nodes))
@@ -17,7 +17,7 @@ class Random:
         self._changed_at = list(range(-nodes, 0))  # in changes of counts
 
     def place(self) -> int:
-        """A node that is up. The request counts as placed there."""
+        """Returns a node that is up, and counts the request as placed there."""
         node = self._choose()
         self._change(node, 1)
         return node
@@ -26,7 +26,7 @@ class Random:
         self._change(node, -1)
 
     def mark(self, node: int, *, is_up: bool) -> None:
-        """A node went down with all its requests, or came back empty."""
+        """Notes that a node went down with all its requests, or came back empty."""
         self._up = sorted({*self._up, node} if is_up else {*self._up} - {node})
         self._change(node, -self._counts[node])
 
@@ -50,7 +50,7 @@ class RoundRobin(Random):
 
 
 class PowerOfTwo(Random):
-    """The better of two nodes drawn at random, by this balancer's own requests in flight.
+    """Draws two nodes at random and picks the one with fewer of this balancer's own requests in flight.
 
     M. Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12 (2001).
     """
@@ -61,9 +61,9 @@ class PowerOfTwo(Random):
 
 
 class LeastInFlight(Random):
-    """The node with the fewest of this balancer's own requests in flight; among equals the one that waited longest.
+    """Picks the node with the fewest of this balancer's own requests in flight; among equals the longest waiting one.
 
-    As HAProxy's `leastconn`, whose tree takes a server back behind its equals.
+    HAProxy's `leastconn` does the same: its tree takes a server back behind its equals.
     """
 
     def __init__(self, nodes: int, chance: random.Random) -> None:

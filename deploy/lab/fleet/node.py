@@ -20,7 +20,7 @@ class Speeds:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`steps`: tokens after the first. `balancer`: index of the balancer that received it at `arrived`."""
+    """A request of `steps` tokens after the first. `balancer`: index of the balancer that received it at `arrived`."""
 
     arrived: float
     steps: float

@@ -1,6 +1,6 @@
 """A simulated fleet by its numbers: measured curves, a workload at a share of the nodes' capacity, a balancer by name.
 
-In: a Scenario. Out: its figures. A seed names a run.
+In: a Scenario. Out: its figures. The same seed gives the same run.
 """
 
 import random
@@ -32,7 +32,7 @@ BALANCERS: Mapping[str, type[Random]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`load`: arrivals as a share of what all nodes can answer. `instances`: balancers that share nothing.
+    """One run. `load`: arrivals as a share of what all nodes can answer. `instances`: balancers that share nothing.
 
     At least `requests` arrive while it is measured, and for at least `seconds`. `dies_for_s`: how long one node is
     away, from a quarter of that time on.
@@ -65,10 +65,10 @@ class Scenario:
 
 
 def summarize(record: Record, *, node_minutes: float) -> dict[str, float]:
-    """Figures by name, times in seconds. Lost requests have not kept the limits.
+    """Returns the figures by name, times in seconds. A lost request counts as one that did not keep the limits.
 
-    `imbalance`: standard deviation of the nodes' requests in flight over their mean. `switches`: of side, per node and
-    minute. `burst`: requests given to the returned node in its first second.
+    `imbalance`: standard deviation of the nodes' requests in flight over their mean. `switches`: changes of side,
+    per node and minute. `burst`: requests given to the returned node in its first second.
     """
     ended = [request for request in record.requests if request.ended < float("inf")]
     ttft, tpot = np.array([(request.ttft_s, request.tpot_s) for request in ended]).T
@@ -89,7 +89,7 @@ def summarize(record: Record, *, node_minutes: float) -> dict[str, float]:
 
 @cache
 def both_speeds() -> tuple[Speeds, Speeds]:
-    """Of the low-load engine and of the high-load one."""
+    """Returns the speeds of the low-load engine and of the high-load one."""
     low, high = (
         Speeds([curve.ttft_s(load) for load in loads], [curve.itl_s(load) for load in loads])
         for curve, loads in ((load_curve(name), range(1, MAX_RUNNING + 1)) for name in ("trtllm", "vllm"))
@@ -108,13 +108,13 @@ def own_threshold() -> Threshold:
 
 
 def capacity(load: int = MAX_RUNNING) -> float:
-    """Requests per second of the high-load engine with `load` in flight all the time."""
+    """Returns the requests per second of the high-load engine with `load` in flight all the time."""
     speeds = both_speeds()[1]
     return load / (speeds.ttft_s[load - 1] + (MEAN_TOKENS - 1) * speeds.itl_s[load - 1])
 
 
 def make_arrivals(rate: float, seed: int = 1) -> Iterator[tuple[float, float]]:
-    """Endless Poisson arrivals of `rate` per second."""
+    """Yields Poisson arrivals of `rate` per second, without end."""
     drawn = np.random.default_rng(seed)
     at = 0.0
     while True:

@@ -1,6 +1,6 @@
 """A fleet of nodes behind balancers, event by event: arrivals, ends of answers, a node's death and return.
 
-In: a site and a stream of arrivals. Out: every measured request and the nodes' requests in flight. A seed names a run.
+In: a site and arrivals. Out: each measured request and the nodes' requests in flight. The same seed gives the same run.
 """
 
 import heapq
@@ -19,7 +19,7 @@ Arrivals: TypeAlias = Iterator[tuple[float, float]]  # (seconds, tokens after th
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A node loses the answers that it has begun at `at_s` and is back, empty, at `back_s`. The rest is sent again."""
+    """At `at_s` a node loses the answers it has begun; other requests are sent again. At `back_s` it is back, empty."""
 
     node: int
     at_s: float

@@ -37,7 +37,7 @@ def read_inputs(request: pb.ModelInferRequest) -> dict[str, Array]:
 
 
 def _check(request: pb.ModelInferRequest, arrays: dict[str, Array]) -> None:
-    """Triton checks the count alone, so a required input may be missing if another one makes up the number."""
+    """Checks the count alone, as Triton does: a required input may be missing if another one makes up the number."""
     for output in request.outputs:
         if output.name not in OUTPUT_NAMES:
             raise Refusal(f"unexpected inference output '{output.name}'")
@@ -67,7 +67,7 @@ def _read(tensor: pb.ModelInferRequest.InferInputTensor, declared: Tensor, data:
 
 
 def _read_strings(name: str, data: bytes, expected: int) -> list[bytes]:
-    """Each is preceded by its length in four bytes."""
+    """Reads strings, each preceded by its length in four bytes."""
     strings, at = [], 0
     while at < len(data):
         begin = at + 4

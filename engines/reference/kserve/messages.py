@@ -41,14 +41,14 @@ def response(
 
 
 def refusal(request: pb.ModelInferRequest, text: str) -> pb.ModelStreamInferResponse:
-    """Refused at submission: no parameters at all."""
+    """Makes the error of a request that is refused at submission: it has no parameters at all."""
     message = pb.ModelStreamInferResponse(error_message=text)
     message.infer_response.id = request.id
     return message
 
 
 def failure(request: pb.ModelInferRequest, text: str) -> pb.ModelStreamInferResponse:
-    """Raised by the model: final, and without a model version."""
+    """Makes an error that the model raised: final, and without a model version."""
     message = refusal(request, text)
     message.infer_response.model_name = request.model_name
     message.infer_response.parameters["triton_final_response"].bool_param = True

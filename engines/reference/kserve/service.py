@@ -19,14 +19,14 @@ Context = aio.ServicerContext[Any, Any]  # the messages are tritonclient's, whic
 
 
 class InferenceService(rpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # tritonclient publishes no types
-    """RPCs that are not here answer UNIMPLEMENTED."""
+    """Triton's RPCs; those that are not here answer UNIMPLEMENTED."""
 
     def __init__(self, model: ServedModel) -> None:
         self.model = model
         self._streams: set[Stream] = set()
 
     def end_streams(self) -> None:
-        """The server ends: no client waits for a stream that will not go on."""
+        """Ends all streams with the server: no client waits for a stream that will not go on."""
         for stream in self._streams:
             stream.end(grpc.StatusCode.UNAVAILABLE, "GRPC server is shutting down")
 

@@ -60,7 +60,7 @@ class Stream:
         self._changed.set()
 
     def fail(self, request: pb.ModelInferRequest, text: str) -> None:
-        """The model raised an error: in-band, unless the client asked for a status with `triton_grpc_error`."""
+        """Reports an error of the model: in-band, unless the client asked for a status with `triton_grpc_error`."""
         self.model.counts.failure["BACKEND"] += 1
         if self._fails_with_status:
             self.end(grpc.StatusCode.INTERNAL, text)
@@ -121,12 +121,12 @@ class StreamCall:
         self._stream.fail(self._request, message)
 
     def cancel(self) -> None:
-        """The client has gone or stopped the request: the engine drops it."""
+        """Cancels the request in the engine: the client has gone or stopped it."""
         self._end()
         self._stream.model.counts.failure["CANCELED"] += 1
 
     def stop(self) -> None:
-        """A stop request: a final response with the tokens so far."""
+        """Answers a stop request: sends a final response with the tokens so far."""
         self._stream.send(messages.response(self._request, self._answer.end(), self._names, is_final=True))
         self.cancel()
 

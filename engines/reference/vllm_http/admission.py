@@ -16,7 +16,7 @@ MAX_LOGPROBS = 20  # vLLM's default of --max-logprobs
 
 
 def admit(call: GenerateCall, model: ServedModel) -> GenerateCall:
-    """Raises WireError for a whole answer; a stream gets its `refusal` instead."""
+    """Returns the call with its guide. Raises WireError for a whole answer; a stream gets its `refusal` instead."""
     try:
         check_logprobs("sample", "logprobs", call.params.logprobs, model.vocab_size)
         check_logprobs("prompt", "prompt_logprobs", call.params.prompt_logprobs, model.vocab_size)

@@ -17,7 +17,7 @@ class AnswerFailed(Exception):
 
 
 class AnswerInFlight:
-    """Call `start`, read `pieces` or the `whole`, and call `close` in any case."""
+    """One generation's Receiver. Call `start`, read `pieces` or the `whole`, and call `close` in any case."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self.call = call
@@ -54,7 +54,7 @@ class AnswerInFlight:
         self._end("error")
 
     def abort(self) -> None:
-        """End it with the tokens so far."""
+        """Ends the answer with the tokens so far."""
         self._model.runner.cancel(self._runner_id)
         if self._finish_reason is None:
             self._finish_reason = "abort"  # not counted: vLLM counts neither disconnects nor abort_requests

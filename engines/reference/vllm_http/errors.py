@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 
 class WireError(Exception):
-    """Is sent as `{"error": {...}}` with its status."""
+    """An error that is sent as `{"error": {...}}` with its status."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ def candidates(score: Score) -> dict[int, tuple[float, int]]:
 
 
 def of_ids(scores: Sequence[Score], count: int) -> Json:
-    """For the generate endpoint: `count` entries for each token, always with the token itself."""
+    """Encodes scores for the generate endpoint: `count` entries for each token, always with the token itself."""
     content = []
     for score in scores:
         entries = [
@@ -73,7 +73,7 @@ class Spelling:
 
 
 class CompletionLogprobs:
-    """For the completions endpoint, piece by piece: each token's text with up to `count` alternatives."""
+    """Scores for the completions endpoint, piece by piece: each token's text with up to `count` alternatives."""
 
     def __init__(self, model: ServedModel, count: int, *, names_ids: bool) -> None:
         self._count = count
@@ -81,7 +81,7 @@ class CompletionLogprobs:
         self._offset = 0
 
     def echo(self, first: int, scores: Sequence[Score | None]) -> Json:
-        """Of the prompt; its `first` token has no score."""
+        """Returns the log-probabilities of the prompt, whose `first` token has no score."""
         rows: list[Row] = [(self._prompt.name(first), None, None)]
         return self._columns(rows + [self._row(self._prompt, score) for score in scores if score is not None])
 
@@ -103,7 +103,7 @@ class CompletionLogprobs:
 
 
 def of_prompt(scores: Sequence[Score | None] | None, spelling: Spelling | None) -> list[Json | None] | None:
-    """The same on both endpoints. Without a spelling the texts are null, as where `detokenize` is false."""
+    """Lists a prompt's scores, alike on both endpoints; without a spelling texts are null, as with `detokenize` off."""
     if scores is None:
         return None
     entries: list[Json | None] = []

@@ -42,7 +42,7 @@ class ModelMetrics(Collector):
 
 
 def make_registry(model: ServedModel) -> CollectorRegistry:
-    """For prometheus_client's generate_latest."""
+    """Makes the registry for prometheus_client's generate_latest."""
     registry = CollectorRegistry()
     registry.register(ModelMetrics(model))
     return registry

@@ -28,7 +28,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionBody(Sampling):
-    """/v1/completions."""
+    """The body of /v1/completions."""
 
     model: str | None = None
     prompt: list[TokenId] | list[list[TokenId]] | str | list[str]
@@ -67,13 +67,13 @@ class CompletionBody(Sampling):
 
 
 class GenerateSampling(Sampling):
-    """The inner object of /inference/v1/generate."""
+    """The object `sampling_params` in the body of /inference/v1/generate."""
 
     detokenize: bool = True
 
 
 class GenerateBody(BaseModel):
-    """/inference/v1/generate."""
+    """The body of /inference/v1/generate."""
 
     model: str | None = None
     token_ids: Annotated[list[TokenId], Field(min_length=1)]

@@ -34,7 +34,7 @@ class Piece:
 
     @property
     def scores(self) -> list[Score]:
-        """Empty where they were not asked for."""
+        """The tokens' scores, empty where they were not asked for."""
         return [output.score for output in self.outputs if output.score is not None]
 
     @property
@@ -49,7 +49,7 @@ def usage(call: GenerateCall, completion_tokens: int) -> Json:
 
 
 class CompletionResponse:
-    """/v1/completions: text, and the ids beside it if they were asked for."""
+    """The response of /v1/completions: text, and the ids beside it if they were asked for."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self._call = call
@@ -109,7 +109,7 @@ class CompletionResponse:
         return choice
 
     def _text(self, piece: Piece) -> str:
-        """Where ids are returned, the prompt's text is left out, but not its log-probabilities."""
+        """Returns the text. Where ids are returned, the prompt's text is left out, but not its log-probabilities."""
         echoed = self._model.decode(self._call.prompt) if self._owes_prompt and not self._call.echoes_ids else ""
         return echoed if self._call.is_prompt_only else echoed + self._decoder.feed(piece.token_ids)
 
@@ -126,7 +126,7 @@ class CompletionResponse:
 
 
 class GenerateResponse:
-    """/inference/v1/generate: ids alone."""
+    """The response of /inference/v1/generate: ids alone."""
 
     def __init__(self, call: GenerateCall, model: ServedModel) -> None:
         self._call = call

@@ -19,7 +19,7 @@ NAMED: Final = frozenset({"temperature", "top_p", "max_tokens", "logprobs", "pro
 
 
 class Sampling(BaseModel):
-    """Fields both endpoints share. None is vLLM's default under `--generation-config vllm`."""
+    """The fields that both endpoints share. None is vLLM's default under `--generation-config vllm`."""
 
     max_tokens: int | None = None
     min_tokens: int = 0

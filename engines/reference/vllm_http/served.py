@@ -41,7 +41,7 @@ class ServedModel:
         return uuid.uuid4().hex[:16]
 
     def next_runner_id(self) -> str:
-        """Clients choose request ids, so the runner gets ids of our own."""
+        """Returns an id of our own for the runner, because clients choose request ids."""
         return str(next(self._runner_ids))
 
     def abort_all(self) -> None:
@@ -53,7 +53,7 @@ class ServedModel:
         return self._tokenizer.encode(text).ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """With special tokens."""
+        """Returns the text of the ids, special tokens included."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def token_strings(self, token_ids: Sequence[int]) -> list[str | None]:
@@ -75,7 +75,7 @@ class Decoder:
 
 
 def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
-    """The principal one, of config.json, comes first: vLLM reports a stop at another one as a stop token."""
+    """Reads end ids, the principal one, of config.json, first: vLLM reports a stop at another one as a stop token."""
     ids: list[int] = []
     for name in ("config.json", "generation_config.json"):
         path = directory / name

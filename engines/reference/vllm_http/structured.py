@@ -15,7 +15,7 @@ MAX_NESTING = 64
 
 
 class StructuredOutputs(BaseModel):
-    """Exactly one is set. vLLM's other fields are for backends other than llguidance."""
+    """The kinds of constraint; exactly one is set. vLLM's other fields are for backends other than llguidance."""
 
     schema_: str | dict[str, Any] | None = Field(None, alias="json")  # a JSON schema: any values
     regex: str | None = None
@@ -69,13 +69,13 @@ class JsonSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """OpenAI's field for the same, on /v1/completions."""
+    """OpenAI's field for structured output, on /v1/completions."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
     def over(self, structured: StructuredOutputs | None) -> StructuredOutputs | None:
-        """Adds its constraint to `structured`, so that a second kind is one too many."""
+        """Adds this format's constraint to `structured`, so that a second kind is refused as one too many."""
         if self.type == "text":
             return structured
         if self.type == "json_object":

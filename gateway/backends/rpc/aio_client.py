@@ -30,7 +30,7 @@ class AioStream:
         self._is_sent = False
 
     def cancel(self) -> None:
-        """As call.Stream."""
+        """Does what `call.Stream.cancel` does."""
         self._receiver = None
         if self._call is not None:
             self._call.cancel()
@@ -105,7 +105,7 @@ class AioClient:
         return stream
 
     def renew(self) -> None:
-        """Nothing to do: the channel's own keepalive finds dead connections."""
+        """Does nothing: the channel's own keepalive finds dead connections."""
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -128,7 +128,7 @@ class AioClient:
 
 
 def _options(connect_timeout_s: float) -> list[tuple[str, int]]:
-    """Options for a connection of its own, which finds a restarted server within about a second."""
+    """Returns options for a connection of the channel's own, which finds a restarted server within about a second."""
     return [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),

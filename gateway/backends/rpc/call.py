@@ -30,7 +30,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended. `detail`: may quote the server. `is_sent`: the whole request was sent before."""
+    """How a call ended. `detail`: a text that may quote the server. `is_sent`: the whole request was sent before."""
 
     status: Status
     detail: str = ""
@@ -40,11 +40,11 @@ class Outcome:
 class Receiver(Protocol):
     """Receives one call: `receive` any number of times, then `closed` once. Nothing is called after `Stream.cancel`.
 
-    Plain calls from the event loop, never from inside `Channel.start`. They must not raise.
+    Both are plain calls from the event loop, never from inside `Channel.start`. They must not raise.
     """
 
     def receive(self, messages: Sequence[bytes], /) -> None:
-        """`messages`: the serialized responses of one read, in order, at least one."""
+        """Receives `messages`, the serialized responses of one read, in order, at least one."""
         ...
 
     def closed(self, outcome: Outcome) -> None: ...

@@ -8,7 +8,7 @@ from gateway.backends.rpc.call import Outcome, Receiver, Status, Stream
 
 
 class Channel(Protocol):
-    """The connections to one server, opened and reopened as needed. For one running event loop."""
+    """The connections to one server, opened and reopened as needed. Belongs to one running event loop."""
 
     def start(self, path: str, request: bytes, receiver: Receiver) -> Stream:
         """Send one serialized request and half-close. `path`: /package.Service/Method."""

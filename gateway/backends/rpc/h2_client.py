@@ -80,7 +80,7 @@ class H2Client:
             link.open(stream)
 
     def link_idle(self, link: "Link") -> None:
-        """The link carries no call. It is kept, unless it is draining or another link has room."""
+        """Keeps a link that carries no call, unless it is draining or another link has room."""
         is_spare = any(other is not link and other.connection.has_room for other in self._open)
         if link.connection.is_draining or (is_spare and link in self._open):
             self._retire(link)

@@ -103,7 +103,7 @@ class HeaderBlocks:
 
 
 class Connection:
-    """The client's end. After every call its owner writes `data_to_send`, and closes the socket if `is_broken`.
+    """A connection's client end. After every call its owner writes `data_to_send`; if `is_broken`, closes the socket.
 
     `has_settings`: the server's SETTINGS have arrived. `is_draining`: no new streams, open streams continue.
     """
@@ -147,7 +147,7 @@ class Connection:
         return is_open and len(self.streams) < self._max_streams
 
     def open(self, stream: H2Stream) -> None:
-        """Send the stream's request; only if `has_room`."""
+        """Sends the stream's request. Call it only if `has_room`."""
         stream.id = self._next_id
         self._next_id += 2
         self.is_draining = self._next_id > MAX_STREAM_ID
@@ -168,7 +168,7 @@ class Connection:
     def receive(self, data: bytes) -> bool:
         """Parses bytes from the server, cut anywhere, and calls the receivers.
 
-        False: there were only messages, so there is nothing to write and nothing else has changed.
+        Returns False if there were only messages: there is nothing to write and nothing else has changed.
         """
         # Each read of a paced answer is one DATA frame with one message. This case is handled without further calls,
         # since each would cost as much as the work done here.
@@ -219,7 +219,7 @@ class Connection:
         return b"".join(out)
 
     def pause(self) -> None:
-        """The socket's buffer is full: requests wait here, where they can still be cancelled."""
+        """Stops sending, since the socket's buffer is full: requests wait here, where they can still be cancelled."""
         self._is_paused = True
 
     def resume(self) -> None:
@@ -449,7 +449,7 @@ class Connection:
     }
 
     def _check_was_open(self, stream_id: int) -> None:
-        """Frames of streams that are over may still be under way; frames of streams never opened are a violation."""
+        """Raises Violation for a stream never opened; frames of streams that are over may still be under way."""
         if not stream_id & 1 or stream_id >= self._next_id:
             raise Violation(ErrorCode.PROTOCOL_ERROR, f"a frame on stream {stream_id}, which was never opened")
 

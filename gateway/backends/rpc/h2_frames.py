@@ -81,7 +81,7 @@ def reset(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(code: ErrorCode) -> bytes:
-    """A client's GOAWAY: its last stream id is 0, since the server opens no streams."""
+    """Returns a client's GOAWAY: its last stream id is 0, since the server opens no streams."""
     return frame(GOAWAY, 0, 0, GOAWAY_HEAD.pack(0, code))
 
 

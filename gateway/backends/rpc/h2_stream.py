@@ -83,7 +83,7 @@ class H2Stream:
         return f"<H2Stream {self.id} {self.path} unsent={len(self.body)} {self.outcome or 'open'}>"
 
     def cancel(self) -> None:
-        """As call.Stream."""
+        """Does what `call.Stream.cancel` does."""
         self.receiver = None
         holder, self.holder = self.holder, None
         if holder is not None:
@@ -114,7 +114,7 @@ class H2Stream:
     # Content of the stream's frames.
 
     def receive_data(self, data: bytes) -> Ending:
-        """The content of a DATA frame."""
+        """Reads the content of a DATA frame."""
         if not self._has_head:
             return Status.INTERNAL, "data before a head"
         self._incomplete += data
@@ -139,7 +139,7 @@ class H2Stream:
         return None
 
     def receive_headers(self, fields: Mapping[bytes, bytes], *, is_end: bool) -> Ending:
-        """The content of a HEADERS frame: the answer's head, its trailers, or both in one if there is no message."""
+        """Reads a HEADERS frame's content: the answer's head, its trailers, or both in one if there is no message."""
         http_status = fields.get(b":status", b"200" if self._has_head else b"")
         if is_end:
             return self._end_by(fields, http_status)

@@ -15,7 +15,7 @@ Json: TypeAlias = Mapping[str, Any]  # Any: another program's file, read key by 
 
 
 def read_statements(folder: Path) -> Iterator[Statement]:
-    """Empty if there is no such directory here: the engine may be on another machine, or in a container of its own."""
+    """Yields nothing if there is no such directory: the engine may be on another machine or in its own container."""
     try:
         document = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):

@@ -70,7 +70,7 @@ async def _explain_silence(where: str, settings: TritonSettings, means: Means, r
 
 
 async def _explain_hidden_config(subject: Subject, settings: TritonSettings, reason: NoAnswer) -> Finding:
-    """A model that serves although it shows no configuration has one to which access is restricted."""
+    """Finds CONFIG_HIDDEN or NOT_READY: a model that serves but shows no configuration restricts access to it."""
     async with aclosing(TritonBackend(settings)) as backend:
         fault = Fault.CONFIG_HIDDEN if await backend.is_ready() else Fault.NOT_READY
     return Finding(fault, subject.where, f"it shows no configuration of its model {settings.model}: {reason}")
@@ -110,7 +110,7 @@ def _read_metrics(settings: TritonSettings, page: bytes | None) -> Iterator[Stat
 async def _observe(
     subject: Subject, settings: TritonSettings, means: Means, known: Iterable[Statement], in_flight: int | None
 ) -> Behaviour:
-    """Not for a model that is not decoupled: some releases of Triton crash when asked (llama_index#14716)."""
+    """Sends requests to a decoupled model. With any other, some releases of Triton crash (llama_index#14716)."""
     if not means.options.generates or subject.language is None:
         return Behaviour()
     async with aclosing(TritonBackend(settings, vocab_size=subject.language.vocab_size)) as backend:

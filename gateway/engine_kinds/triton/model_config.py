@@ -45,7 +45,7 @@ BOOLEANS = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("
 
 @dataclass(frozen=True, slots=True)
 class TritonConfig:
-    """`backend`: the Triton backend, which runs the model."""
+    """A model's configuration. `backend`: the Triton backend, which runs the model."""
 
     backend: str
     is_decoupled: bool
@@ -79,7 +79,7 @@ def _read_tensors(tensors: Any) -> Tensors:  # Any: as above
 
 
 def find_differences(config: TritonConfig) -> Iterator[str]:
-    """The differences between the model's tensors and those that the gateway speaks."""
+    """Yields the differences between the model's tensors and those that the gateway speaks."""
     if config.max_batch_size < 1:
         yield "max_batch_size is 0, so its tensors have no batch dimension"
     for kind, wanted, declared in (("input", INPUTS, config.inputs), ("output", OUTPUTS, config.outputs)):
@@ -91,12 +91,12 @@ def find_differences(config: TritonConfig) -> Iterator[str]:
 
 
 def find_placeholders(config: TritonConfig) -> list[str]:
-    """Names of the parameters that a template left unfilled."""
+    """Returns the names of the parameters that a template left unfilled."""
     return [name for name, value in config.parameters.items() if PLACEHOLDER in value]
 
 
 def read_statements(config: TritonConfig) -> Iterator[Statement]:
-    """What the parameters turn on or off; nothing where they are not TensorRT-LLM's."""
+    """Yields what the parameters turn on or off; nothing where they are not TensorRT-LLM's."""
     if not config.is_trtllm:
         return
     yield Statement(Topic.IS_ON_GPU, True, "its Triton backend, TensorRT-LLM's")
@@ -126,7 +126,7 @@ def _read_batching(model_type: str) -> Iterator[Statement]:
 
 
 def _read_switch(parameters: Mapping[str, str], name: str, default: bool) -> tuple[bool, str]:
-    """A value that cannot be read counts as unset, as in TensorRT-LLM, which only warns."""
+    """Returns value and source. A value that cannot be read counts as unset, as in TensorRT-LLM, which only warns."""
     value = parameters.get(name, "")
     if not value or PLACEHOLDER in value:
         return default, f"{name}, which is unset"

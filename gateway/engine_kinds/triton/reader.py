@@ -31,7 +31,7 @@ class TritonReader:
         return None if answer is None else answer.body
 
     def count(self, page: bytes) -> int | None:
-        """`active` is every request the executor holds, those that wait included: waiting = active - scheduled."""
+        """Returns `active`, every request that the executor holds; some of them wait: waiting = active - scheduled."""
         return sum_count(page, "nv_trt_llm_request_metrics", request_type="active", model=self._settings.model)
 
     async def identify(self, page: bytes | None) -> Identity:
@@ -50,12 +50,12 @@ class TritonReader:
         }
 
     async def read_server(self) -> Message:
-        """The server's ServerMetadata. Raises NoAnswer."""
+        """Returns the server's ServerMetadata. Raises NoAnswer."""
         response = service_pb2.ServerMetadataResponse()
         return await self._ask("ServerMetadata", service_pb2.ServerMetadataRequest(), response)
 
     async def read_config(self) -> Message:
-        """The model's ModelConfig. Raises NoAnswer."""
+        """Returns the model's ModelConfig. Raises NoAnswer."""
         request = service_pb2.ModelConfigRequest(name=self._settings.model)
         return (await self._ask("ModelConfig", request, service_pb2.ModelConfigResponse())).config
 
@@ -63,7 +63,7 @@ class TritonReader:
         await self._channel.aclose()
 
     async def _ask(self, method: str, request: Message, response: Message) -> Message:
-        """Fills in `response`. Raises NoAnswer."""
+        """Fills in `response` and returns it. Raises NoAnswer."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 data = await unary(self._channel, f"{SERVICE}/{method}", request.SerializeToString())
@@ -79,5 +79,5 @@ class TritonReader:
 
 
 def _digest(config: Message) -> str:
-    """A digest of the whole configuration: engine directory, batching, KV cache and all else in config.pbtxt."""
+    """Returns a digest of the configuration: engine directory, batching, KV cache and all else in config.pbtxt."""
     return hashlib.sha256(config.SerializeToString(deterministic=True)).hexdigest()[:16]

@@ -39,7 +39,7 @@ async def look_at_vllm(subject: Subject, settings: VLLMSettings, reader: OpenAIR
 
 
 async def _find_wrong_wire(http: Http, where: str, url: str) -> Finding | None:
-    """A finding if the server is no vLLM, by its /version, or not healthy."""
+    """Returns a finding if the server is no vLLM, by its /version, or is not healthy."""
     try:
         answer = await http.get(f"{url}/health")
     except NoAnswer as exc:
@@ -60,7 +60,7 @@ def _read_card(identity: Identity) -> Iterator[Statement]:
 async def _read_info(
     where: str, http: Http, settings: VLLMSettings
 ) -> tuple[tuple[Statement, ...], tuple[Finding, ...]]:
-    """/server_info is one of the development routes, which show much and let anybody do anything."""
+    """Reads /server_info, one of the development routes, which show much and let anybody do anything."""
     try:
         answer = await http.get(f"{settings.url}/server_info?config_format=json", timeout_s=INFO_TIMEOUT_S)
     except NoAnswer:

@@ -30,7 +30,7 @@ CHATS: tuple[Chat, ...] = (
 
 
 class Parity(NamedTuple):
-    """`texts`, `chats`: how many were compared. `difference`: the first one, in words."""
+    """A comparison. `texts`, `chats`: how many were compared. `difference`: the first one, in words."""
 
     texts: int
     chats: int
@@ -38,7 +38,7 @@ class Parity(NamedTuple):
 
 
 async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
-    """Texts that vLLM refuses to tokenize are not compared. Raises NoAnswer."""
+    """Compares all texts and chats but those that vLLM refuses to tokenize. Raises NoAnswer."""
     texts = [await _compare_text(http, url, language, text) for text in TEXTS]
     chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
     return Parity(_count(texts), _count(chats), next(filter(None, (*texts, *chats)), None))
@@ -49,7 +49,7 @@ def _count(results: Sequence[str | None]) -> int:
 
 
 async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
-    """The difference, "" if there is none; None if vLLM did not tokenize it."""
+    """Returns the difference, "" if there is none, None if vLLM did not tokenize the text."""
     theirs = await _ask(http, url, {"prompt": text})
     return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
 
@@ -66,7 +66,7 @@ async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Cha
 
 
 def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
-    """The first difference in words; "" where they are the same."""
+    """Returns the first difference in words, "" if the ids are the same."""
     if list(ours) == list(theirs):
         return ""
     at = next((at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
@@ -77,7 +77,7 @@ def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
 
 
 async def _ask(http: Http, url: str, question: dict[str, object]) -> list[int] | None:
-    """The server's token ids; None if it does not tokenize that."""
+    """Returns the server's token ids, None if it does not tokenize that."""
     answer = await http.post(f"{url}/tokenize", question)
     token_ids = answer.document.get("tokens") if answer.status == 200 else None
     return token_ids if isinstance(token_ids, list) else None

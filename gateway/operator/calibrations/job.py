@@ -21,7 +21,7 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The folder's name is the calibration's id. Complete once its order is written, which comes last."""
+    """A calibration; its folder's name is its id. It is complete once its order is written, which comes last."""
 
     path: Path
 
@@ -38,7 +38,7 @@ class Job:
         return (self.path / CANCELLED).exists()
 
     def write_order(self, order: Mapping[str, object]) -> None:
-        """Written whole or not at all: other workers may be reading."""
+        """Writes the order whole or not at all: other workers may be reading."""
         unfinished = self.path / f"{ORDER}.new"
         unfinished.write_bytes(orjson.dumps(order))
         unfinished.rename(self.path / ORDER)
@@ -48,12 +48,12 @@ class Job:
         return order
 
     def is_running(self) -> bool:
-        """Its process holds a lock for as long as it lives; the kernel frees it, however the process ends."""
+        """Returns whether the process lives: until its end it holds a lock, which the kernel frees, however it ends."""
         with open_locked(self.path / LOCK, fcntl.LOCK_SH) as fd:  # shared: two that ask at once do not collide
             return fd is None
 
     def cancel_once(self) -> bool:
-        """Whether this call is the first: a second signal would interrupt the writing that the first one begins."""
+        """Returns whether this call is the first: a second signal would interrupt the writing that the first begins."""
         try:
             os.close(os.open(self.path / CANCELLED, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -61,7 +61,7 @@ class Job:
         return True
 
     def read_events(self) -> list[Event]:
-        """All so far. If the process has ended without an `end` event, one is added.
+        """Returns all events so far. If the process has ended without an `end` event, one is added.
 
         A process writes that event a moment before it is gone with its locks. The event is left out until then, because
         its reader may want to start the next calibration.
@@ -90,7 +90,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[Event]:
 
 @contextmanager
 def open_locked(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
-    """A descriptor that holds the lock, for the block and for a process that inherits it; None if it is taken."""
+    """Yields a descriptor that holds the lock for the block and for a process that inherits it; None if it is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

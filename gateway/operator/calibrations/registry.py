@@ -33,7 +33,7 @@ class Calibrations:
         self._started: tuple[Job, subprocess.Popen[bytes]] | None = None  # the last one that this worker has started
 
     def start(self, body: CalibrationBody, url: str, by: str) -> Job:
-        """Raises CalibrationRunning while there is one on this node, CalibrationUnavailable if it cannot be started."""
+        """Starts one. Raises CalibrationRunning if one runs on this node, CalibrationUnavailable if it cannot start."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with open_locked(self._folder / NODE_LOCK) as node_lock:
@@ -45,26 +45,26 @@ class Calibrations:
             raise CalibrationUnavailable(f"cannot start a calibration in {self._folder}: {exc.strerror}") from exc
 
     def list(self) -> list[Job]:
-        """The latest first."""
+        """Returns all calibrations, the latest first."""
         paths = self._folder.iterdir() if self._folder.is_dir() else ()
         jobs = (Job(path) for path in paths if IDS.fullmatch(path.name))
         return sorted((job for job in jobs if job.is_ordered), key=lambda job: job.id, reverse=True)
 
     def find(self, job_id: str) -> Job:
-        """Raises CalibrationNotFound. An id is a name in the folder, and no path."""
+        """Finds a calibration by its id, which is a name in the folder and no path. Raises CalibrationNotFound."""
         job = Job(self._folder / job_id)
         if not IDS.fullmatch(job_id) or not job.is_ordered:
             raise CalibrationNotFound(f"there is no calibration {job_id}")
         return job
 
     def cancel(self, job: Job) -> None:
-        """Stop it as Ctrl-C would, so that it can be resumed. One that has ended stays as it is."""
+        """Stops it as Ctrl-C would, so that it can be resumed. One that has ended stays as it is."""
         if job.is_running() and job.cancel_once():
             with suppress(ProcessLookupError):
                 os.kill(int(str(job.read_order()["pid"])), signal.SIGTERM)
 
     def close(self) -> None:
-        """The gateway ends: cancel the calibration that this worker has started."""
+        """Cancels the calibration that this worker has started, because the gateway ends."""
         if self._started is not None:
             self.cancel(self._started[0])
 

@@ -39,12 +39,12 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
 
     @routes.get("/{job_id}")
     async def read(job_id: str) -> CalibrationView:
-        """Its progress, or how it ended."""
+        """The calibration's progress, or how it ended."""
         return CalibrationView.of(calibrations.find(job_id))
 
     @routes.get("/{job_id}/events")
     async def follow(job_id: str) -> StreamingResponse:
-        """Its events from the first one on, as server-sent events of the same names, until it ends."""
+        """The calibration's events from the first one on, as server-sent events of the same names, until it ends."""
         job = calibrations.find(job_id)
         return StreamingResponse(_stream(job), media_type="text/event-stream", headers={"cache-control": "no-store"})
 
@@ -59,7 +59,7 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
 
 
 def _own_url(request: Request) -> str:
-    """The address at which this request came in: the gateway listens there, whatever name the client uses."""
+    """Returns the address at which this request came in: the gateway listens there, whatever name the client uses."""
     return make_url(*request.scope["server"])
 
 

@@ -54,7 +54,7 @@ class CalibrationBody(BaseModel):
 
 
 class ProgressView(BaseModel):
-    """`pairs` of the sweep; those of the refinement are added. `left_s`: of the sweep, null when it has ended."""
+    """`pairs`: the sweep's; `pairs_done` counts the refinement's too. `left_s`: of the sweep, null when it is over."""
 
     pairs_done: int = 0
     pairs: int
@@ -104,11 +104,11 @@ class CalibrationView(BaseModel):
 
 
 class CalibrationList(BaseModel):
-    """The latest first."""
+    """All calibrations, the latest first."""
 
     calibrations: list[CalibrationView]
 
 
 def _find_progress(events: list[Event]) -> Mapping[str, object] | None:
-    """From the last event that counts pairs."""
+    """Returns the last event that counts pairs, None if there is none."""
     return next((event for event in reversed(events) if "pairs" in event), None)

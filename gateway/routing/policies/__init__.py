@@ -35,7 +35,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_policy(section: object) -> TwoBackends:
-    """A policy from its keys and `kind`. Null is the same as no entry. Raises ValidationError, which names the key."""
+    """Reads a policy from its keys and `kind`. Null means no entry. Raises ValidationError, which names the key."""
     if not isinstance(section, Mapping):
         raise make_problem("must be a mapping")
     keys = {key: value for key, value in section.items() if value is not None}

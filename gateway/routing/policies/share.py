@@ -15,7 +15,7 @@ from gateway.settings import number
 
 @dataclass(frozen=True, slots=True)
 class Share(TwoBackends):
-    """To `low` the requests whose id falls into the first `share` of all hashes; to `high` the others.
+    """Sends to `low` the requests whose id falls into the first `share` of all hashes, to `high` the others.
 
     So every worker keeps the share by itself, and a request that is tried again gets the same choice. Ids are counted
     up: a checksum of them, such as CRC-32, comes in patterns; a cryptographic hash is as good as random.
@@ -26,7 +26,7 @@ class Share(TwoBackends):
     share: Annotated[float, number(0, 1, "Which part of all requests the low-load backend gets.")]
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
-        """The side is the backend that gets most; it never changes."""
+        """Starts on the side of the backend that gets most requests; the side never changes."""
         return State(side=self.low if self.share > 0.5 else self.high, since=now, version=version)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:

@@ -15,7 +15,7 @@ from gateway.settings import number
 
 @dataclass(frozen=True, slots=True)
 class Threshold(TwoBackends):
-    """To `high` at in_flight >= up, back to `low` at in_flight <= down; each side is kept for at least dwell_s seconds.
+    """Goes to `high` at in_flight >= up, back to `low` at in_flight <= down; keeps a side for at least dwell_s seconds.
 
     `in_flight` counts the request being placed, with all its sequences. Between down and up the side stays what it was:
     without that band and the dwell, load near the threshold changes engines every few requests
@@ -38,11 +38,11 @@ class Threshold(TwoBackends):
             yield "down", f"must be below up ({self.up}), is {self.down}"
 
     def max_in_flight(self, backend: str) -> int | None:
-        """On `low` as many as may stay there, on `high` as many as make the policy go over."""
+        """Returns for `low` as many as may stay there, for `high` as many as make the policy go over."""
         return {self.low: self.up - 1, self.high: self.up}.get(backend)
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
-        """As if it had dwelt on its side already, so that its first request may switch."""
+        """Starts as if it had dwelt on its side already, so that its first request may switch."""
         known = side if side in {self.low, self.high} else None
         return State(side=known or self.low, since=now - self.dwell_s, version=version)
 

@@ -39,5 +39,5 @@ class TwoBackends(Policy):
         return None
 
     def find_ready(self, loads: Mapping[str, Load]) -> str:
-        """A ready backend: one of the policy's own two, else a third, which otherwise only a pin reaches."""
+        """Returns a ready backend: one of the policy's own two, else a third, which otherwise only a pin reaches."""
         return next(name for name in (self.low, self.high, *loads) if loads[name].is_ready)

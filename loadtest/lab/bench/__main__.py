@@ -33,7 +33,7 @@ def _names(known: Collection[str], groups: Mapping[str, Sequence[str]]) -> Any: 
 
 
 def _peers(_ctx: click.Context, _param: click.Parameter, path: Path | None) -> Mapping[str, Path]:
-    """Name to command, from a YAML file."""
+    """Reads commands by name from a YAML file."""
     if path is None:
         return {}
     try:
@@ -104,7 +104,7 @@ def main(**values: Any) -> None:  # Any: click's; Options has the types
 
 @contextmanager
 def alone(cache: Path) -> Iterator[None]:
-    """Two runs at once would disturb each other: the later one waits."""
+    """Waits until no other run is going on: two at once would disturb each other."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as file:
         try:

@@ -25,7 +25,7 @@ class CpuPlan:
         )
 
     def of(self, workers: int) -> tuple[int, ...]:
-        """More workers get a third CPU where there is one: on the engine's they would hold up engine and client."""
+        """Adds a third CPU, if any, for more workers: on the engine's they would hold up engine and client."""
         return self.gateway if workers == 1 else self.pair
 
     @property

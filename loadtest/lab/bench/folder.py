@@ -30,7 +30,7 @@ class BenchFolder:
         return cls(path)
 
     def append(self, record: Record) -> None:
-        """On disk before the next measurement begins."""
+        """Writes the record to disk, before the next measurement begins."""
         with (self.path / RESULTS).open("ab") as file:
             file.write(record.to_line())
 
@@ -38,7 +38,7 @@ class BenchFolder:
         (self.path / ABOUT).write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2))
 
     def read(self) -> report.Run:
-        """Everything measured so far. Raises CannotMeasure if this is no run's folder."""
+        """Reads everything measured so far. Raises CannotMeasure if this is no run's folder."""
         try:
             about = _ABOUT.validate_json((self.path / ABOUT).read_bytes())
             results = self.path / RESULTS

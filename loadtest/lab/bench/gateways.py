@@ -33,7 +33,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One that answers; without a child it is the mock engine itself."""
+    """A gateway that answers; without a child it is the mock engine itself."""
 
     system: System
     port: int
@@ -45,7 +45,7 @@ class Gateway:
 
 
 def look_for(systems: Sequence[System], places: Mapping[str, Path]) -> tuple[list[Found], list[str]]:
-    """Those that are installed, and a line on each that is not."""
+    """Returns the systems that are installed, and a line on each that is not."""
     found, missing = [], []
     for system in systems:
         program = Path() if system is DIRECT else system.find(places)
@@ -58,7 +58,7 @@ def look_for(systems: Sequence[System], places: Mapping[str, Path]) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class GatewayLauncher:
-    """Starts gateways. `engine_url`, `engine_port`, `engine_socket`: the engine they talk to; `folder`: the run's."""
+    """Starts gateways for the engine at `engine_url`, `engine_port`, `engine_socket`. `folder`: the run's folder."""
 
     engine_url: str
     engine_port: int
@@ -69,7 +69,7 @@ class GatewayLauncher:
 
     @contextmanager
     def running(self, found: Found) -> Iterator[Gateway]:
-        """A gateway that answers within the block. Raises CannotMeasure if it does not start."""
+        """Starts a gateway, which answers within the block. Raises CannotMeasure if it does not start."""
         system = found.system
         if system.launch is None:
             yield Gateway(system, self.engine_port)
@@ -85,7 +85,7 @@ class GatewayLauncher:
 
 
 def request_answer(port: int) -> None:
-    """One small chat completion. Raises OSError if it is refused."""
+    """Requests one small chat completion. Raises OSError if it is refused."""
     message = {"role": "user", "content": "Where do rivers end?"}
     body = orjson.dumps({"model": MODEL, "messages": [message], "max_tokens": 4})
     fetch(f"http://127.0.0.1:{port}/v1/chat/completions", body)

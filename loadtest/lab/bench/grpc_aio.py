@@ -1,4 +1,4 @@
-"""A process of its own: what `tritonclient.grpc.aio` alone costs to receive token streams from Triton.
+"""Measures, in a process of its own, what `tritonclient.grpc.aio` alone costs to receive token streams from Triton.
 
 In: Options, as JSON in its one argument. Out: one line of JSON, the tokens and the CPU seconds of this process within a
 window. The ids are taken out of every response and counted; nothing else is done with them.
@@ -21,7 +21,7 @@ PROMPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`target`: host:port of Triton's gRPC. `tokens`: of a stream. Times in seconds."""
+    """The load. `target`: host:port of Triton's gRPC. `tokens`: the length of a stream. Times are in seconds."""
 
     target: str
     streams: int
@@ -38,7 +38,7 @@ class Receiver:
         self.tokens = 0
 
     async def stream(self, number: int) -> None:
-        """One request after another, without end."""
+        """Sends one request after another, without end."""
         await asyncio.sleep(self._options.ramp * number / self._options.streams)
         while True:
             await self._receive(number)

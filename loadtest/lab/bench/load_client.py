@@ -1,4 +1,4 @@
-"""The load client: a Load into its command line, the JSON that it prints into a Measurement."""
+"""Runs the load client: turns a Load into its command line, and the JSON that it prints into a Measurement."""
 
 import subprocess
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Destination:
 
 
 def run_client(program: Path, destination: Destination, load: Load, cpus: Sequence[int] = ()) -> Measurement:
-    """Returns when the load is over. Raises CannotMeasure if the client fails or does not end by itself."""
+    """Runs the client until the load is over. Raises CannotMeasure if the client fails or does not end by itself."""
     argv = [*pinned_to(cpus), str(program), *_list_options(destination, load)]
     try:
         done = subprocess.run(argv, capture_output=True, check=True, timeout=load.longest_s + GRACE_S)

@@ -23,8 +23,8 @@ WARM_UP_PACE = Pace(interval_us=20_000)
 
 @dataclass(slots=True)
 class Runner:
-    """`client`: the load client's program. `intruder`: a request body with a long prompt. `show` gets lines about the
-    run, `miss` a line on each system that cannot be measured, `keep` each record.
+    """Measures turn by turn. `client`: the load client's program. `intruder`: a request body with a long prompt. `show`
+    receives lines about the run, `miss` a line on each system that cannot be measured, `keep` each record.
     """
 
     mock: MockEngine
@@ -37,7 +37,7 @@ class Runner:
     _gateways: dict[str, Gateway] = field(default_factory=dict)
 
     def run(self, turns: Sequence[Turn], found: Sequence[Found]) -> None:
-        """Systems that do not start are reported and left out."""
+        """Measures all turns. Systems that do not start are reported and left out."""
         by_name = {each.system.name: each for each in found}
         shared = {turn.system for turn in turns if not turn.scenario.is_alone}
         with ExitStack() as stack:
@@ -102,7 +102,7 @@ class Runner:
 
 
 def describe(record: Record) -> str:
-    """One line for the terminal."""
+    """Describes a record in one line for the terminal."""
     words = [f"{record.repeat + 1}  {record.scenario:<10} {record.system:<20}"]
     if record.measurement is not None:
         words += _describe_figures(record.measurement)

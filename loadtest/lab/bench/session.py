@@ -56,7 +56,7 @@ class Session:
         self._started_at = time.monotonic()
 
     def run(self) -> bool:
-        """Whether everything that was measured counts. Raises CannotMeasure where nothing can be measured."""
+        """Measures; returns whether everything measured counts. Raises CannotMeasure where nothing can be measured."""
         if self._cpus.complaint:
             self._miss(self._cpus.complaint)
         scenarios = self._choose_scenarios()
@@ -136,6 +136,6 @@ def finish(folder: BenchFolder) -> None:
 
 
 def find_places(given: Mapping[str, Path], cache: Path) -> dict[str, Path]:
-    """Commands by name: those in environments under the cache, replaced by those that were given."""
+    """Returns commands by name: those in environments under the cache, replaced by those that were given."""
     own = {path.name: path / "bin" / path.name for path in sorted(cache.glob("peers/*"))}
     return {name: path for name, path in own.items() if path.exists()} | dict(given)

@@ -33,8 +33,8 @@ SYSTEM_PATH = (os.defpath, "/usr/sbin", "/usr/local/sbin", "/usr/local/bin")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a system is started with. `folder`: its own, for configurations and the like. `engine`, `socket`: the mock
-    engine's addresses, by TCP and in the file system.
+    """What a system is started with. `folder`: the system's own, for configurations and the like. `engine`, `socket`:
+    the mock engine's addresses, by TCP and in the file system.
     """
 
     program: Path
@@ -51,7 +51,7 @@ class Site:
         return path
 
     def fill_in(self, name: str) -> Path:
-        """A configuration of this site, from the template configs/`name`."""
+        """Writes a configuration of this site, from the template configs/`name`, and returns its path."""
         engine = self.engine.removeprefix("http://")
         values = {"workers": self.workers, "port": self.port, "folder": self.folder, "engine": engine}
         return self.write(name, Template((CONFIGS / name).read_text()).substitute(values))
@@ -71,7 +71,7 @@ class System:
     version_flag: str | None = None
 
     def find(self, places: Mapping[str, Path]) -> Path | None:
-        """Its command: from `places`, else on the PATH or in the folders of servers."""
+        """Finds its command: in `places`, else on the PATH or in the folders of servers."""
         given = places.get(self.name) or places.get(self.program)
         if given is not None:
             return given if given.exists() else None
@@ -136,7 +136,7 @@ def _litellm(site: Site) -> Launch:
 
 
 def launch_crossover(site: Site, model: Mapping[str, object]) -> Launch:
-    """`model`: its entry in crossover.yaml, without its name."""
+    """Returns the launch of Crossover with one model. `model`: its entry in crossover.yaml, without its name."""
     config = {"listen": f"127.0.0.1:{site.port}", "models": [{"id": MODEL, **model}]}
     path = site.write("crossover.yaml", yaml.safe_dump(config, sort_keys=False))
     workers = ["--workers", str(site.workers)] if site.workers > 1 else []
@@ -144,7 +144,7 @@ def launch_crossover(site: Site, model: Mapping[str, object]) -> Launch:
 
 
 def _lane(site: Site, kind: str, engine: str, **model: object) -> Launch:
-    """A live policy between two backends, both of them the mock engine."""
+    """Returns the launch of Crossover with a live policy between two backends, both of them the mock engine."""
     backends = {name: {"kind": kind, "url": engine} for name in ("a", "b")}
     return launch_crossover(site, {**model, "backends": backends, "policy": POLICY})
 
@@ -162,7 +162,7 @@ def _token_lane_through_socket(site: Site) -> Launch:
 
 
 def _pip(package: str, *also: str) -> str:
-    """`also`: dependencies that the package does not declare."""
+    """Returns a command that installs a package. `also`: dependencies that the package does not declare."""
     name = package.partition("[")[0].partition("=")[0]
     environment = f".bench/peers/{name}"
     packages = " ".join((f"'{package}'", *also))

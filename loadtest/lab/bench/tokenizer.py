@@ -38,7 +38,7 @@ class StampTokenizer:
 
 
 def prepare(cache: Path, learned: int = LEARNED, corpus_bytes: int = CORPUS_BYTES) -> StampTokenizer:
-    """Built on first use, which takes some ten seconds. `learned`: entries learned from the corpus."""
+    """Builds the tokenizer on first use, which takes some ten seconds. `learned`: entries learned from the corpus."""
     directory = cache / f"tokenizer-{VERSION}-{learned}"
     if not directory.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def find_ids(tokenizer: Tokenizer) -> IdSpace:
 
 
 def write_long_prompt(stamps: StampTokenizer, model: str, tokens: int, path: Path) -> None:
-    """The body of a request whose prompt has about `tokens` tokens. The load client replaces its "########" by a
+    """Writes the body of a request whose prompt has about `tokens` tokens. The load client replaces its "########" by a
     number: no two requests are equal.
     """
     tokenizer = Tokenizer.from_file(str(stamps.directory / "tokenizer.json"))
@@ -86,7 +86,7 @@ def _write(directory: Path, learned: int, corpus_bytes: int) -> None:
 
 
 def extend(learned: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """The learned vocabulary and merges with those of the stamps: every run of at most five digits is a token."""
+    """Adds the stamps' vocabulary and merges to the learned ones: every run of two, three or five digits is a token."""
     model = json.loads(learned.to_str())["model"]
     vocabulary: dict[str, int] = dict(model["vocab"])
     merges = [(left, right) for left, right in model["merges"]]
@@ -98,7 +98,7 @@ def extend(learned: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _stamp_merges() -> Iterator[tuple[str, str]]:
-    """In an order that gives consecutive ids to times, and to places."""
+    """Yields the stamps' merges, in an order that gives consecutive ids to times, and to places."""
     two = [f"{n:02}" for n in range(100)]
     three = [f"{n:03}" for n in range(1000)]
     yield from ((text[0], text[1]) for text in two)
@@ -125,7 +125,7 @@ def _set_byte_level(tokenizer: Tokenizer) -> None:
 
 
 def _corpus(size: int) -> Iterator[str]:
-    """`size` characters of text that every installation of Python has, in a fixed order."""
+    """Yields `size` characters of text that every installation of Python has, in a fixed order."""
     library = Path(sysconfig.get_path("stdlib"))
     left = size
     for path in sorted(library.rglob("*.py")):

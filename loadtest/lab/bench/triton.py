@@ -1,4 +1,4 @@
-"""The token lane to a real Triton server, compared with `tritonclient.grpc.aio` on the same streams in the same run.
+"""Compares the token lane to a real Triton server with `tritonclient.grpc.aio` on the same streams in the same run.
 
 The server is started by `python -m engines.triton` with a model of ours that sends stamped tokens (stamped/model.py).
 """
@@ -32,7 +32,7 @@ STOP_GRACE_S = 15.0
 
 
 def find_complaint() -> str | None:
-    """Why it cannot be measured here; None if it can."""
+    """Returns why Triton cannot be measured here; None if it can."""
     if not SERVER.exists():
         return f"{TRITON.name} is left out: no Triton server; to have it: make stacks"
     return None
@@ -48,7 +48,7 @@ GATEWAY = System(TRITON_LANE, "crossover", "make install", _launch, wire="ids")
 
 @contextmanager
 def serving(folder: Path, ids: IdSpace, cpus: tuple[int, ...]) -> Iterator[tuple[Child, int]]:
-    """A Triton with the paced model, ready within the block, and its port for gRPC. Raises CannotMeasure."""
+    """Starts a Triton with the paced model, ready in the block; yields it and its gRPC port. Raises CannotMeasure."""
     repository = write_repository(folder / "models", ids)
     grpc, http, metrics = free_ports(3)
     ports = {"grpc": grpc, "http": http, "metrics": metrics}
@@ -61,7 +61,7 @@ def serving(folder: Path, ids: IdSpace, cpus: tuple[int, ...]) -> Iterator[tuple
 
 
 def write_repository(folder: Path, ids: IdSpace) -> Path:
-    """The tensors of the project's own model, with another model behind them."""
+    """Writes a model repository: the tensors of the project's own model, with the stamped model behind them."""
     version = folder / "tensorrt_llm/1"
     version.mkdir(parents=True)
     shutil.copy(ROOT / "model_repo/python/tensorrt_llm/config.pbtxt", version.parent)
@@ -74,7 +74,7 @@ def write_repository(folder: Path, ids: IdSpace) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TritonBench:
-    """`launcher`: its engine is not used; Triton is the engine here."""
+    """Measures token lane and gRPC client. `launcher`: its engine is not used; Triton is the engine here."""
 
     launcher: GatewayLauncher
     client: Path
@@ -82,7 +82,7 @@ class TritonBench:
     load: Load = TRITON.load
 
     def run(self, found: Found, repeats: int) -> Iterator[Record]:
-        """Both in turns. Raises CannotMeasure if Triton or the gateway does not start."""
+        """Measures both in turns. Raises CannotMeasure if Triton or the gateway does not start."""
         folder = self.launcher.folder / TRITON.name
         folder.mkdir(parents=True)
         with (
@@ -105,7 +105,7 @@ class TritonBench:
         return Record(TRITON.name, TRITON_LANE, repeat, measured.complaint, measured)
 
     def _measure_alone(self, port: int, repeat: int) -> Record:
-        """On the gateway's CPU."""
+        """Measures the gRPC client alone, on the gateway's CPU."""
         load = self.load
         times = {"ramp": load.ramp_s, "warm": load.warm_s, "window": load.window_s}
         options = {"target": f"127.0.0.1:{port}", "streams": load.streams, "tokens": load.tokens, **times}

@@ -30,7 +30,7 @@ Verdict = Literal["holds", "missed", "not measured"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`number`: of its promise. `bound`: the largest value that keeps it, with `is_least` the smallest."""
+    """A promise. `number`: its number. `bound`: the largest value that keeps it; with `is_least`, the smallest."""
 
     number: str
     text: str
@@ -61,7 +61,7 @@ class Pairs:
 
     @classmethod
     def of(cls, claim: Claim, repeats: Sequence[Summary]) -> "Pairs | None":
-        """None if this is no ratio, or too few repeats have one. The machine's drift cancels within a repeat."""
+        """Returns a claim's pairs; None if it is no ratio, or too few repeats have one. Drift cancels within each."""
         values = [value for repeat in repeats if (value := claim.measure(repeat)) is not None]
         if claim.unit != "x" or len(values) < MIN_PAIRS or min(values) <= 0:
             return None
@@ -73,7 +73,7 @@ class Pairs:
 
 
 def show(value: float, unit: str) -> str:
-    """A value as tables print it."""
+    """Formats a value as tables print it."""
     match unit:
         case "x":
             return f"{value:.2f} x"
@@ -92,14 +92,14 @@ def _added_ratio(scenario: str, figure: Figure, system: str, reference: str) -> 
 
 
 def _carried(two: str, one: str) -> Callable[[Summary], float | None]:
-    """Added delay of two workers with 1.8 times the streams, over that of one worker."""
+    """Measures the added delay of two workers with 1.8 times the streams, over that of one worker."""
     return lambda summary: divide(
         summary.added("pace810", delay_p50_us, two), summary.added("pace450", delay_p50_us, one)
     )
 
 
 def _memory_per_stream(system: str) -> Callable[[Summary], float | None]:
-    """kB of resident memory for each of the soak's streams, over what it was before them."""
+    """Measures kB of resident memory for each of the soak's streams, over what it was before them."""
 
     def measure(summary: Summary) -> float | None:
         return summary.median("soak", system, lambda m: (m.peak_rss_kib - m.idle_rss_kib) * 1.024 / 2000)
@@ -112,7 +112,7 @@ def _lag(system: str) -> Callable[[Summary], float | None]:
 
 
 def _broken_tokens(system: str) -> Callable[[Summary], float | None]:
-    """Tokens lost or out of order in the soak, also in measurements that do not count because of them."""
+    """Counts tokens lost or out of order in the soak, also in measurements that do not count because of them."""
 
     def measure(summary: Summary) -> float | None:
         counted = list(summary.measurements.get(("soak", system), ()))

@@ -90,10 +90,10 @@ _MEASUREMENTS, _RECORDS = TypeAdapter(Measurement), TypeAdapter(Record)
 
 
 def parse_measurement(text: bytes | str) -> Measurement:
-    """From the load client's output. Raises ValueError."""
+    """Parses the load client's output. Raises ValueError."""
     return _MEASUREMENTS.validate_json(text)
 
 
 def parse_record(line: bytes) -> Record:
-    """From Record.to_line. Raises ValueError."""
+    """Parses a line of Record.to_line. Raises ValueError."""
     return _RECORDS.validate_json(line)

@@ -26,7 +26,7 @@ STYLE = (
 
 
 def render(summary: Summary) -> str:
-    """`<svg>...</svg>`; empty if no paced load was measured."""
+    """Returns `<svg>...</svg>`; an empty text if no paced load was measured."""
     lines = list(_lines(summary))
     if not lines:
         return ""
@@ -57,7 +57,7 @@ def _lines(summary: Summary) -> Iterator[Line]:
 
 
 def _labels(chart: Chart) -> Iterator[str]:
-    """At the right end of each line, moved apart where they would overlap."""
+    """Yields labels at the right end of each line, moved apart where they would overlap."""
     last_y = math.inf
     for line in sorted(chart.lines, key=lambda line: line.points[-1].y):
         end = line.points[-1]
@@ -67,7 +67,7 @@ def _labels(chart: Chart) -> Iterator[str]:
 
 
 def _rules() -> Iterator[str]:
-    """CSS for each system."""
+    """Yields CSS for each system."""
     for system, (colour, dash) in STYLES.items():
         width = "stroke-width:2.5" if system.startswith("crossover") else f"stroke-dasharray:{dash or 'none'}"
         yield f".{system} polyline{{stroke:{colour};{width}}}.{system} circle,.{system}-at{{fill:{colour}}}"

@@ -36,7 +36,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All that a report shows. `summary`: over all repeats; `repeats`: each by itself."""
+    """All that a report shows. `summary`: over all repeats; `repeats`: a summary of each."""
 
     summary: Summary
     claims: Sequence[Claim]
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def sentences(self) -> str:
-        """How it was made, and whether other processes used the machine."""
+        """How the run was made, and whether other processes used the machine."""
         others = self.summary.disturbance_percent
         if others is None or others <= MAX_DISTURBANCE:
             return self.about.sentence
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`against`: the system that a further column has the ratio to."""
+    """One figure in a table. `against`: the system that a further column has the ratio to."""
 
     title: str
     figure: Figure
@@ -89,7 +89,7 @@ TOKENS = (
 
 
 def render(run: Run, image: str | None = None) -> str:
-    """`image`: path of the plot, relative to the page."""
+    """Renders a run. `image`: path of the plot, relative to the page."""
     plot = [f"![CPU per streamed token by gateway and number of streams]({image})"] if image else []
     parts = [_head(run), claims_table(run), *plot, *_scenario_parts(run.summary), *_notes(run)]
     return "\n\n".join(parts) + "\n"
@@ -101,7 +101,7 @@ def _head(run: Run) -> str:
 
 
 def claims_table(run: Run, only_measured: bool = False) -> str:
-    """A row per promise; `only_measured` leaves out those that this run did not measure."""
+    """Draws a row per promise; `only_measured` leaves out those that this run did not measure."""
     rows = []
     for claim in run.claims:
         value = claim.measure(run.summary)
@@ -151,5 +151,5 @@ def _notes(run: Run) -> Iterator[str]:
 
 
 def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """A Markdown table; columns after the first `text_columns` are right-aligned."""
+    """Draws a Markdown table; columns after the first `text_columns` are right-aligned."""
     return "\n".join(draw_table(head, rows, [" --- "] * text_columns + [" ---: "] * (len(head) - text_columns)))

@@ -38,8 +38,8 @@ TWO_WORKERS = ("crossover-relay-2w", "crossover-token-2w")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`is_alone`: every system is started for this scenario alone, warmed up and ended, so that its memory is that of
-    this load. `repeats`: at most as many as these.
+    """One scenario. `is_alone`: every system is started for this scenario alone, warmed up and ended, so that its
+    memory is that of this load. `repeats`: the most repeats to make; None: as many as asked for.
     """
 
     name: str
@@ -119,7 +119,7 @@ GROUPS = {
 
 
 def quicken(scenario: Scenario) -> Scenario:
-    """Shorter windows, for a first look: the figures scatter more."""
+    """Returns the scenario with shorter windows, for a first look: the figures scatter more."""
     load = scenario.load
     if scenario.is_alone:
         return replace(scenario, load=replace(load, window_s=15, drain_s=45))
@@ -135,7 +135,7 @@ class Turn:
 
 
 def plan(scenarios: Sequence[Scenario], systems: Sequence[str], repeats: int) -> Iterator[Turn]:
-    """Repeat by repeat, scenario by scenario, the systems in turns that begin with another one each time."""
+    """Yields turns repeat by repeat, scenario by scenario; the systems begin with another one in each repeat."""
     for repeat in range(repeats):
         for scenario in scenarios:
             if scenario.repeats is not None and repeat >= scenario.repeats:
@@ -151,5 +151,5 @@ def rotate(items: Sequence[str], by: int) -> list[str]:
 
 
 def restrict(scenario: Scenario, systems: Sequence[str]) -> Scenario:
-    """With these systems only."""
+    """Returns the scenario with these systems only."""
     return replace(scenario, systems=tuple(name for name in scenario.systems if name in systems))

@@ -15,19 +15,19 @@ Figure = Callable[[Measurement], float | None]
 
 
 def _per(count: str, read: Callable[[Measurement], float]) -> Figure:
-    """A figure over a count; None where nothing was counted."""
+    """Makes a Figure of `read` over a count; None where nothing was counted."""
     counted = attrgetter(count)
     return lambda measured: read(measured) / counted(measured) if counted(measured) else None
 
 
 def _rate(count: str) -> Figure:
-    """Per second; None where nothing was counted."""
+    """Makes a Figure of a count per second; None where nothing was counted."""
     counted = attrgetter(count)
     return lambda measured: counted(measured) / measured.window_s if counted(measured) else None
 
 
 def _percentile(spread: str, name: str) -> Figure:
-    """None without samples."""
+    """Makes a Figure of a spread's percentile; None without samples."""
     count, value = attrgetter(f"{spread}.count"), attrgetter(f"{spread}.{name}")
     return lambda measured: value(measured) if count(measured) else None
 
@@ -84,7 +84,7 @@ class Summary:
 
     @classmethod
     def of_each_repeat(cls, records: Iterable[Record]) -> "tuple[Summary, ...]":
-        """One for each repeat, in which all systems were measured within minutes of each other."""
+        """Returns a summary of each repeat, in which all systems were measured within minutes of each other."""
         repeats: defaultdict[int, list[Record]] = defaultdict(list)
         for record in records:
             repeats[record.repeat].append(record)
@@ -116,7 +116,7 @@ class Summary:
         return divide(self.median(scenario, system, figure), self.median(scenario, reference, figure))
 
     def added(self, scenario: str, figure: Figure, system: str) -> float | None:
-        """The figure less the same figure without any gateway."""
+        """Returns the figure less the same figure without any gateway."""
         return subtract(self.median(scenario, system, figure), self.median(scenario, "direct", figure))
 
 

@@ -50,7 +50,7 @@ Sender = Any
 
 
 class TritonPythonModel:
-    """The name Triton looks for."""
+    """The model; Triton looks for a class of this name."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         self._codec = choose_codec(pb_utils)
@@ -155,7 +155,7 @@ class Call:
     def drop_if_cancelled(self) -> None:
         """Cancel the engine's work if the client has gone. Triton needs a final response all the same.
 
-        The question is asked under the lock too: tritonserver crashes on it once the final response is out.
+        It asks `is_cancelled` under the lock too: tritonserver crashes on that once the final response is out.
         """
         with self._lock:
             if not self._is_over and self._out.sender.is_cancelled():
@@ -223,7 +223,7 @@ class Watch:
     """A thread that, while requests are in flight, asks Triton which are cancelled and updates the metrics."""
 
     def __init__(self, calls: Calls, report: Callable[[], bool], period_s: float) -> None:
-        """`report` updates the metrics and returns whether they stay so without another request."""
+        """`report` updates the metrics and returns whether they stay as they are until another request comes."""
         self._calls = calls
         self._report = report
         self._period_s = period_s
@@ -297,12 +297,12 @@ def warn_of_unfollowed(config: Mapping[str, Any], unfollowed: Mapping[str, str])
 
 
 def log_error(what: str) -> None:
-    """With the exception being handled."""
+    """Logs `what` with the exception being handled."""
     pb_utils.Logger.log_error(f"{what}:\n{traceback.format_exc()}")
 
 
 def read_parameters(config: Mapping[str, Any]) -> dict[str, str]:  # JSON: any values
-    """The configuration's non-empty parameters over the defaults; variables of the environment override both."""
+    """Returns the defaults with the configuration's non-empty parameters over them; the environment overrides both."""
     given = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
     parameters = DEFAULTS | {key: value for key, value in given.items() if value}
     for name in ("engine", "model_dir", "engine_args"):
