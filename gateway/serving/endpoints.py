@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
@@ -55,12 +55,17 @@ CONTENT_TYPE = b"content-type:"
 JSON_TYPE = b"content-type: application/json"
 
 
-class _Message(NamedTuple):
-    """A request as it arrived."""
+class _Message:
+    """A request as it arrived. `pin` and `run`: what the head's own fields ask for, once they are read."""
 
-    request_id: str
-    head: RequestHead
-    body: bytes
+    __slots__ = ("body", "head", "pin", "request_id", "run")
+
+    def __init__(self, request_id: str, head: RequestHead, body: bytes) -> None:
+        self.request_id = request_id
+        self.head = head
+        self.body = body
+        self.pin: str | None = None
+        self.run: str | None = None
 
 
 class Endpoints:
@@ -172,42 +177,36 @@ class Endpoints:
         document = parse_json(message.body, self._max_commas)
         model, path, head = document.get("model"), message.head.path, message.head
         lane = self._lanes.get(model) if isinstance(model, str) else None
-        pin = run = None
         if head.has_own:
-            pin, run = read_pin(head, self._operator_key), read_run(head)
-        envelope = Envelope(message.request_id, int(time.time()), pin, run)
+            message.pin, message.run = read_pin(head, self._operator_key), read_run(head)
         if isinstance(lane, RelayLane):
-            return self._relay(lane, message, document, envelope)
+            return self._relay(lane, message, document)
         body = parse_generation(GENERATIONS[path], document) if path in GENERATIONS else None
         if lane is None:
             raise unknown_model(read_model(document))
         if path in LOCAL:
             return LocalAnswer(LOCAL[path](document, lane.language))
-        needs = _find_relay_needs(path, body, lane, pin)
+        needs = _find_relay_needs(path, body, lane, message.pin)
         if body is None or needs is not None:
-            return self._relay(lane.relay, message, document, envelope, needs)
+            return self._relay(lane.relay, message, document, needs)
+        envelope = Envelope(message.request_id, int(time.time()), message.pin, message.run)
         generations = translate(body, lane.language, envelope, lane.reasoning_field)
         return TokenWork(generations, lane, self._streams, self._metrics)
 
     def _relay(
-        self,
-        lane: RelayLane,
-        message: _Message,
-        document: dict[str, object],
-        envelope: Envelope,
-        needs: Needs | None = None,
+        self, lane: RelayLane, message: _Message, document: dict[str, object], needs: Needs | None = None
     ) -> RelayWork:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
-        sequences, barred = find_way(document, head.path, lane.rules, envelope.pin)
+        sequences, barred = find_way(document, head.path, lane.rules, message.pin)
         request = RelayRequest(
             message.request_id,
             str(document["model"]),
             head.target,
             head.lines if needs is None else _as_json(head.lines),
             message.body,
-            envelope.pin,
-            envelope.run,
+            message.pin,
+            message.run,
             needs or NO_NEEDS,
             sequences,
             barred,
