@@ -18,7 +18,7 @@ from gateway.core import Backend, Need
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import EvidenceCollector, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
-from gateway.metrics import Metrics
+from gateway.metrics import Metrics, noting_tasks
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
@@ -79,7 +79,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
             fleets.append(Fleet(model, _backends(lane), settings.probe, ledger=node.ledgers[model.id]))
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
-        await stack.enter_async_context(app.metrics.noting_tasks())
+        await stack.enter_async_context(noting_tasks(node.tally))
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
             view = _routing_view(app.router)
             await stack.enter_async_context(gathering(settings, ENGINE_KINDS, node.evidence, view))

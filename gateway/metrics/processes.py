@@ -1,11 +1,17 @@
 """CPU, memory, descriptors and event-loop tasks of the node's processes, one series per worker."""
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from gateway.metrics.tally import Tally
+
+TASKS_INTERVAL_S = 1.0
 
 
 class Process(Protocol):
@@ -42,3 +48,28 @@ def _collect_processes(workers: Sequence[Process]) -> Iterator[Metric]:
             for sample in metric.samples:
                 family.add_sample(sample.name, {"worker": str(worker.index)}, sample.value)
     yield from families.values()
+
+
+def note_tasks(tally: Tally) -> None:
+    """Notes the number of tasks, to find leaks: at rest it returns to the same figure. 0 outside an event loop."""
+    try:
+        tally.note_tasks(len(asyncio.all_tasks()))
+    except RuntimeError:
+        tally.note_tasks(0)
+
+
+@asynccontextmanager
+async def noting_tasks(tally: Tally) -> AsyncIterator[None]:
+    """Lets other workers read, while inside, how many tasks were alive in this one, at most a second ago."""
+    async with asyncio.TaskGroup() as tasks:
+        noting = tasks.create_task(_note_tasks_for_ever(tally))
+        try:
+            yield
+        finally:
+            noting.cancel()
+
+
+async def _note_tasks_for_ever(tally: Tally) -> None:
+    while True:
+        note_tasks(tally)
+        await asyncio.sleep(TASKS_INTERVAL_S)

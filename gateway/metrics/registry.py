@@ -3,10 +3,8 @@
 In: observations when they end, refusals, routing's state at each scrape. Out: the exposition text.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,14 +14,13 @@ from gateway.core import FinishReason, GenerateRequest, Placeable, RelayOutcome,
 from gateway.errors import GatewayError
 from gateway.metrics.gauges import ModelReading, RoutingCollector
 from gateway.metrics.observation import Observation
-from gateway.metrics.processes import WorkerCollector
+from gateway.metrics.processes import WorkerCollector, note_tasks
 from gateway.metrics.tally import Pair, Tally
 from gateway.metrics.traffic import TrafficCollector
 from gateway.shared import Roster
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # what generate_latest writes unless asked otherwise
 FINISHED = frozenset(reason.value for reason in FinishReason)
-TASKS_INTERVAL_S = 1.0
 
 
 class Timing(Protocol):
@@ -89,30 +86,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Returns the exposition text, in the form of CONTENT_TYPE."""
-        self._note_tasks()
+        note_tasks(self._tally)
         return generate_latest(self._registry)
-
-    @asynccontextmanager
-    async def noting_tasks(self) -> AsyncIterator[None]:
-        """Lets other workers read, while inside, how many tasks were alive in this one, at most a second ago."""
-        async with asyncio.TaskGroup() as tasks:
-            noting = tasks.create_task(self._note_tasks_for_ever())
-            try:
-                yield
-            finally:
-                noting.cancel()
-
-    async def _note_tasks_for_ever(self) -> None:
-        while True:
-            self._note_tasks()
-            await asyncio.sleep(TASKS_INTERVAL_S)
-
-    def _note_tasks(self) -> None:
-        """Notes the number of tasks, to find leaks: at rest it returns to the same figure. 0 outside an event loop."""
-        try:
-            self._tally.note_tasks(len(asyncio.all_tasks()))
-        except RuntimeError:
-            self._tally.note_tasks(0)
 
     def _time(self, pair: Pair, seen: Timing, started: float, finished_tokens: int | None) -> None:
         """Notes TTFT of every answer that began, TPOT and E2E of those that finished (`finished_tokens` not None)."""
