@@ -25,7 +25,7 @@ class RequestIds:
 
     def mint(self) -> str:
         self._count += 1
-        return f"{self._prefix}{self._count:016x}"
+        return self._prefix + self._count.to_bytes(8).hex()
 
 
 def read_pin(head: RequestHead, operator_key: str | None) -> str | None:

@@ -16,6 +16,11 @@ from gateway.openai.errors import error_body, error_event, error_headers
 JSON = b"content-type: application/json"
 # no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
 UNBUFFERED = (b"cache-control: no-cache", b"x-accel-buffering: no")
+# One format of bytes: compiled, an f-string with floats takes twice the instructions, for every request.
+OWN_LINES = (
+    b"x-request-id: %b\r\nx-crossover-backend: %b\r\nx-crossover-reason: %b\r\n"
+    b"server-timing: gateway;dur=%.2f, engine;dur=%.2f"
+)
 
 OnEnd: TypeAlias = Callable[[Exception | None], None]
 
@@ -81,8 +86,10 @@ class Reply:
         if route is None:
             return f"x-request-id: {self.request_id}".encode()
         # server-timing is W3C's, in milliseconds: until the request was handed to the engine, and from there to here.
-        return (
-            f"x-request-id: {self.request_id}\r\nx-crossover-backend: {route.backend}\r\n"
-            f"x-crossover-reason: {route.reason}\r\nserver-timing: gateway;dur={1000 * (started - self.arrived):.2f}, "
-            f"engine;dur={1000 * (self._clock() - started):.2f}"
-        ).encode()
+        return OWN_LINES % (
+            self.request_id.encode(),
+            route.backend.encode(),
+            route.reason.encode(),
+            1000 * (started - self.arrived),
+            1000 * (self._clock() - started),
+        )
