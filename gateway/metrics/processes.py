@@ -3,30 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.metrics.tally import Tally
+from gateway.shared import Member
 
 TASKS_INTERVAL_S = 1.0
-
-
-class Process(Protocol):
-    """A live worker; shared's Member has all of it."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
 
 
 class WorkerCollector(Collector):
     """One series per live worker. `tasks`: how many tasks its event loop had alive when it last counted them."""
 
-    def __init__(self, read_workers: Callable[[], Sequence[Process]], tasks: Callable[[int], int]) -> None:
+    def __init__(self, read_workers: Callable[[], Sequence[Member]], tasks: Callable[[int], int]) -> None:
         self._read_workers = read_workers
         self._tasks = tasks
 
@@ -39,7 +30,7 @@ class WorkerCollector(Collector):
         yield from _collect_processes(workers)
 
 
-def _collect_processes(workers: Sequence[Process]) -> Iterator[Metric]:
+def _collect_processes(workers: Sequence[Member]) -> Iterator[Metric]:
     families: dict[str, Metric] = {}
     for worker in workers:
         collector = ProcessCollector(pid=lambda pid=worker.pid: pid, registry=None)  # type: ignore[misc]  # typed without default

@@ -86,10 +86,5 @@ class Reply:
         if route is None:
             return f"x-request-id: {self.request_id}".encode()
         # server-timing is W3C's, in milliseconds: until the request was handed to the engine, and from there to here.
-        return OWN_LINES % (
-            self.request_id.encode(),
-            route.backend.encode(),
-            route.reason.encode(),
-            1000 * (started - self.arrived),
-            1000 * (self._clock() - started),
-        )
+        spent_ms = (1000 * (started - self.arrived), 1000 * (self._clock() - started))
+        return OWN_LINES % (self.request_id.encode(), route.backend.encode(), route.reason.encode(), *spent_ms)

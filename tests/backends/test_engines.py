@@ -20,7 +20,7 @@ from gateway.core import FinishReason, GenerateRequest, Guide, GuideKind, Need, 
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.settings import TritonSettings, VLLMSettings
-from tests.fakes.sink import RecordingSink, settled
+from tests.fakes.sink import RecordingSink
 from tests.workers import ON_CPU_STACK
 
 KINDS = ("triton", "vllm", "vllm by completions")
@@ -164,16 +164,6 @@ async def test_cancelling_in_any_phase_frees_the_engine(engine: Engine, question
     await engine.holds(0)
     await asyncio.sleep(0.1)
     assert [sink.breaches for sink in sinks if sink.breaches] == []
-
-
-async def test_a_hundred_at_once_all_get_the_same_answer(engine: Engine, question: GenerateRequest) -> None:
-    _, alone = await engine.answer(question)
-    sinks = [engine.ask(question) for _ in range(100)]
-    for sink in sinks:
-        assert await sink.ended() is FinishReason.STOP
-    assert {tuple(sink.token_ids) for sink in sinks} == {tuple(alone)}
-    assert [sink.breaches for sink in sinks if sink.breaches] == []
-    await settled(lambda: len(engine.backend.calls) == 0, repr(engine.backend))
 
 
 # Needs that only some engines serve.

@@ -12,17 +12,12 @@ from gateway.backends.rpc.channel import RpcError, unary
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.h2_frames import ErrorCode
 from tests.fakes.h2 import (
-    DATA,
-    HEAD,
     INITIAL_WINDOW,
-    MAX_FRAME,
     MAX_STREAMS,
     Conversation,
     Server,
     answer_all,
-    frame,
     goaway,
-    message,
     say_nothing,
     settings,
     window_update,
@@ -100,18 +95,6 @@ async def test_a_unary_call_that_is_given_up_is_reset() -> None:
             async with asyncio.timeout(SHORT_S):
                 await unary(client, PATH, b"hello")
         await settled(lambda: server.open[0].peer.resets == {1: ErrorCode.CANCEL}, "the reset")
-
-
-async def test_a_request_of_400_kilobytes_through_small_windows() -> None:
-    def trickle(conversation: Conversation) -> None:
-        conversation.send(window_update(0, 7000), *(window_update(number, 7000) for number in conversation.unfinished))
-        answer_all(conversation)
-
-    request = bytes(range(256)) * 1600
-    async with joined(trickle, settings({INITIAL_WINDOW: 1000, MAX_FRAME: 16_384})) as (_, client):
-        receiver = call(client, request)
-        assert (await receiver.ended()).status is Status.OK
-        assert receiver.received == [request]
 
 
 async def test_requests_wait_for_a_server_that_does_not_read_and_can_still_be_left() -> None:
@@ -260,22 +243,6 @@ async def test_a_server_of_another_protocol_or_one_that_leaves_is_unavailable(gr
     async with joined(answer_all if greeting else Conversation.abort, greeting) as (server, client):
         assert (await call(client).ended()).status is Status.UNAVAILABLE
         await settled(lambda: not server.open, "the connection closed")
-
-
-async def test_nonsense_in_mid_answer_ends_every_call_and_the_next_begins_afresh() -> None:
-    async with joined(say_nothing) as (server, client):
-        receivers = [call(client) for _ in range(3)]
-        await has_whole_requests(server, 3)
-        conversation = server.open[0]
-        head = conversation.peer.headers(1, *HEAD)
-        conversation.send(head, frame(DATA, 0, 1, message(b"a")), b"\xff" * 100)
-        for receiver in receivers:
-            assert (await receiver.ended()).status is Status.UNAVAILABLE
-        assert receivers[0].received == [b"a"]
-        await settled(lambda: conversation.is_over, "the connection closed")
-        assert conversation.peer.goaways == [ErrorCode.FRAME_SIZE_ERROR]
-        server.react = answer_all
-        assert (await call(client).ended()).status is Status.OK
 
 
 async def test_after_renewing_new_calls_use_a_new_connection() -> None:

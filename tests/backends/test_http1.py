@@ -82,16 +82,6 @@ async def ask(client: Client) -> AnswerRecorder:
     return await recorder.over()
 
 
-@pytest.mark.parametrize("answer", [CHUNKED, SIZED, EARLY_HINT])
-async def test_an_answer_is_the_same_in_one_piece_and_byte_by_byte(answer: bytes) -> None:
-    for pieces in ([answer], [bytes([byte]) for byte in answer]):
-        async with talking_to(saying(*pieces)) as (client, server):
-            for _ in range(2):
-                recorder = await ask(client)
-                assert (recorder.status, recorder.data) == (200, b"abcd\r\nef!")
-            assert server.accepted == 1
-
-
 async def test_chunks_that_come_in_one_read_are_handed_on_in_one_call() -> None:
     async with talking_to(saying(CHUNKED)) as (client, _):
         assert (await ask(client)).reads == 1

@@ -58,14 +58,6 @@ async def read_to_end(client: RawClient) -> bytes:
 # Requests that come in pieces, at once, or never whole.
 
 
-async def test_a_request_is_understood_byte_by_byte(relay: RelayStack) -> None:
-    async with raw_client(relay) as client:
-        for byte in request_of(body_of("slow")):
-            client.writer.write(bytes([byte]))
-            await asyncio.sleep(0)
-        assert (await client.answer()).body == body_of("slow")
-
-
 @pytest.mark.parametrize("server", ["direct", "h11"])  # uvicorn by itself, on httptools, takes trailers for headers
 async def test_a_chunked_request_goes_on_with_its_length(server: str) -> None:
     body = body_of("chunks")

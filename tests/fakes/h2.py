@@ -163,10 +163,6 @@ class Conversation(asyncio.Protocol):
             number for number, request in self.peer.requests.items() if request.is_whole and number not in self.answered
         ]
 
-    @property
-    def unfinished(self) -> list[int]:
-        return [number for number, request in self.peer.requests.items() if not request.is_whole]
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._server.conversations.append(self)

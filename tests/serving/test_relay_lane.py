@@ -74,19 +74,6 @@ async def test_the_official_client_reads_a_stream(relay: RelayStack) -> None:
     assert relay.counted("low", "stop")
 
 
-@pytest.mark.parametrize("count", [b"99999999999999999999", b"9" * 5000, b"-5"])
-async def test_a_lease_is_released_whatever_an_engine_counts(direct: RelayStack, count: bytes) -> None:
-    usage = b'"usage":{"prompt_tokens":%b,"completion_tokens":%b,"total_tokens":1}' % (count, count)
-    whole = saying(sized(b'{"object":"chat.completion","choices":[],%b}' % usage))
-    stream = saying(STREAM, chunk(EVENTS[0]), chunk(b"data: {%b}\n\n" % usage), chunk(DONE), LAST_CHUNK)
-    for answer in (whole, stream):
-        direct.low.answer = answer
-        for _ in range(3):
-            assert (await post(direct)).status == 200
-    await direct.settle()
-    assert direct.counted("low", "stop", times=6)
-
-
 @pytest.mark.parametrize(
     ("wire", "error"),
     [
@@ -182,16 +169,6 @@ async def test_our_headers_are_there_and_the_engines_are_kept(relay: RelayStack)
     assert b"server: engine" not in head
     assert exchange.request_line == b"POST /v1/chat/completions?x=1&y=%2F HTTP/1.1"
     assert (exchange.body, exchange.field(b"x-custom")) == (body, [b"1"])
-
-
-async def test_a_header_cannot_be_smuggled_in_by_an_engine(relay: RelayStack) -> None:
-    """Response splitting: a bare CR or LF within a value would begin a header, or an answer, of its own."""
-    for value in (b"a\nset-cookie: b", b"a\rset-cookie: b", b"a\r\n b", b"a\0b", b"a\n\nHTTP/1.1 200 OK\n\n"):
-        relay.low.answer = relay.high.answer = saying(sized(COMPLETION, fields=b"x-engine: " + value + b"\r\n"))
-        answer = await post(relay)
-        assert answer.status == 502
-        assert "set-cookie" not in answer.headers
-        assert orjson.loads(answer.body)["error"]["code"] == "backend_protocol_error"
 
 
 @pytest.mark.parametrize("body", [b'{"model": "other"}', b'{"model": 7}', b"{}"])
@@ -365,19 +342,6 @@ async def test_a_client_that_stands_still_is_cut_off_and_its_neighbours_go_on(re
             assert (await neighbour).body == event("x") * 40
     await relay.settle()
     assert relay.counted("low", "cancelled")
-
-
-async def test_long_bodies_pass_both_ways() -> None:
-    text = "é" * 3_000_000
-    async with relaying(limits=LimitSettings(max_body_bytes=BODY_LIMIT, client_write_timeout_s=30)) as stack:
-
-        async def echo(exchange: Exchange) -> None:
-            await exchange.say(sized(exchange.body))
-
-        stack.low.answer = echo
-        body = orjson.dumps({"model": MODEL, "text": text})
-        assert (await post(stack, body)).body == body
-        assert stack.low.exchanges[0].body == body
 
 
 async def test_two_hundred_streams_at_once_are_whole_and_in_order(direct: RelayStack) -> None:

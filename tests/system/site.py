@@ -104,14 +104,6 @@ class Site:
             "vllm": vllm("vllm:num_requests_running") + vllm("vllm:num_requests_waiting"),
         }
 
-    async def gateway_metric(self, name: str, **labels: str) -> float:
-        return (await self._scrape(f"{self.url}/metrics"))(name, **labels)
-
-    async def ended(self, outcome: str) -> float:
-        """Requests that have ended so, by the gateway's count; there is no sample before the first."""
-        samples = await self._samples(f"{self.url}/metrics")
-        return sum(s.value for s in samples if s.name == "crossover_requests_total" and s.labels["outcome"] == outcome)
-
     async def _samples(self, url: str) -> list[Sample]:
         async with self.session.get(url) as response:
             text = await response.text()

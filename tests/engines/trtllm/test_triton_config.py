@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2
 
 from engines.recipes.load import list_recipes
 from engines.recipes.recipe import CompiledRecipe
-from engines.trtllm.triton_config import TEMPLATE, RenderError, fill, parse_config, render_config
+from engines.trtllm.triton_config import RenderError, fill, parse_config, render_config
 from gateway.backends.triton_config import read_capabilities
 from gateway.core import Need
 from gateway.engine_kinds.triton.model_config import find_differences, read_config
@@ -201,9 +201,3 @@ def test_template_and_values_that_do_not_fit_are_refused(
 def test_text_that_triton_would_not_take_or_take_for_its_default_is_refused(text: str, problem: str) -> None:
     with pytest.raises(RenderError, match=problem):
         parse_config(text)
-
-
-def test_template_with_a_placeholder_that_no_recipe_fills_is_refused() -> None:
-    template = TEMPLATE.read_text() + parameter("enable_trt_overlap") + "\n"
-    with pytest.raises(RenderError, match="no value for the placeholder enable_trt_overlap"):
-        render_config(compiled("llama-3.1-8b-bf16-tp1"), ENGINE, None, template)

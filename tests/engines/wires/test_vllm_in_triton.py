@@ -14,7 +14,7 @@ from grpc import aio
 
 from tests.engines.wires.expected import complete
 from tests.engines.wires.servers import ROOT, STARTUP_S, is_positive, is_zero, metric_becomes, serving, triton_ports
-from tests.engines.wires.test_kserve_wire import ACTIVE, PROMPT, Target, answer, ask, connected, exchange
+from tests.engines.wires.test_kserve_wire import PROMPT, Target, answer, ask, connected, exchange
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(STARTUP_S + 60), pytest.mark.xdist_group("vllm in triton")]
 CAPACITY = 24
@@ -69,15 +69,6 @@ async def test_string_is_refused_with_the_cure_and_harms_nobody(triton: Target) 
     assert part.error.startswith("guided_decoding_guide_type: strings cannot be read here")
     assert "numpy<2 first on the stub's path" in part.error
     assert len(await answer(triton, PROMPT, 4)) == 4
-
-
-async def test_client_that_leaves_has_its_request_taken_from_vllm(triton: Target) -> None:
-    async with connected(triton) as stub:
-        call = stub.ModelStreamInfer(iter([ask(max_tokens=1000)]))
-        await call.read()
-        await metric_becomes(is_positive, triton.metrics, **ACTIVE)
-        call.cancel()
-        await metric_becomes(is_zero, triton.metrics, **ACTIVE)
 
 
 async def test_metrics_count_who_waits_and_what_the_cache_holds(triton: Target) -> None:
