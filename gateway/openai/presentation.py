@@ -73,7 +73,7 @@ class Presentation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is wanted but text, as it is, and its usage in all."""
+        """Whether the client wants only the text as it is, with the usage of the whole answer."""
         return not (self.continuous_usage or self.logprobs or self.token_ids or self.echo or self.parsing)
 
     def choice(self, language: ModelLanguage, request: GenerateRequest, place: Place) -> ChoiceParts:

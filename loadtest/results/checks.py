@@ -198,7 +198,7 @@ def _check_chunking(cells: Sequence[Cell], limits: Limits) -> Check:
 
 
 def _check_cache(cells: Sequence[Cell], limits: Limits) -> Check:
-    """Checks what answers report about their prompts. Prompts shorter than a cache's block never hit it."""
+    """Checks the share of cached prompt tokens that answers report. A prompt shorter than a cache's block has none."""
     known = {backend: max(values) for backend, values in _by_backend(cells, lambda cell: cell.cached).items()}
     for backend, share in known.items():
         if share > limits.cached:
