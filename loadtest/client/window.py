@@ -32,7 +32,7 @@ class WindowRule:
 class Window:
     """Opens and closes where the leading stream finishes a request.
 
-    So it holds a whole number of request times, and the parts of other streams' answers that its edges cut off cancel out.
+    So it holds a whole number of request times, and what its edges cut off other streams cancels out.
     """
 
     rule: WindowRule
