@@ -331,6 +331,13 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "too many workers": top("input should be less than or equal to 64", workers=65),
     "unknown limit": top("unknown key", ".max_body", limits={"max_body": 1}),
     "zero probe interval": top("input should be greater than 0", ".interval_s", probe={"interval_s": 0}),
+    "bodies together below one body": top(
+        "must not be below max_body_bytes (9000000), is 8000000",
+        ".max_bodies_bytes",
+        limits={"max_body_bytes": 9_000_000, "max_bodies_bytes": 8_000_000},
+    ),
+    "a runs folder without a name": top("must name a directory", runs_folder=""),
+    "backends that are a list": in_model("input should be a valid dictionary", backends=[]),
     "short operator key": top(r"string should match pattern '^[\x21-\x7e]{8,256}$'", operator_key="abc"),
 }
 
