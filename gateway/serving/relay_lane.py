@@ -67,16 +67,16 @@ class RelayAttempt:
         self._metrics.relayed(self._request, route, self._reply.arrived, call, _outcome(call, error))
 
     def stop(self, error: GatewayError) -> None:
-        if self._call is not None:
-            self._call.fail(error)  # which knows whether an error event may follow
+        assert self._call is not None  # here and below: who ended an attempt does not hold it any more
+        self._call.fail(error)  # which knows whether an error event may follow
 
     def pause(self) -> None:
-        if self._call is not None:
-            self._call.pause()
+        assert self._call is not None
+        self._call.pause()
 
     def resume(self) -> None:
-        if self._call is not None:
-            self._call.resume()
+        assert self._call is not None
+        self._call.resume()
 
     # core.RelaySink
 

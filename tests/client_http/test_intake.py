@@ -5,7 +5,7 @@ import gc
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 
 import orjson
@@ -158,6 +158,20 @@ async def test_bodies_that_are_not_whole_have_a_size_together(hasty: Stack) -> N
     await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 0)
 
 
+@asynccontextmanager
+async def keeping_no(kind: type) -> AsyncIterator[None]:
+    """Requires that no more objects of this kind are left, although the collector is off."""
+    gc.collect()
+    before = count(kind)
+    gc.disable()
+    try:
+        yield
+        await asyncio.sleep(0.05)
+        assert count(kind) == before
+    finally:
+        gc.enable()
+
+
 def count(kind: type) -> int:
     return sum(type(found) is kind for found in gc.get_objects())
 
@@ -165,37 +179,23 @@ def count(kind: type) -> int:
 @pytest.mark.parametrize("field", [b"a: b", b"expect: nothing"], ids=["usual", "by the parser"])
 async def test_the_body_of_a_client_that_left_is_freed_at_once(hasty: Stack, field: bytes) -> None:
     """A connection and what it carries know each other: the collector would come too late."""
-    gc.collect()
-    before = count(ClientConnection)
-    gc.disable()
-    try:
+    async with keeping_no(ClientConnection):
         for _ in range(3):
             async with raw_client(hasty) as client:
                 client.writer.write(head_of(60_000, field) + b" " * 59_998)
                 await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 59_998)
                 client.leave()
             await eventually(lambda: hasty.app.endpoints.intake.body_bytes == 0)
-        await asyncio.sleep(0.05)
-        assert count(ClientConnection) == before
-    finally:
-        gc.enable()
 
 
 async def test_a_body_that_was_read_in_a_thread_and_refused_is_freed_at_once(hasty: Stack) -> None:
     """Its error knows every frame that it came through, and all of the body in them."""
     body = b'{"model":"tiny","messages":[%b{}]}' % (b"{}," * 8000)
-    gc.collect()
-    before = count(InvalidRequest)
-    gc.disable()
-    try:
+    async with keeping_no(InvalidRequest):
         for _ in range(3):
             async with raw_client(hasty) as client:
                 client.writer.write(head_of(len(body)) + body)
                 assert (await client.answer()).status == 400
-        await asyncio.sleep(0.05)
-        assert count(InvalidRequest) == before
-    finally:
-        gc.enable()
 
 
 # Connections.

@@ -198,6 +198,14 @@ async def test_a_vllm_url_that_is_tritons_grpc_port(clinic: Clinic) -> None:
     expect(report, Fault.WRONG_WIRE)
 
 
+@pytest.mark.parametrize(
+    ("version", "fault"), [((404, b""), Fault.WRONG_WIRE), ((200, b'{"version": "1"}'), Fault.NOT_READY)]
+)
+async def test_a_vllm_url_that_answers_without_health(clinic: Clinic, version: tuple[int, bytes], fault: Fault) -> None:
+    async with PagesServer({"/version": version}).serving() as server:
+        expect(await clinic.examine({"vllm": {"url": server.url}}), fault)
+
+
 async def test_a_metrics_page_without_the_engines_count(clinic: Clinic) -> None:
     async with tritons_metrics_port() as server:
         expect(await clinic.examine({"triton": {"metrics_url": f"{server.url}/metrics"}}), Fault.METRICS_SILENT)

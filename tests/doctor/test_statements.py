@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,15 @@ def test_config_pbtxt_tells_what_tensorrt_llm_makes_of_it(config: TritonConfig, 
     assert values(model_config.read_statements(config)) == known
 
 
+def test_what_of_a_models_tensors_the_gateway_cannot_speak_is_named() -> None:
+    inputs = {name: form for name, form in model_config.INPUTS.items() if name != "end_id"} | {"seed": ("UINT8", (2,))}
+    assert list(model_config.find_differences(replace(triton(), max_batch_size=0, inputs=inputs))) == [
+        "max_batch_size is 0, so its tensors have no batch dimension",
+        "input end_id is missing",
+        "input seed is UINT8 [2], not UINT64 [1]",
+    ]
+
+
 ENGINE = {
     "version": "1.2.1",
     "pretrained_config": {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}},
@@ -215,16 +225,9 @@ OLD = dict.fromkeys((Topic.PAGED_KV, Topic.FP8, Topic.FP8_KV, Topic.CHUNKED_PREF
 
 @pytest.mark.parametrize(
     ("document", "known"),
-    [
-        ("not JSON", {}),
-        ("[]", {}),
-        (json.dumps(ENGINE), BUILT),
-        (json.dumps(OLD_ENGINE), OLD),
-    ],
+    [("not JSON", {}), ("[]", {}), ("{}", {}), (json.dumps(ENGINE), BUILT), (json.dumps(OLD_ENGINE), OLD)],
 )
-def test_an_engine_directory_tells_how_it_was_built(
-    tmp_path: Path, document: str, known: Mapping[Topic, float]
-) -> None:
+def test_an_engine_directory_shows_its_build(tmp_path: Path, document: str, known: Mapping[Topic, float]) -> None:
     (tmp_path / "config.json").write_text(document)
     assert values(engine_folder.read_statements(tmp_path)) == known
     assert values(engine_folder.read_statements(tmp_path / "elsewhere")) == {}

@@ -215,8 +215,10 @@ def live_tasks() -> set[str]:
 
 
 @asynccontextmanager
-async def running(stack: Stack, buffer_bytes: int | None = None) -> AsyncIterator[Stack]:
-    async with stack.app.router.watching(), serving(stack.app, buffer_bytes=buffer_bytes) as server:
+async def running(
+    stack: Stack, buffer_bytes: int | None = None, http: type[asyncio.Protocol] | str = ClientConnection
+) -> AsyncIterator[Stack]:
+    async with stack.app.router.watching(), serving(stack.app, http, buffer_bytes) as server:
         stack.port = server.port
         before = live_tasks()
         yield stack

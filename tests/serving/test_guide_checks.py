@@ -14,13 +14,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.client_http import ClientLeft
+from gateway.client_http import ClientConnection, ClientLeft
 from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
+from gateway.language import ModelLanguage
 from gateway.serving import guide_checks
 from gateway.serving.endpoints import INLINE_BODY_BYTES
 from gateway.serving.guide_checks import GRACE_S, MAX_KNOWN, QUICK_S, START_S, TRY_S, GuideChecks, Trial, Verdict
-from tests.serving.stack import RawAnswer, Stack, Writer, raw_client
+from tests.serving.stack import RawAnswer, Stack, Writer, make_stack, raw_client, running
 
 CHAT = "/v1/chat/completions"
 STRIN = {"type": "strin"}
@@ -109,14 +110,18 @@ async def test_guides_that_take_long_hold_up_no_other_answer(stack: Stack, write
     assert answered > 5  # on the event loop each trial is one step: at most one answer comes between two
 
 
-async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(stack: Stack, writer: Writer) -> None:
-    async with raw_client(stack) as client:
-        client.ask(CHAT, **guide(grammar=EXPONENTIAL))
-        await asyncio.sleep(0.05)
-        client.leave()
-    stack.low.script = writer.script("a")
-    assert (await ask(stack, guide(regex="a"))).status == 200  # in the same line, so the other one is through
-    assert len(stack.requests) == 1
+@pytest.mark.parametrize("http", [ClientConnection, "h11"])
+async def test_a_client_that_leaves_while_its_guide_is_tried_reaches_no_engine(
+    language: ModelLanguage, writer: Writer, http: type[ClientConnection] | str
+) -> None:
+    async with running(make_stack(language), http=http) as stack:
+        async with raw_client(stack) as client:
+            client.ask(CHAT, **guide(grammar=EXPONENTIAL))
+            await asyncio.sleep(0.05)
+            client.leave()
+        stack.low.script = writer.script("a")
+        assert (await ask(stack, guide(regex="a"))).status == 200  # in the same line, so the other one is through
+        assert len(stack.requests) == 1
 
 
 async def test_many_who_send_one_guide_that_takes_too_much_hold_up_no_other_new_guide(

@@ -35,18 +35,20 @@ def make_python(folder: Path, *names: str, has_peers: bool = True) -> str:
     return str(script)
 
 
+LLAMA_8B = {
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+}
+
+
 def write_config(folder: Path, **changes: object) -> Path:
     """Llama-3.1-8B's shape in FP8."""
-    fields = {
-        "hidden_act": "silu",
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "num_hidden_layers": 32,
-        "vocab_size": 128256,
-        "quantization_config": {"quant_method": "fp8"},
-    }
+    fields = LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}} | changes
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(fields | changes))
+    (folder / "config.json").write_text(json.dumps(fields))
     return folder

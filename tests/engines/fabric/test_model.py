@@ -7,22 +7,14 @@ from typing import Any
 import pytest
 
 from engines.fabric.model import Weights, read_model
+from tests.engines.fabric.gpus import LLAMA_8B
 
-LLAMA_8B = {
-    "hidden_act": "silu",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 32,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-}
+BF16 = LLAMA_8B | {"torch_dtype": "bfloat16"}
 LAYERS, TABLE = 6_979_321_856, 525_336_576  # Llama-3.1-8B: 8.03e9 parameters with two tables
 
 
 def write(folder: Path, **changes: Any) -> Path:  # Any: JSON
-    fields = {name: value for name, value in (LLAMA_8B | changes).items() if value is not None}
+    fields = {name: value for name, value in (BF16 | changes).items() if value is not None}
     (folder / "config.json").write_text(json.dumps(fields))
     return folder
 
@@ -67,7 +59,7 @@ def test_an_engine_that_quantizes_reads_less_than_the_files_hold(tmp_path: Path)
 
 
 def test_the_language_model_of_one_that_sees_lies_one_level_down(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"text_config": LLAMA_8B, "hidden_size": 1}))
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": BF16, "hidden_size": 1}))
     assert read_model(tmp_path).hidden == 4096
 
 
