@@ -19,11 +19,12 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
     @routes.get("/state")
     async def read_state() -> StateView:
         """Every worker, every model with its policy and what is in flight, and the kinds of policies there are."""
+        states = router.state()
         return StateView(
             version=__version__,
             answered_by=router.worker,
-            workers=[WorkerView.of(worker) for worker in router.workers()],
-            models=[ModelView.of(state, latest) for state in router.state()],
+            workers=[WorkerView.of(worker) for worker in router.workers(states)],
+            models=[ModelView.of(state, latest) for state in states],
         )
 
     @routes.get("/policy")

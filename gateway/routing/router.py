@@ -53,9 +53,9 @@ class Router:
     def state(self) -> tuple[ModelState, ...]:
         return tuple(fleet.state() for fleet in self._fleets.values())
 
-    def workers(self) -> tuple[WorkerState, ...]:
-        """Returns the live workers of the node, and what each has in flight over all models."""
-        in_flight = [sum(counts) for counts in zip(*(state.workers for state in self.state()), strict=True)]
+    def workers(self, states: Iterable[ModelState]) -> tuple[WorkerState, ...]:
+        """Returns the live workers of the node, and what each has in flight over all models, by these states."""
+        in_flight = [sum(counts) for counts in zip(*(state.workers for state in states), strict=True)]
         return tuple(
             WorkerState(member.index, member.pid, member.started, in_flight[member.index])
             for member in self._roster.read()
