@@ -11,6 +11,7 @@ from gateway.core import FinishReason, GenerateRequest, Route, Sink, TokenLogpro
 from gateway.errors import GatewayError
 
 CANCELLED = "cancelled"
+MOVED = "moved"  # to another backend, where another attempt goes on
 
 
 class Recorder(Protocol):
@@ -24,12 +25,14 @@ class Recorder(Protocol):
 class Observation:
     """The pipe: passes every sink call on, and records once, at the end. Leaving it unfinished means `cancelled`.
 
-    A `tokens` call costs one reading of the clock and an addition; everything else waits for the end. `first`: when the
-    first token came, None before that.
+    A `tokens` call costs one reading of the clock and the noting of its ids; everything else waits for the end.
+    `first`: when the first token came, None before that. `token_ids`: the answer's so far. `is_moved`: another attempt
+    has begun the answer; `earlier` of its tokens are that one's, and `first` and `last` are the whole answer's.
     """
 
     __slots__ = (
-        "_clock", "_is_over", "_recorder", "_sink", "completion_tokens", "first", "last", "request", "route", "started",
+        "_clock", "_is_over", "_recorder", "_sink", "earlier", "first", "has_scores", "is_moved", "last", "request",
+        "route", "started", "token_ids",
     )  # fmt: skip
 
     def __init__(self, request: GenerateRequest, route: Route, sink: Sink, recorder: Recorder, started: float) -> None:
@@ -38,20 +41,29 @@ class Observation:
         self.started = started
         self.first: float | None = None
         self.last = started
-        self.completion_tokens = 0
+        self.token_ids: list[int] = []
+        self.earlier = 0
+        self.is_moved = self.has_scores = False
         self._sink = sink
         self._recorder = recorder
         self._clock = recorder.clock
         self._is_over = False
 
+    def follow(self, before: "Observation") -> None:
+        """Makes this the attempt that goes on with the answer of one that has ended."""
+        self.first, self.last = before.first, before.last
+        self.token_ids, self.earlier = before.token_ids, len(before.token_ids)
+        self.is_moved = True
+
     def tokens(self, token_ids: Sequence[int]) -> None:
         self.last = self._clock()
         if self.first is None:
             self.first = self.last
-        self.completion_tokens += len(token_ids)
+        self.token_ids += token_ids
         self._sink.tokens(token_ids)
 
     def scores(self, entries: Sequence[TokenLogprob]) -> None:
+        self.has_scores = True
         self._sink.scores(entries)
 
     def finish(self, reason: FinishReason) -> None:

@@ -54,21 +54,38 @@ class Metrics:
         """Collects another room's figures too at each scrape."""
         self._registry.register(collector)
 
-    def observe(self, request: GenerateRequest, route: Route, sink: Sink, arrived: float | None = None) -> Observation:
+    def observe(
+        self,
+        request: GenerateRequest,
+        route: Route,
+        sink: Sink,
+        arrived: float | None = None,
+        before: Observation | None = None,
+    ) -> Observation:
         """Returns a sink in front of `sink` that counts and times one attempt on one backend.
 
         `arrived`: when the request came in, on this object's `clock`; now, if not given. Latencies start there.
+        `before`: the attempt on another backend that this one goes on with.
         """
-        return Observation(request, route, sink, self, self.clock() if arrived is None else arrived)
+        observation = Observation(request, route, sink, self, self.clock() if arrived is None else arrived)
+        if before is not None:
+            observation.follow(before)
+        return observation
 
     def record(self, seen: Observation, outcome: str) -> None:
         """Counts an attempt that has ended; Observation calls it."""
         request, pair = seen.request, self._tally.pairs[seen.request.model, seen.route.backend]
-        if request.run is not None:  # a calibration's latencies are not those that users get
-            self._tally.count(pair.runs, outcome, len(request.prompt), seen.completion_tokens)
-            return
-        self._tally.count(pair.users, outcome, len(request.prompt), seen.completion_tokens)
-        self._time(pair, seen, seen.started, seen.completion_tokens if outcome in FINISHED else None)
+        is_run = request.run is not None
+        traffic, prompt_tokens = pair.runs if is_run else pair.users, len(request.prompt)
+        if seen.is_moved:  # its first attempt has counted the prompt
+            self._tally.count_move(traffic, prompt_tokens)
+            prompt_tokens = 0
+        self._tally.count(traffic, outcome, prompt_tokens, len(seen.token_ids) - seen.earlier)
+        if not is_run:  # a calibration's latencies are not those that users get
+            if seen.first is not None and not seen.earlier:
+                self._tally.observe(pair.ttft, seen.first - seen.started)
+            if outcome in FINISHED:
+                self._time(pair, seen, seen.started, len(seen.token_ids))
 
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
         """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
@@ -78,7 +95,10 @@ class Metrics:
             self._tally.count(pair.runs, outcome, prompt_tokens, completion_tokens, seen.events)
             return
         self._tally.count(pair.users, outcome, prompt_tokens, completion_tokens, seen.events)
-        self._time(pair, seen, arrived, completion_tokens if outcome in FINISHED else None)
+        if seen.first is not None:
+            self._tally.observe(pair.ttft, seen.first - arrived)
+        if outcome in FINISHED:
+            self._time(pair, seen, arrived, completion_tokens)
 
     def refuse(self, error: GatewayError) -> None:
         """Counts a request that ended before it had a backend; labelled by the error's code, so the labels are few."""
@@ -89,14 +109,10 @@ class Metrics:
         note_tasks(self._tally)
         return generate_latest(self._registry)
 
-    def _time(self, pair: Pair, seen: Timing, started: float, finished_tokens: int | None) -> None:
-        """Notes TTFT of every answer that began, TPOT and E2E of those that finished (`finished_tokens` not None)."""
+    def _time(self, pair: Pair, seen: Timing, started: float, tokens: int) -> None:
+        """Notes E2E and TPOT of a finished answer of so many tokens."""
         if seen.first is None:
             return
-        first, last, observe = seen.first, seen.last, self._tally.observe
-        observe(pair.ttft, first - started)
-        if finished_tokens is None:
-            return
-        observe(pair.e2e, last - started)
-        if finished_tokens > 1 and last > first:  # an answer in one piece has no time per token
-            observe(pair.tpot, (last - first) / (finished_tokens - 1))
+        self._tally.observe(pair.e2e, seen.last - started)
+        if tokens > 1 and seen.last > seen.first:  # an answer in one piece has no time per token
+            self._tally.observe(pair.tpot, (seen.last - seen.first) / (tokens - 1))

@@ -21,7 +21,7 @@ E2E_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 2
 # Words of a row: first the worker's own, then refusals by code, then for every backend of every model its traffic twice
 # (users' and runs') and three histograms.
 TASKS, REFUSED = 0, 1
-PROMPT, COMPLETION, EVENTS, OUTCOMES = range(4)  # words of a traffic
+PROMPT, COMPLETION, EVENTS, MOVES, MOVED_TOKENS, OUTCOMES = range(6)  # words of a traffic
 TRAFFIC_WORDS = OUTCOMES + CAPACITY
 MAX_WORD = 2**63 - 1
 
@@ -105,6 +105,12 @@ class Tally:
         _add(row, traffic + COMPLETION, completion_tokens)
         if events:
             _add(row, traffic + EVENTS, events)
+
+    def count_move(self, traffic: int, tokens: int) -> None:
+        """Counts one more generation that came in mid-answer, with the tokens that had to be prefilled again."""
+        row = self._own_counts
+        row[traffic + MOVES] += 1
+        _add(row, traffic + MOVED_TOKENS, tokens)
 
     def observe(self, histogram: Histogram, seconds: float) -> None:
         self._own_counts[histogram.start + bisect_left(histogram.bounds, seconds)] += 1

@@ -7,7 +7,18 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.metrics.tally import COMPLETION, EVENTS, OUTCOMES, PROMPT, REFUSED, Histogram, Pair, Tally
+from gateway.metrics.tally import (
+    COMPLETION,
+    EVENTS,
+    MOVED_TOKENS,
+    MOVES,
+    OUTCOMES,
+    PROMPT,
+    REFUSED,
+    Histogram,
+    Pair,
+    Tally,
+)
 
 Label: TypeAlias = tuple[str, str]
 
@@ -16,7 +27,10 @@ AMOUNTS = (
     (PROMPT, "prompt_tokens", "Prompt tokens of {whose} requests"),
     (COMPLETION, "completion_tokens", "Tokens generated for {whose} requests"),
     (EVENTS, "relay_events", "Server-sent events passed on to {whose} requests on the relay lane"),
+    (MOVES, "moves", "Generations for {whose} requests that came here from another backend"),
+    (MOVED_TOKENS, "moved_tokens", "Tokens that those had before, prefilled again"),
 )
+ALWAYS = frozenset({PROMPT, COMPLETION})  # shown for every backend that answered, at 0 too
 HISTOGRAMS: Sequence[tuple[str, str, Callable[[Pair], Histogram]]] = (
     ("crossover_ttft_seconds", "Arrival to first token", lambda pair: pair.ttft),
     ("crossover_tpot_seconds", "Mean time per token after the first", lambda pair: pair.tpot),
@@ -56,7 +70,7 @@ class TrafficCollector(Collector):
                 requests.add_metric([*label, outcome], count)
             for word, family in tokens.items():
                 amount = self._tally.total(start + word)
-                if amount or (outcomes and word != EVENTS):  # the token lane passes no events on
+                if amount or (outcomes and word in ALWAYS):
                     family.add_metric(label, amount)
         yield from (requests, *tokens.values())
 

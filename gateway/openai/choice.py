@@ -73,9 +73,9 @@ class ChoiceOutput(Protocol):
 
 
 class Choice:
-    """A core.Sink: decodes and frames tokens in the call that brings them, and ends the choice itself at a stop string.
+    """Decodes and frames tokens in the call that brings them, and ends the choice itself at a stop string.
 
-    Tokens that come together leave in one call.
+    Its calls are those of a core.Sink but for `fail`. Tokens that come together leave in one call.
     """
 
     __slots__ = ("_decoder", "_details", "_frames", "_is_open", "_is_over", "_output", "_write")
@@ -98,14 +98,14 @@ class Choice:
         if self._details is not None:
             self._details.score(entries)
 
+    def drop_scores(self) -> None:
+        """Drops the scores of tokens that did not come, because their engine was left in between."""
+        if self._details is not None:
+            self._details.drop_unshown()
+
     def finish(self, reason: FinishReason) -> None:
         if not self._is_over:
             self._advance((), reason)
-
-    def fail(self, error: GatewayError) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._output.fail(error)
 
     def _advance(self, token_ids: Sequence[int], reason: FinishReason | None) -> None:
         """Decode and frame new tokens, or with a `reason` the rest of the text, and pass the frames on."""
@@ -119,7 +119,8 @@ class Choice:
         # Edge: the caller is a connection that carries other requests too, and a fault of ours must not end those.
         except Exception:
             logger.exception("an answer could not be decoded or framed")
-            self.fail(InternalError("The gateway failed to decode the answer."))
+            self._is_over = True
+            self._output.fail(InternalError("The gateway failed to decode the answer."))
             return
         if self._is_over:
             self._output.finish(frames)

@@ -135,6 +135,10 @@ class Details:
         else:
             self._entries.extend(entries)
 
+    def drop_unshown(self) -> None:
+        """Drops the scores whose tokens did not come."""
+        self._entries.clear()
+
     def show(self, token_ids: Sequence[int]) -> None:
         """Notes that these tokens, in order, are part of what the client sees."""
         if self.wants_ids:

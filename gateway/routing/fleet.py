@@ -11,7 +11,7 @@ from gateway.core import Backend, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
-from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
+from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import POLICIES, Single
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
@@ -64,8 +64,14 @@ class Fleet:
         """
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         is_measurement = request.pin is not None and request.run is not None
-        choose = partial(self._choose_able if request.needs else self._choose, request, avoid)
-        return self._ledger.place(choose, sequences=request.sequences, steers=not is_measurement)
+        return self._ledger.place(self._chooser(request, avoid), sequences=request.sequences, steers=not is_measurement)
+
+    def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
+        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`."""
+        self._ledger.move(lease, self._chooser(request, avoid))
+
+    def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
+        return partial(self._choose_able if request.needs else self._choose, request, avoid)
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State

@@ -82,7 +82,7 @@ class _Cell:
 class Lease:
     """One request's place on a backend, in flight until the `with` block is left or `close` is called.
 
-    It counts as many as the request has sequences. Any further `close` has no effect.
+    It counts as many as the request has sequences. Any further `close` has no effect. `route`: where it counts now.
     """
 
     __slots__ = ("_cell", "_sequences", "_steers", "route")
@@ -109,6 +109,18 @@ class Lease:
             if self._steers:
                 cell.own_steering[0] -= self._sequences
             cell.own_in_flight[0] -= self._sequences
+
+    def steers_at(self, backend: str) -> int:
+        """Returns how much of what steers at this backend is this lease's own."""
+        return self._sequences if self._steers and self.route.backend == backend else 0
+
+    def recount(self, route: Route, cell: _Cell) -> None:
+        """Counts it elsewhere from now on. Call it with the lock, so that no reader finds it twice or nowhere."""
+        self.close()
+        self.route, self._cell = route, cell
+        cell.own_in_flight[0] += self._sequences
+        if self._steers:
+            cell.own_steering[0] += self._sequences
 
 
 class Ledger:
@@ -168,6 +180,20 @@ class Ledger:
             if state is not before:
                 self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
         return Lease(route, cell, sequences, steers)
+
+    def move(self, lease: Lease, choose: Choose) -> None:
+        """Chooses anew for a lease and counts it there, in one step. If `choose` raises, it stays where it is.
+
+        `choose` gets the counts without the lease's own.
+        """
+        with self._lock:
+            self._read_state()
+            before, cells = self._state, self._cells
+            counts = {name: sum(cell.steering) - lease.steers_at(name) for name, cell in cells.items()}
+            route, state = choose(counts, before)
+            lease.recount(route, cells[route.backend])
+            if state is not before:
+                self._commit(state, self._record[SWITCHES] + (state.side != before.side))
 
     def replace(self, change: Replace) -> None:
         """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""

@@ -38,6 +38,13 @@ class Router:
         """
         return self._find(request.model).place(request, avoid)
 
+    def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
+        """Places a request anew whose lease is held, in one step: it is counted once at every moment.
+
+        Raises what `lease` raises; then the lease stays as it is.
+        """
+        self._find(request.model).move(lease, request, avoid)
+
     def mark_unavailable(self, name: str, model: str | None = None) -> None:
         """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models."""
         for fleet in self._fleets.values():

@@ -1,8 +1,8 @@
 """The spine: one request from its bytes to the end of its answer, whatever its kind.
 
 It is understood, gets a lease of a backend, and begins there; the backend's calls feed the reply; the lease is released
-at the end. A request that failed before any of its answer existed is tried once more elsewhere. All calls are plain: in
-a task of its own a request would go on only when everything that arrived with it has been read.
+at the end. A request whose backend was lost goes on at another, once. All calls are plain: in a task of its own a
+request would go on only when everything that arrived with it has been read.
 """
 
 import asyncio
@@ -10,13 +10,15 @@ import logging
 from collections.abc import Callable
 
 from gateway.client_http import ClientLeft
-from gateway.errors import BackendUnavailable, GatewayError, InternalError, NeedRefused
+from gateway.core import Route
+from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, InternalError, NeedRefused
 from gateway.metrics import Metrics
 from gateway.routing import Lease, Router
 from gateway.serving.reply import Reply
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
+LOST = (BackendUnavailable, BackendLost, BackendTimeout, NeedRefused)
 
 
 class Dispatch:
@@ -25,7 +27,7 @@ class Dispatch:
     `live`: the set of all dispatches that are under way.
     """
 
-    __slots__ = ("_attempt", "_avoid", "_is_paused", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
+    __slots__ = ("_attempt", "_has_moved", "_is_paused", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
 
     def __init__(self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]") -> None:
         self._router = router
@@ -35,7 +37,7 @@ class Dispatch:
         self._work: Work | None = None
         self._lease: Lease | None = None
         self._attempt: Attempt | None = None
-        self._avoid: frozenset[str] = frozenset()  # the backend that has failed already
+        self._has_moved = False  # since a backend was lost
         self._is_paused = False
         reply.on_end = self._end
         live.add(self)
@@ -56,37 +58,49 @@ class Dispatch:
             self._finish(ClientLeft())
         else:
             self._work = work
-            self._lease = lease = self._router.lease(work.request, self._avoid | work.barred)
-            reply.start(lease.route)
-            self._attempt = work.begin(lease.route, reply)
-            if self._is_paused:
-                self._attempt.pause()
+            self._lease = lease = self._router.lease(work.request, work.barred)
+            self._begin(work, lease.route)
+
+    def _begin(self, work: Work, route: Route) -> None:
+        self._reply.start(route)
+        self._attempt = work.begin(route, self._reply)
+        if self._is_paused:
+            self._attempt.pause()
 
     def _end(self, error: Exception | None) -> None:
-        """Release what the attempt held. Then finish; or, if nothing of an answer exists, try once more elsewhere."""
+        """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
         if self not in self._live:
             return
-        work, lease = self._work, self._lease
-        if work is not None and lease is not None:
-            self._release(work, lease, error)
-            if self._may_retry(work, error):
-                self._avoid = frozenset({lease.route.backend})
-                self.start(lambda: work)
+        if (work := self._work) is not None and (lease := self._lease) is not None:
+            if error is not None and (error := self._guard(self._go_elsewhere, work, lease, error)) is None:
                 return
+            attempt, self._attempt, self._lease = self._attempt, None, None
+            # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
+            if attempt is not None:
+                self._guard(attempt.end, error)
+            lease.close()
         self._finish(error)
 
-    def _release(self, work: Work, lease: Lease, error: Exception | None) -> None:
-        attempt, self._attempt, self._lease = self._attempt, None, None
-        # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
-        if attempt is not None:
-            self._guard(attempt.end, error)
-        lease.close()
+    def _go_elsewhere(self, work: Work, lease: Lease, error: Exception) -> None:
+        """Moves the request to another backend, once: one that ends two of them may be the reason. Raises the error."""
+        attempt, reply = self._attempt, self._reply
         if isinstance(error, GatewayError) and error.is_down:
             self._router.mark_unavailable(lease.route.backend, work.request.model)
-
-    def _may_retry(self, work: Work, error: Exception | None) -> bool:
-        is_placeable = not (self._reply.has_begun or self._avoid) and work.request.pin is None
-        return is_placeable and isinstance(error, BackendUnavailable | NeedRefused)
+        may_move = work.request.pin is None and (attempt is None or attempt.may_move(error))
+        if self._has_moved or not (may_move and isinstance(error, LOST)):
+            raise error
+        self._has_moved = True
+        try:
+            self._router.move(lease, work.request, work.barred | {lease.route.backend})
+        except GatewayError as no_other:
+            raise (error if reply.has_begun else no_other) from None
+        logger.info("request %s goes on at %s: %s", reply.request_id, lease.route.backend, error)
+        if attempt is None:
+            self._begin(work, lease.route)
+        else:
+            attempt.move(lease.route, error)
+            if self._is_paused:
+                attempt.pause()
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the dispatch. Only here does a client get the error that its request ended with."""
@@ -118,12 +132,8 @@ class Dispatch:
 
     def fail(self, error: GatewayError) -> None:
         """Ends the request with an error of the gateway's own."""
-        if self._attempt is not None:
-            self._attempt.stop(error)
-        else:
-            self._end(error)
-
-    # client_http.Listener
+        stop = self._end if self._attempt is None else self._attempt.stop
+        stop(error)
 
     def left(self) -> None:
         self._end(ClientLeft())

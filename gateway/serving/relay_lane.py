@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
-from gateway.errors import GatewayError
+from gateway.errors import BackendTimeout, GatewayError
 from gateway.metrics import CANCELLED, Metrics
 from gateway.serving.reply import Reply
 from gateway.settings import AllowSettings
@@ -39,32 +39,47 @@ class RelayWork:
         self._metrics = metrics
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
-        return RelayAttempt(self.request, self._backends[route.backend], reply, self._metrics)
+        return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
 
 
 class RelayAttempt:
     """The work.Attempt of one request at one backend, and the core.RelaySink of its call."""
 
-    __slots__ = ("_call", "_metrics", "_reply", "_request", "begin", "takes_chunks", "write")
+    __slots__ = ("_backends", "_call", "_metrics", "_reply", "_request", "_route", "begin", "takes_chunks", "write")
 
-    def __init__(self, request: RelayRequest, backend: RelayBackend, reply: Reply, metrics: Metrics) -> None:
+    def __init__(
+        self, request: RelayRequest, backends: Mapping[str, RelayBackend], route: Route, reply: Reply, metrics: Metrics
+    ) -> None:
         self._request = request
+        self._backends = backends
         self._reply = reply
         self._metrics = metrics
         self.begin = reply.begin
         self.write = reply.exchange.write
         self.takes_chunks = reply.exchange.takes_chunks
-        self._call: RelayCall | None = backend.relay(request, self)
+        self._call: RelayCall | None = None
+        self._start(route)
+
+    def _start(self, route: Route) -> None:
+        self._route = route
+        self._call = self._backends[route.backend].relay(self._request, self)
 
     # work.Attempt
 
+    def may_move(self, error: Exception) -> bool:
+        """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
+        return not (self._reply.has_begun or isinstance(error, BackendTimeout))
+
+    def move(self, route: Route, error: Exception) -> None:
+        self.end(error)
+        self._reply.start(route)
+        self._start(route)
+
     def end(self, error: Exception | None) -> None:
-        call, route = self._call, self._reply.route
-        assert call is not None  # an attempt ends once
-        assert route is not None  # or it would not have begun
-        self._call = None  # it has us as its sink: only the garbage collector would free the two
-        call.cancel()
-        self._metrics.relayed(self._request, route, self._reply.arrived, call, _outcome(call, error))
+        if (call := self._call) is not None:
+            self._call = None  # it has us as its sink: only the garbage collector would free the two
+            call.cancel()
+            self._metrics.relayed(self._request, self._route, self._reply.arrived, call, _outcome(call, error))
 
     def stop(self, error: GatewayError) -> None:
         assert self._call is not None  # here and below: who ended an attempt does not hold it any more

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.core import Call, FinishReason, GenerateRequest, Route, TokenBackend
-from gateway.errors import GatewayError
+from gateway.errors import BackendTimeout, GatewayError
 from gateway.language import ModelLanguage
-from gateway.metrics import CANCELLED, Metrics, Observation
+from gateway.metrics import CANCELLED, MOVED, Metrics, Observation
 from gateway.openai.choice import Choice, Write
 from gateway.openai.translate import Generations
+from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.settings import StreamSettings
@@ -54,9 +55,9 @@ class TokenWork:
         return self.lane.relayed_only
 
     def begin(self, route: Route, reply: Reply) -> "TokenAttempt":
-        attempt = TokenAttempt(self, route, reply)
+        attempt = TokenAttempt(self, reply)
         try:
-            attempt.begin()
+            attempt.begin(route)
         except BaseException as error:
             attempt.end(error)
             raise
@@ -66,23 +67,26 @@ class TokenWork:
 class TokenAttempt:
     """Every choice of a request on one backend, and what they share on the way to the reply."""
 
-    def __init__(self, work: TokenWork, route: Route, reply: Reply) -> None:
+    def __init__(self, work: TokenWork, reply: Reply) -> None:
         self._work = work
-        self._route = route
         self._reply = reply
-        self._backend = work.lane.backends[route.backend]
-        self._open_choices = len(work.generations.requests)
-        self._group = work.generations.group()
+        self._open = set(range(len(work.generations.requests)))
+        self._sinks: list[_ChoiceSink] = []
         self._running: list[tuple[Observation, Call]] = []
         self._lines: tuple[bytes, ...] = ()  # of the header
         self._keep_alive: KeepAlive | None = None
         self._commits = False  # whether a comment may be an answer's first bytes
 
-    def begin(self) -> None:
+    def begin(self, route: Route) -> None:
         """Begins every choice. Raises GatewayError if the backend does not even begin; call `end` all the same."""
         work = self._work
-        for index in range(self._open_choices):
-            self._begin_choice(index)
+        group = work.generations.group()
+        for index in range(len(work.generations.requests)):
+            parts = work.generations.choice(index, group)
+            self._lines = (b"content-type: " + parts.frames.content_type, *UNBUFFERED)
+            choice = Choice(parts.decoder, parts.frames, _Output(self, index), parts.details)
+            self._sinks.append(_ChoiceSink(self, choice))
+            self._running.append(self._start(index, route))
         # Comments for a stream while its engine is silent, where the operator wants them.
         if work.streams.keep_alive_s is not None and work.generations.presentation.stream:
             self._commits = work.streams.keep_alive_commits
@@ -91,6 +95,24 @@ class TokenAttempt:
             )
             self._keep_alive.start()
 
+    # work.Attempt
+
+    def may_move(self, error: Exception) -> bool:
+        """Whether every open choice may go on as it is, or start again, unseen.
+
+        A silent engine may only be slow: then a whole answer is not generated twice.
+        """
+        return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
+
+    def move(self, route: Route, error: Exception) -> None:
+        self._reply.start(route)
+        if self._is_movable():
+            self._go_on(route)
+        else:
+            self.end(error)
+            self._open = set(range(len(self._work.generations.requests)))
+            self.begin(route)
+
     def end(self, error: BaseException | None) -> None:
         if self._keep_alive is not None:
             self._keep_alive.stop()
@@ -98,7 +120,8 @@ class TokenAttempt:
         for observation, call in self._running:
             observation.end(outcome)
             call.cancel()
-        self._running.clear()  # they refer to us: only the garbage collector would free them
+        self._running.clear()  # these and the sinks refer to us: only the garbage collector would free them
+        self._sinks.clear()
 
     def stop(self, error: GatewayError) -> None:
         self._reply.fail(error)
@@ -122,9 +145,9 @@ class TokenAttempt:
 
     def finish_choice(self, index: int, frames: bytes) -> None:
         """Completes a choice with `frames`. Its engine may not know of the end: a stop string is matched here."""
-        self._open_choices -= 1
+        self._open.discard(index)
         reply = self._reply
-        if not self._open_choices:
+        if not self._open:
             if not reply.has_begun:
                 reply.begin(200, self._lines, len(frames))
             reply.finish(frames)
@@ -135,13 +158,32 @@ class TokenAttempt:
         observation.end(FinishReason.STOP)
         call.cancel()
 
-    def _begin_choice(self, index: int) -> None:
-        work = self._work
-        request, parts = work.generations.requests[index], work.generations.choice(index, self._group)
-        self._lines = (b"content-type: " + parts.frames.content_type, *UNBUFFERED)
-        choice = Choice(parts.decoder, parts.frames, _Output(self, index), parts.details)
-        observation = work.metrics.observe(request, self._route, choice, self._reply.arrived)
-        self._running.append((observation, self._backend.start(request, observation)))
+    def _is_movable(self) -> bool:
+        requests = self._work.generations.requests
+        seen = [(requests[index], self._running[index][0]) for index in self._open]
+        return not any(find_obstacle(request, len(so_far.token_ids), so_far.has_scores) for request, so_far in seen)
+
+    def _go_on(self, route: Route) -> None:
+        """Goes on with the open choices, each from its last token."""
+        moving = [(index, *self._running[index]) for index in sorted(self._open)]
+        for _, _, call in moving:
+            call.cancel()
+        for index, seen, _ in moving:
+            end = find_end(self._work.generations.requests[index], seen.token_ids)
+            if end is not None:
+                seen.finish(end)
+            else:
+                seen.end(MOVED)
+                self._sinks[index].drop_scores()
+                self._running[index] = self._start(index, route, seen)
+
+    def _start(self, index: int, route: Route, before: Observation | None = None) -> tuple[Observation, Call]:
+        work, reply = self._work, self._reply
+        request = work.generations.requests[index]
+        if before is not None:
+            request = make_rest(request, before.token_ids)
+        observation = work.metrics.observe(request, route, self._sinks[index], reply.arrived, before)
+        return observation, work.lane.backends[route.backend].start(request, observation)
 
     def _last_token(self) -> float:
         return max(observation.last for observation, _ in self._running)
@@ -155,6 +197,19 @@ def _outcome(error: BaseException | None) -> str:
     if error is None:
         return FinishReason.STOP  # without an engine's reason a stop string ended it
     return error.code if isinstance(error, GatewayError) else CANCELLED
+
+
+class _ChoiceSink:
+    """The core.Sink of one choice, whichever backend generates it. The attempt decides what a failed backend means."""
+
+    __slots__ = ("drop_scores", "fail", "finish", "scores", "tokens")
+
+    def __init__(self, attempt: TokenAttempt, choice: Choice) -> None:
+        self.tokens = choice.tokens
+        self.scores = choice.scores
+        self.finish = choice.finish
+        self.drop_scores = choice.drop_scores
+        self.fail = attempt.stop
 
 
 class _Output:

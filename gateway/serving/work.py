@@ -13,7 +13,18 @@ from gateway.serving.reply import Reply
 
 
 class Attempt(Protocol):
-    """One try at one backend. It writes into the reply, and calls the reply's `finish` or `fail` once."""
+    """One try at one backend. It writes into the reply, and calls the reply's `finish` or `fail` once, or moves."""
+
+    def may_move(self, error: Exception) -> bool:
+        """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
+        ...
+
+    def move(self, route: Route, error: Exception) -> None:
+        """Leave the backend on account of the error, and go on at the route's.
+
+        Raises GatewayError if the other backend does not even begin; call `end` all the same.
+        """
+        ...
 
     def end(self, error: Exception | None) -> None:
         """Leave the backend, and count how the attempt ended. The reply is not called any more."""

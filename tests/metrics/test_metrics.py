@@ -81,7 +81,7 @@ def test_scores_pass_through_and_are_no_tokens(scene: Scene) -> None:
     with scene.metrics.observe(scene.request(), Route("vllm", "test"), sink) as observed:
         sink.call = observed  # type: ignore[assignment]  # marks that start() is over
         observed.scores(prompt)
-        assert (observed.first, observed.completion_tokens) == (None, 0)  # nothing of the answer is there yet
+        assert (observed.first, observed.token_ids) == (None, [])  # nothing of the answer is there yet
         observed.scores(answer)
         observed.tokens([11])
         observed.finish(FinishReason.STOP)

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
-from gateway.errors import BackendError, GatewayError
+from gateway.errors import GatewayError
 from gateway.language import ModelLanguage
 from gateway.openai.choice import Choice, Write
 from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup, Fold, Frames, Stream
@@ -127,21 +127,10 @@ def test_a_stop_string_that_ends_the_answer_after_others_leaves_with_its_end(
     assert recorded.puts[-1].endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize(("stream", "frames"), [(True, 1), (False, 0)], ids=["streamed", "folded"])
-def test_an_error_comes_after_the_frames_before_it(
-    language: ModelLanguage, writer: Writer, stream: bool, frames: int
-) -> None:
-    sink, recorded = answer(language, stream=stream)
-    sink.tokens(writer.ids("Paris"))
-    sink.fail(BackendError("the engine died"))
-    assert (len(recorded.puts), str(recorded.error)) == (frames, "the engine died")
-
-
 def test_the_first_end_counts(language: ModelLanguage, writer: Writer) -> None:
     sink, recorded = answer(language)
     sink.tokens([*writer.ids("Paris"), writer.eos])
     sink.finish(FinishReason.STOP)
-    sink.fail(BackendError("late"))
     sink.tokens(writer.ids("more"))
     assert recorded.fold()[0] == "Paris"
 

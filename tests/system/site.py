@@ -41,7 +41,7 @@ class Site:
         self.session = session
         self.url = stack.url
 
-    def body(self, tokens: int, prompt: str = "Tell me a story.") -> dict[str, object]:
+    def body(self, tokens: int, prompt: str = "Tell me a story.", **fields: object) -> dict[str, object]:
         """A streamed request that decodes exactly `tokens`."""
         return {
             "model": MODEL,
@@ -51,14 +51,21 @@ class Site:
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **fields,
         }
 
-    async def ask(self, tokens: int, answer: StreamedAnswer | None = None, pin: str | None = None) -> StreamedAnswer:
+    async def ask(
+        self,
+        tokens: int,
+        answer: StreamedAnswer | None = None,
+        pin: str | None = None,
+        **fields: Any,  # Any: by name
+    ) -> StreamedAnswer:
         """Stream one answer to its end."""
         answer = answer or StreamedAnswer()
         headers = {} if pin is None else {"x-crossover-pin": pin}
         url = f"{self.url}/v1/chat/completions"
-        async with self.session.post(url, json=self.body(tokens), headers=headers) as response:
+        async with self.session.post(url, json=self.body(tokens, **fields), headers=headers) as response:
             answer.status = response.status
             answer.backend = response.headers.get("x-crossover-backend")
             answer.reason = response.headers.get("x-crossover-reason", "")
@@ -69,6 +76,13 @@ class Site:
                 if line.startswith(b"data: "):
                     _read_event(answer, line[6:].strip())
         return answer
+
+    async def ask_whole(self, tokens: int, **fields: Any) -> dict[str, Any]:  # Any: by name; JSON
+        body = self.body(tokens, **fields, stream=False, stream_options=None)
+        async with self.session.post(f"{self.url}/v1/chat/completions", json=body) as response:
+            assert response.status == 200, await response.text()
+            answer: dict[str, Any] = await response.json()
+            return answer
 
     async def state(self) -> dict[str, Any]:  # Any: JSON
         async with self.session.get(f"{self.url}/admin/state") as response:

@@ -3,40 +3,55 @@
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from deploy.processes import Process
 from tests.system.site import Site, StreamedAnswer, becomes, pid_of
 
+TOKENS = 32
+PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
+GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
+RANDOM: dict[str, Any] = {"temperature": 1}
+SEEDED: dict[str, Any] = {"temperature": 1, "seed": 7}
+MIX = (GREEDY, GREEDY, GREEDY, RANDOM, SEEDED)
+
 
 def find_process(site: Site, name: str) -> Process:
     return next(process for process in site.stack.stack.engines if process.name == name)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
-async def test_an_engine_killed_under_fifty_requests(own: Site, victim: str, survivor: str) -> None:
-    """Requests not begun are answered by the other, cut streams end with an error event, and it is used again later."""
+async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survivor: str) -> None:
+    """Sixty streams, sixty whole answers: all are whole but the begun streams that must not move, and it comes back."""
+    undisturbed = {prompt: (await own.ask(TOKENS, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
     await own.set_policy(low=victim, high=survivor, up=1000, down=999, dwell_s=0.0)
-    begun = [StreamedAnswer() for _ in range(25)]
+    asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(60)]
+    streams = [StreamedAnswer() for _ in asked]
     async with asyncio.TaskGroup() as group:
-        early = [group.create_task(own.ask(64, answer)) for answer in begun]
-        for answer in begun:
-            await answer.began.wait()
-        os.kill(pid_of(own.stack, victim), signal.SIGSTOP)  # so that none of the late ones begins before its end
-        late = [group.create_task(own.ask(32)) for _ in range(25)]
-        await becomes(own.in_flight, 50, within_s=1)
+        plain = [group.create_task(own.ask_whole(TOKENS, prompt=prompt, **how)) for how, prompt in asked]
+        for stream, (how, prompt) in zip(streams, asked, strict=True):
+            group.create_task(own.ask(TOKENS, stream, prompt=prompt, **how))
+        for stream in streams:
+            await stream.began.wait()
+        assert await own.in_flight() == 120
         os.kill(pid_of(own.stack, victim), signal.SIGKILL)
-    for answer in (task.result() for task in early):
-        assert answer.backend == victim
-        assert answer.status == 200
-        assert answer.error is not None, "a cut stream ends with an error event"
-        assert answer.error["code"] == "backend_lost"
-        assert not answer.is_done
-    answers = [task.result() for task in late]
-    assert all(answer.is_whole and answer.completion_tokens == 32 for answer in answers), answers
-    assert {answer.backend for answer in answers} == {survivor}
+
+    for stream, (how, prompt) in zip(streams, asked, strict=True):
+        assert (stream.status, stream.backend) == (200, victim)
+        if how is SEEDED:
+            assert stream.error is not None, "a cut stream ends with an error event"
+            assert (stream.error["code"], stream.is_done) == ("backend_lost", False)
+        else:
+            assert stream.is_whole, stream
+            assert stream.completion_tokens == TOKENS
+            assert how is RANDOM or stream.text == undisturbed[prompt]
+    for answer, (how, prompt) in zip((task.result() for task in plain), asked, strict=True):
+        assert answer["usage"]["completion_tokens"] == TOKENS
+        assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
+    assert await own.in_flight() == 0
 
     after = await asyncio.gather(*(own.ask(2) for _ in range(30)))
     assert all(answer.is_whole and answer.backend == survivor for answer in after)
