@@ -29,6 +29,10 @@ STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (?!101)([1-5][0-9]{2})(?: |\r|\Z)")
 # A head with a line that is no field has fewer matches than lines.
 FIELD = re.compile(rb"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n]*)")  # RFC 9110 5.6.2: a name is a token
 UNSAFE = re.compile(rb"[\r\n\0]")
+# What a line may be that has not arrived whole. Framing is passed on as it arrives, and a client that takes a bare LF
+# for a line's end would find the end of an answer in it, and another answer after that.
+PARTIAL_SIZE = re.compile(rb"[0-9A-Fa-f]*[ \t]*(?:;[^\r\n\0]*)?\r?")
+PARTIAL_TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+(?::[^\r\n\0]*)?)?\r?")
 BODILESS = frozenset({204, 304})
 # The `server` field of vLLM and trtllm-serve; its transports send every write at once (TCP_NODELAY).
 UVICORN = b"uvicorn"
@@ -267,8 +271,9 @@ class Chunked:
         return position + self.feed(data[position:], [])
 
     def _keep_line(self, line: bytes) -> None:
-        if len(line) > MAX_LINE_BYTES:
-            raise NotHTTP("chunk size")
+        form = PARTIAL_TRAILER if self._has_ended else PARTIAL_SIZE
+        if len(line) > MAX_LINE_BYTES or form.fullmatch(line) is None:
+            raise NotHTTP("trailer" if self._has_ended else "chunk size")
         self._line = line
 
     def _read_line(self, line: bytes) -> int:

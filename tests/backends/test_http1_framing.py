@@ -135,6 +135,14 @@ def test_nonsense_between_chunks_is_refused_however_it_is_cut(wire: bytes) -> No
         assert refuses(partial(skip, Chunked(), pieces)), pieces
 
 
+@pytest.mark.parametrize("start", [b"0\r\n\x85", b"0\r\nA: b\n", b"0\r\n\n", b"5\n", b"g", b"3;a\n"])
+def test_a_line_that_can_become_none_is_refused_before_its_end(start: bytes) -> None:
+    """What has been read is passed on, and some clients take a bare LF for the end of a line, or of an answer."""
+    for pieces in ((start,), each_byte(start), *cuts(start)):
+        assert refuses(partial(feed, Chunked(), pieces)), pieces
+        assert refuses(partial(skip, Chunked(), pieces)), pieces
+
+
 def test_a_line_without_end_is_refused() -> None:
     for start in (b"1;", b"0\r\na: "):
         body = Chunked()
