@@ -99,7 +99,7 @@ async def test_one_choice_that_fails_ends_all_of_them(client: AsyncOpenAI, stack
     assert stack.low.calls[0].was_cancelled
 
 
-async def test_choices_are_tried_elsewhere_together_before_anything_is_answered(
+async def test_choices_that_may_not_move_start_again_together_before_anything_is_answered(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
     def refuse_second(request: GenerateRequest) -> Script:
@@ -108,18 +108,18 @@ async def test_choices_are_tried_elsewhere_together_before_anything_is_answered(
 
     stack.low.script = refuse_second
     stack.high.script = writer.script("Rome")
-    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
+    answer = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2, seed=1)
     assert [choice.message.content for choice in answer.choices] == ["Rome", "Rome"]
     await stack.settle()
 
 
-async def test_a_stream_whose_first_choice_has_begun_is_not_tried_elsewhere(
+async def test_a_stream_whose_first_choice_has_begun_and_may_not_move_ends_with_the_error(
     client: AsyncOpenAI, stack: Stack, writer: Writer
 ) -> None:
     scripts: list[Script] = [[writer.ids("Paris"), Pause()], [Pause(0.1), BackendUnavailable("low is down")]]
     turns = iter(scripts)
     stack.low.script, stack.high.script = lambda _: next(turns), writer.script("Rome")
-    stream = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2, stream=True)
+    stream = await client.chat.completions.create(model=MODEL, messages=HELLO, n=2, seed=1, stream=True)
     with pytest.raises(APIError, match="low is down"):
         _ = [chunk async for chunk in stream]
     assert not stack.high.calls

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from openai import APIStatusError, AsyncOpenAI
 
-from gateway.errors import BackendError, BackendTimeout, GatewayError
+from gateway.errors import BackendError, GatewayError
 from tests.openai.streams import read_events
 from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, fault, raw_client
 
@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.mark.parametrize(
     ("error", "text", "stream"),
-    [(DIED, "", False), (BackendTimeout("silent"), "", True), (DIED, "Pa", False)],
+    [(DIED, "", False), (DIED, "", True), (DIED, "Pa", False)],
     ids=["folded", "streamed", "folded, after two tokens"],
 )
 async def test_an_error_before_the_first_frame_is_a_status(
