@@ -15,8 +15,6 @@ def find_obstacle(request: GenerateRequest, tokens: int, has_scores: bool) -> st
     `has_scores`: log-probabilities have come already.
     """
     params = request.params
-    if request.pin is not None:
-        return "pin"
     if not tokens:  # another engine starts from the prompt, as this one did
         return "prompt_logprobs" if params.prompt_logprobs is not None and has_scores else None
     if params.seed is not None and params.temperature > 0:

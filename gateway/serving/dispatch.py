@@ -27,7 +27,7 @@ class Dispatch:
     `live`: the set of all dispatches that are under way.
     """
 
-    __slots__ = ("_attempt", "_has_moved", "_is_paused", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
+    __slots__ = ("_attempt", "_has_moved", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
 
     def __init__(self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]") -> None:
         self._router = router
@@ -38,7 +38,6 @@ class Dispatch:
         self._lease: Lease | None = None
         self._attempt: Attempt | None = None
         self._has_moved = False  # since a backend was lost
-        self._is_paused = False
         reply.on_end = self._end
         live.add(self)
 
@@ -64,8 +63,6 @@ class Dispatch:
     def _begin(self, work: Work, route: Route) -> None:
         self._reply.start(route)
         self._attempt = work.begin(route, self._reply)
-        if self._is_paused:
-            self._attempt.pause()
 
     def _end(self, error: Exception | None) -> None:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
@@ -82,12 +79,11 @@ class Dispatch:
         self._finish(error)
 
     def _go_elsewhere(self, work: Work, lease: Lease, error: Exception) -> None:
-        """Moves the request to another backend, once: one that ends two of them may be the reason. Raises the error."""
+        """Moves the request to another backend. Raises the error if it has to end, or what the other begins with."""
         attempt, reply = self._attempt, self._reply
         if isinstance(error, GatewayError) and error.is_down:
             self._router.mark_unavailable(lease.route.backend, work.request.model)
-        may_move = work.request.pin is None and (attempt is None or attempt.may_move(error))
-        if self._has_moved or not (may_move and isinstance(error, LOST)):
+        if not self._may_move(work, error):
             raise error
         self._has_moved = True
         try:
@@ -99,8 +95,10 @@ class Dispatch:
             self._begin(work, lease.route)
         else:
             attempt.move(lease.route, error)
-            if self._is_paused:
-                attempt.pause()
+
+    def _may_move(self, work: Work, error: Exception) -> bool:
+        is_free = work.request.pin is None and not self._has_moved  # one that ends two backends may be the reason
+        return is_free and isinstance(error, LOST) and (self._attempt is None or self._attempt.may_move(error))
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the dispatch. Only here does a client get the error that its request ended with."""
@@ -139,11 +137,11 @@ class Dispatch:
         self._end(ClientLeft())
 
     def paused(self) -> None:
-        self._is_paused = True
+        self._reply.is_paused = True
         if self._attempt is not None:
             self._attempt.pause()
 
     def resumed(self) -> None:
-        self._is_paused = False
+        self._reply.is_paused = False
         if self._attempt is not None:
             self._attempt.resume()

@@ -62,7 +62,9 @@ class RelayAttempt:
 
     def _start(self, route: Route) -> None:
         self._route = route
-        self._call = self._backends[route.backend].relay(self._request, self)
+        self._call = call = self._backends[route.backend].relay(self._request, self)
+        if self._reply.is_paused:
+            call.pause()
 
     # work.Attempt
 

@@ -40,6 +40,7 @@ class Reply:
         self.route: Route | None = None
         self.has_begun = False
         self.takes_events = False  # an error event may follow what has been written
+        self.is_paused = False  # the client reads no more at the moment
         self._clock = clock
         self._started = 0.0
 

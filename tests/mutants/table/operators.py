@@ -31,7 +31,7 @@ MUTANTS = (
         lambda _was: lambda self, outcome: self._recorder.record(self, outcome),
         (f"{FIGURES}every_ending_is_counted_once_under_its_name",)),
     Mutant("latencies start when the request arrived", f"{METRICS}.observe",
-        lambda was: lambda self, request, route, sink, arrived=None: was(self, request, route, sink),
+        lambda was: lambda self, request, route, sink, arrived=None, before=None: was(self, request, route, sink),
         (f"{FIGURES}latencies_start_when_the_request_arrived",)),
     Mutant("a configuration that contradicts itself is refused", f"{LOAD}:_find_contradictions", returns(()),
         (f"{CONFIGURED}a_mistake_is_named_by_its_key_path",)),

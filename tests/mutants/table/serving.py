@@ -1,7 +1,9 @@
 """The spine and its lanes: retries, leases, replies, keep-alive, guides, shared threads, own header fields."""
 
+import asyncio
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from gateway.errors import BackendError, BackendUnavailable, InternalError
@@ -12,10 +14,12 @@ DISPATCH = "gateway.serving.dispatch:Dispatch"
 REPLY = "gateway.serving.reply:Reply"
 TOKENS = "gateway.serving.token_lane:TokenAttempt"
 RELAY = "gateway.serving.relay_lane"
+CONTINUED = "gateway.serving.continuation"
 GUIDES = "gateway.serving.guide_checks"
 OFFLOAD = "gateway.serving.offload"
 OWN = "gateway.serving.own_headers"
 
+MOVED = "tests/serving/test_moves.py::test_"
 RETRIED = "tests/serving/test_retry.py::test_"
 CHATS = "tests/serving/test_chat.py::test_"
 CHOICES = "tests/serving/test_choices.py::test_"
@@ -27,39 +31,51 @@ SHARED = "tests/serving/test_offload.py::test_"
 HEADERS = "tests/serving/test_headers.py::test_"
 
 
-def retry_twice(_was: Any) -> Any:  # Any: a method of Dispatch
-    tries: Counter[object] = Counter()
+def move_twice(_was: Any) -> Any:  # Any: a method of Dispatch
+    moves: Counter[object] = Counter()
 
-    def may_retry(self: Any, _work: object, error: Exception | None) -> bool:
-        tries[self] += 1
-        return tries[self] <= 2 and isinstance(error, BackendUnavailable)
+    def may_move(self: Any, _work: object, error: Exception) -> bool:
+        moves[self] += 1
+        return moves[self] <= 2 and isinstance(error, BackendUnavailable)
 
-    return may_retry
+    return may_move
 
 
-def release_early(was: Any) -> Any:  # Any: as above
-    def release(self: Any, work: object, lease: Any, error: Exception | None) -> None:
-        lease.close()
-        was(self, work, lease, error)
+def count_late(was: Any) -> Any:  # Any: as above
+    def guard(self: Any, step: Any, *arguments: object) -> Any:
+        if step.__name__ == "end":
+            asyncio.get_running_loop().call_soon(was, self, step, *arguments)
+            return None
+        return was(self, step, *arguments)
 
-    return release
+    return guard
 
 
 MUTANTS = (
     # Dispatch
-    Mutant("a request that has not begun is tried on another backend", f"{DISPATCH}._may_retry", returns(False),
-        (f"{RETRIED}a_request_that_has_not_begun_is_answered_by_the_other_backend",)),
-    Mutant("a retry is the only one", f"{DISPATCH}._may_retry", retry_twice, (f"{RETRIED}it_is_tried_once_only",)),
-    Mutant("no retry once the reply has begun", f"{DISPATCH}._may_retry",
-        lambda _was: lambda self, _work, error: not self._avoid and isinstance(error, BackendUnavailable),
-        (f"{CHOICES}a_stream_whose_first_choice_has_begun_is_not_tried_elsewhere",)),
-    Mutant("no retry of a pinned request", f"{DISPATCH}._may_retry",
-        lambda _was: lambda self, _work, error: not self._avoid and isinstance(error, BackendUnavailable),
+    Mutant("a request whose backend is lost moves", f"{DISPATCH}._may_move", returns(False),
+        (f"{RETRIED}a_request_that_has_not_begun_is_answered_by_the_other_backend",
+         f"{MOVED}a_stream_goes_on_from_its_last_token")),
+    Mutant("it moves once", f"{DISPATCH}._may_move", move_twice, (f"{RETRIED}it_is_tried_once_only",)),
+    Mutant("a begun stream that may not go on does not start again", f"{TOKENS}.may_move", returns(True),
+        (f"{CHOICES}a_stream_whose_first_choice_has_begun_and_may_not_move_ends_with_the_error",)),
+    Mutant("a pinned request does not move", f"{DISPATCH}._may_move",
+        lambda _was: lambda self, _work, error: not self._has_moved and isinstance(error, BackendUnavailable),
         (f"{RETRIED}a_pinned_request_stays_where_it_was_sent",)),
-    Mutant("no retry after an error of an engine that has the request", f"{DISPATCH}._may_retry",
-        lambda _was: lambda self, _work, error: not self._avoid and isinstance(error, BackendError),
+    Mutant("no move after an error of the request itself", f"{DISPATCH}._may_move",
+        lambda _was: lambda self, _work, error: not self._has_moved and isinstance(error, BackendError),
         (f"{RETRIED}other_errors_are_not_tried_elsewhere",)),
-    Mutant("an answer is counted before its lease is closed", f"{DISPATCH}._release", release_early,
+    Mutant("what may not go on starts again", f"{CONTINUED}:find_obstacle", returns(None),
+        (f"{MOVED}what_must_not_move_starts_again_where_its_client_has_seen_nothing",)),
+    Mutant("an answer that is complete goes nowhere", f"{CONTINUED}:find_end", returns(None),
+        (f"{MOVED}an_answer_that_was_complete_but_for_its_end_needs_no_other_engine",)),
+    Mutant("what came counts against max_tokens and min_tokens", f"{CONTINUED}:make_rest",
+        lambda was: lambda request, token_ids: replace(was(request, token_ids), params=request.params),
+        (f"{MOVED}a_stream_goes_on_from_its_last_token",)),
+    Mutant("a lease moves in one step", "gateway.routing.ledger:Lease.recount",
+        lambda _was: lambda self, route, cell: setattr(self, "route", route),
+        (f"{MOVED}a_client_may_leave_after_the_move",)),
+    Mutant("an answer is counted before its lease is closed", f"{DISPATCH}._guard", count_late,
         (f"{CHATS}an_answer_is_counted_before_its_place_is_free",)),
     Mutant("a fault of the gateway's own is a 500", f"{DISPATCH}._guard",
         changes(lambda error: BackendError("It failed.") if isinstance(error, InternalError) else error),
@@ -67,7 +83,7 @@ MUTANTS = (
     Mutant("a client that leaves frees its place and its engine", f"{DISPATCH}.left", returns(None),
         ("tests/client_http/test_disconnect.py::test_slot_is_freed_when_the_official_client_closes_its_stream",)),
     Mutant("a backend that is lost in an answer is down at once", "gateway.routing.router:Router.mark_unavailable",
-        returns(None), (f"{RETRIED}a_backend_lost_in_the_middle_is_marked_at_once",)),
+        returns(None), (f"{MOVED}a_whole_answer_goes_on_too_and_its_headers_name_who_ended_it",)),
     Mutant("a backend that is full is not down", "gateway.errors:BackendFull.is_down", becomes(True),
         (f"{RETRIED}a_full_backend_is_not_taken_for_a_dead_one",)),
     # The reply
