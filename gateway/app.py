@@ -80,6 +80,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(noting_tasks(node.tally))
+        await stack.enter_async_context(app.endpoints.mover.running())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
             view = _routing_view(app.router)
             await stack.enter_async_context(gathering(settings, ENGINE_KINDS, node.evidence, view))

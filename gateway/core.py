@@ -375,6 +375,10 @@ class Policy(Protocol):
         """Yields (key, what is wrong with it) for every contradiction in the policy or with a model's backends."""
         ...
 
+    def find_left(self, state: State) -> Collection[str]:
+        """Returns the backends that running answers should leave for another one in this state."""
+        ...
+
     def gauges(self) -> Mapping[str, float]:
         """Returns the keys that /metrics shows, as `crossover_policy_<key>`, and their values."""
         ...

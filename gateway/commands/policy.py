@@ -20,7 +20,8 @@ from rich.table import Column, Table
 from gateway.routing.policies import KEYS, POLICIES, SCHEMAS
 
 TIMEOUT_S = 10.0
-TYPES = {"string": str, "integer": int, "number": float}  # of a JSON schema
+# Of a JSON schema. Any: click's own types and Python's.
+TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": click.BOOL}
 
 Json: TypeAlias = dict[str, Any]  # Any: what another process answers, read key by key
 Decorated: TypeAlias = Callable[..., object]

@@ -1,4 +1,4 @@
-"""GET and PUT /admin/policy, GET /admin/state. In: the operator's JSON. Out: routing's state after it."""
+"""/admin/policy, /admin/backends/NAME and /admin/state. In: the operator's JSON. Out: routing's state after it."""
 
 import logging
 from typing import Annotated
@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
 from gateway.evidence import LatestEvidence
-from gateway.operator.shapes import ModelView, PolicyBody, PolicyView, StateView, WorkerView
+from gateway.operator.shapes import DrainBody, ModelView, PolicyBody, PolicyView, StateView, WorkerView
 from gateway.routing import Router
 
 logger = logging.getLogger(__name__)
@@ -35,10 +35,17 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
 
     @routes.put("/policy")
     async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
-        """Replace the policy from the next request on; requests in flight stay where they are."""
+        """Replace the policy from the next request on; nothing in flight is dropped."""
         state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
         current = state.current
         logger.info("policy of %s is version %d, by %s: %s", state.model, current.version, current.by, current.policy)
         return PolicyView.of(state.model, state.current, latest)
+
+    @routes.put("/backends/{backend}")
+    async def drain_backend(backend: str, body: DrainBody) -> ModelView:
+        """Empty a backend, so that it can be stopped, or use it again. Its answers go on elsewhere, where they may."""
+        state = router.drain(backend, body.draining, body.model)
+        logger.info("backend %s of %s is %s", backend, state.model, "drained" if body.draining else "used again")
+        return ModelView.of(state, latest)
 
     return routes

@@ -120,11 +120,13 @@ def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: Polic
 class BackendView(BaseModel):
     """`in_flight` and `steering` are the present counts; the engine's own are `evidence_age_s` old. Null is unknown.
 
+    `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
     `drift`: how many more these were than it had been sent by then.
     """
 
     ready: bool
+    draining: bool
     in_flight: int
     steering: int
     capabilities: list[Need]
@@ -137,6 +139,7 @@ class BackendView(BaseModel):
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
         return cls(
             ready=backend.is_ready,
+            draining=backend.is_draining,
             in_flight=backend.in_flight,
             steering=backend.steering,
             capabilities=sorted(backend.capabilities),
@@ -145,6 +148,15 @@ class BackendView(BaseModel):
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
         )
+
+
+class DrainBody(BaseModel):
+    """Whether a backend is to be emptied. `model`: needed when there are several."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    draining: bool
+    model: Text | None = None
 
 
 class ModelView(BaseModel):

@@ -76,6 +76,8 @@ class Fleet:
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
+        if self._ledger.draining and request.pin is None:
+            avoid = self._ledger.draining.union(avoid)
         is_any_ready, loads = False, {}
         for name, health in self.healths.items():
             if is_ready := health.is_ready and name not in avoid:
@@ -113,7 +115,7 @@ class Fleet:
         return lacking
 
     def set_policy(self, change: PolicyChange) -> None:
-        """Puts the policy in force for the next lease of any worker; requests in flight stay where they are.
+        """Puts the policy in force for the next lease of any worker; nothing in flight is dropped.
 
         The side is kept if it still exists.
         """
@@ -130,6 +132,24 @@ class Fleet:
 
         self._ledger.replace(replace)
 
+    def drain(self, backend: str, is_draining: bool) -> None:
+        """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""
+        if backend not in self.backends:
+            known = ", ".join(self.backends)
+            raise InvalidRequest(
+                f"{backend!r} is not a backend of model {self.model} (it has {known})", param="backend"
+            )
+        self._ledger.drain(backend, is_draining)
+
+    def find_left(self) -> frozenset[str]:
+        """Returns the backends that running answers should leave, if there is another: drained ones, the policy's."""
+        state, draining = self._ledger.glance()
+        if state.version != self._version:
+            self._follow(self._ledger.read().text)
+        left = draining.union(self._policy.find_left(state))
+        has_other = any(health.is_ready for name, health in self.healths.items() if name not in left)
+        return left if has_other else frozenset()
+
     def state(self) -> ModelState:
         ledger = self._ledger.read()
         if ledger.state.version != self._version:
@@ -139,6 +159,7 @@ class Fleet:
                 ledger.in_flight[name],
                 ledger.steering[name],
                 health.is_ready and name not in ledger.doubted,
+                name in ledger.draining,
                 self.backends[name].capabilities,
             )
             for name, health in self.healths.items()

@@ -18,7 +18,7 @@ TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at mo
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
 # Words of a record. A float stands among integers; both views cover the same span.
-SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE = range(6)
+SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LedgerSpans:
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
         return cls(
             generation=plan.words(1),
-            records=(plan.words(6), plan.words(6)),
+            records=(plan.words(7), plan.words(7)),
             in_flight=tuple(plan.words(workers) for _ in backends),
             steering=tuple(plan.words(workers) for _ in backends),
             ready=tuple(plan.words(workers) for _ in backends),
@@ -49,13 +49,15 @@ class Snapshot:
     """The ledger at one instant.
 
     `in_flight` counts the sequences of every lease, `steering` only those that the policy decides by, `workers` those
-    of every lease by worker. `doubted`: the backends that another worker finds not ready.
+    of every lease by worker. `doubted`: the backends that another worker finds not ready. `draining`: those that an
+    operator wants empty.
     """
 
     in_flight: Mapping[str, int]
     steering: Mapping[str, int]
     workers: tuple[int, ...]
     doubted: frozenset[str]
+    draining: frozenset[str]
     state: State
     switches: int
     text: bytes
@@ -140,6 +142,7 @@ class Ledger:
         self._texts = [seat.memory.raw(span) for span in spans.texts]
         self._generation = 0  # of what this process has read
         self._state = State("", 0.0, 0)
+        self.draining: frozenset[str] = frozenset()  # as of what has been read
         self._seat = seat.index
 
     @classmethod
@@ -202,6 +205,20 @@ class Ledger:
             state, text = change(self._state, self.text())
             self._commit(state, self._record[SWITCHES], text)
 
+    def drain(self, backend: str, is_draining: bool) -> None:
+        """Notes for all workers whether an operator wants this backend empty."""
+        with self._lock:
+            self._read_state()
+            change = self.draining.union if is_draining else self.draining.difference
+            self.draining = change({backend})
+            self._commit(self._state, self._record[SWITCHES])
+
+    def glance(self) -> tuple[State, frozenset[str]]:
+        """Returns the policy's state, and the backends that drain."""
+        with self._lock:
+            self._read_state()
+            return self._state, self.draining
+
     def read(self) -> Snapshot:
         with self._lock:
             self._read_state()
@@ -213,6 +230,7 @@ class Ledger:
                 steering={name: sum(cell.steering) for name, cell in cells},
                 workers=tuple(map(sum, zip(*in_flight.values(), strict=True))),
                 doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
+                draining=self.draining,
                 state=self._state,
                 switches=self._record[SWITCHES],
                 text=self.text(),
@@ -246,6 +264,7 @@ class Ledger:
         self._generation = self._generations[0]
         record, since = self._record, self._times[self._generation % 2][SINCE]
         self._state = State(self._backends[record[SIDE]], since, record[VERSION])
+        self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
         old, generation = self._record, self._generation + 1
@@ -253,6 +272,7 @@ class Ledger:
         record[SIDE], record[SWITCHES], record[VERSION] = self._cells[state.side].index, switches, state.version
         self._times[generation % 2][SINCE] = state.since
         record[TEXT], record[LENGTH] = old[TEXT], old[LENGTH]
+        record[DRAINING] = sum(1 << index for index, name in enumerate(self._backends) if name in self.draining)
         if text is not None:
             record[TEXT], record[LENGTH] = 1 - old[TEXT], len(text)
             self._texts[record[TEXT]][: len(text)] = text

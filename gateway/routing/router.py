@@ -3,7 +3,7 @@
 In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Placeable
@@ -56,6 +56,16 @@ class Router:
         fleet = self._find(change.model)
         fleet.set_policy(change)
         return fleet.state()
+
+    def drain(self, backend: str, is_draining: bool, model: str | None = None) -> ModelState:
+        """Empties a backend, or uses it again; `model` None: the only one. Raises InvalidRequest, ModelNotFound."""
+        fleet = self._find(model)
+        fleet.drain(backend, is_draining)
+        return fleet.state()
+
+    def find_left(self) -> Mapping[str, frozenset[str]]:
+        """Returns by model the backends that running answers should leave; no entry where there are none."""
+        return {name: left for name, fleet in self._fleets.items() if (left := fleet.find_left())}
 
     def state(self) -> tuple[ModelState, ...]:
         return tuple(fleet.state() for fleet in self._fleets.values())

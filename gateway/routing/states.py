@@ -41,13 +41,14 @@ class PolicyRecord:
 class BackendState:
     """A backend. Over all workers, `in_flight` counts every lease's sequences, `steering` those the policy decides by.
 
-    `is_ready`: this worker may choose it and no other worker doubts it. `capabilities`: the needs that it meets, as
-    far as this worker knows.
+    `is_ready`: this worker may choose it and no other worker doubts it. `is_draining`: an operator wants it empty.
+    `capabilities`: the needs that it meets, as far as this worker knows.
     """
 
     in_flight: int
     steering: int
     is_ready: bool
+    is_draining: bool
     capabilities: frozenset[Need]
 
 

@@ -7,7 +7,7 @@ request would go on only when everything that arrived with it has been read.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gateway.client_http import ClientLeft
 from gateway.core import Route
@@ -127,6 +127,29 @@ class Dispatch:
             self.start(understood.result)
         else:
             understood.exception()  # nobody waits for it, and asyncio would log it
+
+    def measure_move(self, left: Mapping[str, frozenset[str]]) -> int:
+        """Returns how many tokens another engine would prefill; 0 if the answer need not or may not leave its backend.
+
+        `left`: by model the backends to leave.
+        """
+        work, lease, attempt = self._work, self._lease, self._attempt
+        if work is None or lease is None or attempt is None or work.request.pin is not None:
+            return 0
+        return attempt.measure_move() if lease.route.backend in left.get(work.request.model, ()) else 0
+
+    def move(self, left: Mapping[str, frozenset[str]]) -> None:
+        """Goes on at a backend that is not to be left; stays if there is none. Only after a `measure_move` above 0."""
+        work, lease, attempt = self._work, self._lease, self._attempt
+        assert work is not None
+        assert lease is not None
+        assert attempt is not None
+        try:
+            self._router.move(lease, work.request, work.barred | left[work.request.model])
+        except GatewayError:
+            return
+        if (error := self._guard(attempt.move, lease.route, None)) is not None:
+            self._end(error)
 
     def fail(self, error: GatewayError) -> None:
         """Ends the request with an error of the gateway's own."""

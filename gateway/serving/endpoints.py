@@ -29,6 +29,7 @@ from gateway.openai.translate import Envelope, translate
 from gateway.routing import Router
 from gateway.serving.dispatch import Dispatch
 from gateway.serving.guide_checks import GuideChecks
+from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
 from gateway.serving.own_headers import RequestIds, read_pin, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
@@ -98,6 +99,7 @@ class Endpoints:
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._live: set[Dispatch] = set()
+        self.mover = Mover(self._live, router.find_left, settings.moves.tokens_per_s / settings.workers)
         self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
     def handle(self, exchange: Exchange) -> None:

@@ -72,7 +72,10 @@ class RelayAttempt:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def move(self, route: Route, error: Exception) -> None:
+    def measure_move(self) -> int:
+        return 0
+
+    def move(self, route: Route, error: Exception | None) -> None:
         self.end(error)
         self._reply.start(route)
         self._start(route)

@@ -18,6 +18,7 @@ from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.settings import StreamSettings
 
+MIN_LEFT = 16  # an answer that may not have so many tokens to come is over before a move has paid
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
 
@@ -104,7 +105,15 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def move(self, route: Route, error: Exception) -> None:
+    def measure_move(self) -> int:
+        requests = self._work.generations.requests
+        seen = [(requests[index], len(self._running[index][0].token_ids)) for index in self._open]
+        is_worth_it = any(request.params.max_tokens - tokens >= MIN_LEFT for request, tokens in seen)
+        return (
+            sum(len(request.prompt) + tokens for request, tokens in seen) if is_worth_it and self._is_movable() else 0
+        )
+
+    def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)
         if self._is_movable():
             self._go_on(route)

@@ -19,8 +19,12 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
-    def move(self, route: Route, error: Exception) -> None:
-        """Leave the backend on account of the error, and go on at the route's.
+    def measure_move(self) -> int:
+        """Returns how many tokens another backend would prefill; 0 if the answer should not or may not go on there."""
+        ...
+
+    def move(self, route: Route, error: Exception | None) -> None:
+        """Leave the backend, because of an error or for no fault of its own, and go on at the route's.
 
         Raises GatewayError if the other backend does not even begin; call `end` all the same.
         """

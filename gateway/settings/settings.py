@@ -94,6 +94,14 @@ class StreamSettings:
 
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
+class MoveSettings:
+    """How many tokens a second engines have to prefill again for answers that move, over all workers."""
+
+    tokens_per_s: Annotated[int, number(1, 100_000_000)] = 50_000
+
+
+@with_config(FORM)
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone."""
 
@@ -104,6 +112,7 @@ class Settings:
     probe: ProbeSettings = ProbeSettings()
     evidence: EvidenceSettings = EvidenceSettings()
     streams: StreamSettings = StreamSettings()
+    moves: MoveSettings = MoveSettings()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = field(default=None, repr=False)
     runs_folder: Folder = Path("runs")

@@ -29,7 +29,8 @@ def test_show_prints_thresholds_sides_and_load(gateway: Operated) -> None:
         result = policy("show", "--url", gateway.url)
     assert result.exit_code == 0
     assert (
-        "llama: threshold low=triton high=vllm up=48 down=40 dwell_s=1.0 (version 1, by configuration)" in result.output
+        "llama: threshold low=triton high=vllm up=48 down=40 dwell_s=1.0 moves=False (version 1, by configuration)"
+        in result.output
     )
     assert "on triton for" in result.output
     rows = [line.split() for line in result.output.splitlines()]
@@ -47,7 +48,7 @@ def test_set_changes_what_it_names_and_keeps_the_rest(gateway: Operated) -> None
     result = policy("set", "--url", gateway.url, "--up", "56", "--down", "44", "--calibration", "run-7")
     assert result.exit_code == 0
     assert result.output.startswith(
-        "llama: threshold low=triton high=vllm up=56 down=44 dwell_s=1.0 calibration=run-7 (version 2, by "
+        "llama: threshold low=triton high=vllm up=56 down=44 dwell_s=1.0 moves=False calibration=run-7 (version 2, by "
     )
     current = gateway.router.model_state().current
     assert isinstance(current.policy, Threshold)

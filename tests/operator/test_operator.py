@@ -14,7 +14,11 @@ from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
-READY = {"ready": True, **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s"))}
+READY = {
+    "ready": True,
+    "draining": False,
+    **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s")),
+}
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 
 
@@ -85,6 +89,7 @@ def test_the_policy_in_force_reads_as_in_the_configuration() -> None:
             "up": 48,
             "down": 40,
             "dwell_s": 1.0,
+            "moves": False,
             "calibration": None,
             "fingerprint": None,
             "by": "configuration",
@@ -254,10 +259,41 @@ def test_state_describes_the_keys_of_every_kind_of_policy(shared: Operated) -> N
     policies = ask(shared, "GET", "/admin/state").json()["policies"]
     assert policies.keys() == POLICIES.keys()
     keys = policies["threshold"]["properties"]
-    assert [*keys] == ["low", "high", "up", "down", "dwell_s"]
+    assert [*keys] == ["low", "high", "up", "down", "dwell_s", "moves"]
     assert (keys["up"]["type"], keys["up"]["minimum"], keys["up"]["maximum"]) == ("integer", 1, 1_000_000)
     assert keys["dwell_s"]["default"] == 1.0
     assert all(schema["description"] for policy in policies.values() for schema in policy["properties"].values())
+
+
+# ---- backends --------------------------------------------------------------------------------------------------------
+
+
+def test_a_backend_that_drains_gets_pinned_requests_only() -> None:
+    with Operated().serving() as gateway:
+        path = "/admin/backends/triton"
+        model = ask(gateway, "PUT", path, json={"draining": True}).json()
+        assert [view["draining"] for view in model["backends"].values()] == [True, False]
+        with (
+            gateway.router.lease(gateway.request()) as placed,
+            gateway.router.lease(gateway.request(pin="triton")) as pinned,
+        ):
+            assert (placed.route.backend, pinned.route.backend) == ("vllm", "triton")
+        ask(gateway, "PUT", path, json={"draining": False})
+        assert gateway.router.lease(gateway.request()).route.backend == "triton"
+
+
+@pytest.mark.parametrize(
+    ("backend", "body", "param"),
+    [
+        ("sglang", {"draining": True}, "backend"),
+        ("vllm", {"draining": "yes"}, "draining"),
+        ("vllm", {}, "draining"),
+        ("vllm", {"draining": True, "model": "qwen"}, "model"),
+    ],
+)
+def test_a_backend_or_a_wish_that_is_none_is_named(shared: Operated, backend: str, body: Json, param: str) -> None:
+    refused = ask(shared, "PUT", f"/admin/backends/{backend}", json=body)
+    assert (refused.status_code in {400, 404}, error(refused)["param"]) == (True, param)
 
 
 # ---- the operator key ------------------------------------------------------------------------------------------------
@@ -271,6 +307,7 @@ def test_with_an_operator_key_admin_routes_ask_for_it(authorization: str | None)
             ask(gateway, "GET", "/admin/state", headers=headers),
             ask(gateway, "GET", "/admin/policy", headers=headers),
             put(gateway, BODY, headers=headers),
+            ask(gateway, "PUT", "/admin/backends/vllm", json={"draining": True}, headers=headers),
         ):
             assert response.status_code == 401
             assert response.headers["www-authenticate"] == "Bearer"

@@ -77,11 +77,25 @@ class Hammer:
         slot.close()
         self._released[self._index] += sequences
 
+    def move(self, slot: Lease, sequences: int) -> None:
+        released = sum(self._released)
+
+        def choose(counts: Mapping[str, int], state: State) -> tuple[Route, State]:
+            others, seen = sum(self._placed) - sequences, sum(counts.values())
+            if not others - sum(self._releasing) <= seen <= others - released:
+                self.faults.append(f"saw {seen} beside its own of {others} placed, {released} released")
+            has_room = slot.route.backend == "vllm" and counts["triton"] + sequences < POLICY.up
+            return Route("triton" if has_room else "vllm", "move"), state
+
+        self._ledger.move(slot, choose)
+
     def run(self, times: int) -> None:
         chance = random.Random(self._index)
         for _ in range(times):
             self.place(chance.choice(REQUESTS))
             while self._slots and chance.random() < 0.5 + 0.08 * (len(self._slots) - 2):
+                if chance.random() < 0.2:
+                    self.move(*chance.choice(self._slots))
                 self.release(*self._slots.pop(chance.randrange(len(self._slots))))
         for slot in self._slots:
             self.release(*slot)

@@ -86,6 +86,12 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         )
         assert (seen.state, seen.text, seen.doubted) == (State("vllm", 5.0, 2), b"new", frozenset({"vllm"}))
         assert second.read().doubted == set()  # one knows one's own doubts
+        second.drain("triton", is_draining=True)
+        assert first.glance() == (State("vllm", 5.0, 2), frozenset({"triton"}))
+        first.place(stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
+        assert second.read().draining == {"triton"}
+        first.drain("triton", is_draining=False)
+        assert second.read().draining == set()
         for slot in slots:
             slot.close()
         assert repr(first) == repr(second) == "<Ledger triton=0 vllm=0>"

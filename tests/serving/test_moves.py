@@ -1,6 +1,7 @@
-"""A backend that is lost in mid-answer: the answer goes on at the other one, and its client notices nothing."""
+"""Answers that go on at another backend, because theirs was lost or is to be left; their clients notice nothing."""
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import orjson
@@ -9,8 +10,11 @@ from openai import APIError, AsyncOpenAI
 
 from gateway.core import FinishReason, Need, TokenLogprob
 from gateway.errors import BackendError, BackendLost, BackendTimeout, BackendUnavailable, GatewayError
+from gateway.routing import PolicyChange
+from gateway.routing.policies import Threshold
+from gateway.serving.mover import BEAT_S, Mover
 from tests.fakes.backend import Pause, Scores, Script
-from tests.serving.stack import HELLO, MODEL, RawAnswer, Stack, Writer, eventually, raw_client
+from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, Stack, Writer, eventually, raw_client
 
 CUT = BackendLost("low was lost")
 BEGUN, REST = "Paris is", " nice, as ever."
@@ -215,3 +219,95 @@ async def test_a_client_may_leave_after_the_move(stack: Stack, writer: Writer) -
         client.leave()
         await stack.settle()
     assert [call.was_cancelled for call in stack.high.calls] == [True]
+
+
+# Backends that are left although they are well.
+
+
+async def begin(stack: Stack, client: RawClient, **fields: Any) -> None:  # Any: by name
+    """Returns when the request is in the pause of its script."""
+    calls = len(stack.low.calls)
+    body = {"model": MODEL, "messages": HELLO, "stream": True, **fields}
+    headers = {"x_crossover_pin": str(body.pop("pin"))} if "pin" in body else {}
+    client.send("POST", "/v1/chat/completions", orjson.dumps(body), **headers)
+    await eventually(lambda: len(stack.low.calls) > calls and stack.low.calls[-1]._timer is None)
+
+
+async def test_a_backend_that_drains_loses_its_answers_and_gets_no_others(stack: Stack, writer: Writer) -> None:
+    stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], writer.script(REST)
+    async with raw_client(stack) as client:
+        await begin(stack, client)
+        stack.app.router.drain("low", is_draining=True)
+        stack.app.endpoints.mover.beat()
+        assert (stack.in_flight, stack.low.calls[0].was_cancelled) == ({"low": 0, "high": 1}, True)
+        assert text_of(events((await client.answer()).body)) == BEGUN + REST
+    assert stack.counted("low", "moved")
+    assert (await ask(stack)).headers["x-crossover-backend"] == "high"
+    stack.app.router.drain("low", is_draining=False)
+    stack.low.script = writer.script(BEGUN)
+    assert (await ask(stack)).headers["x-crossover-backend"] == "low"
+
+
+@pytest.mark.parametrize("fields", [{"seed": 7}, {"frequency_penalty": 1}, {"max_tokens": 12}, {"pin": "low"}], ids=str)
+async def test_what_may_not_move_or_is_nearly_over_stays_on_a_backend_that_drains(
+    stack: Stack, writer: Writer, fields: dict[str, Any]
+) -> None:
+    stack.low.script = [writer.ids(BEGUN), Pause(), writer.ids(REST), FinishReason.LENGTH]
+    async with raw_client(stack) as client:
+        await begin(stack, client, **fields)
+        stack.app.router.drain("low", is_draining=True)
+        stack.app.endpoints.mover.beat()
+        assert stack.in_flight == {"low": 1, "high": 0}
+        stack.low.live[0].go_on()
+        assert (await client.answer()).body.endswith(b"[DONE]\n\n")
+
+
+async def test_without_another_backend_answers_stay_where_they_are(stack: Stack, writer: Writer) -> None:
+    stack.low.script = [writer.ids(BEGUN), Pause()]
+    stack.high.ready = False
+    await eventually(lambda: not stack.is_ready("high"))
+    async with raw_client(stack) as client:
+        await begin(stack, client)
+        stack.app.router.drain("low", is_draining=True)
+        stack.app.endpoints.mover.beat()
+        assert (stack.in_flight, stack.low.calls[0].was_cancelled) == ({"low": 1, "high": 0}, False)
+        client.leave()
+        await stack.settle()
+
+
+async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
+    stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
+    mover = Mover(stack.app.endpoints._live, stack.app.router.find_left, tokens_per_s=1 / BEAT_S)
+    async with AsyncExitStack() as clients:
+        for words in (30, 10, 20):
+            client = await clients.enter_async_context(raw_client(stack))
+            await begin(stack, client, messages=[{"role": "user", "content": "a " * words}])
+        stack.app.router.drain("low", is_draining=True)
+        lengths = sorted(len(call.request.prompt) + len(writer.ids(BEGUN)) for call in stack.low.calls)
+        beats: list[int] = []
+        for beat in range(sum(lengths)):
+            mover.beat()
+            beats += [beat] * (len(stack.high.calls) - len(beats))
+        # One token a beat: an answer moves when those before it are paid for.
+        assert beats == [0, lengths[0], lengths[0] + lengths[1]]
+        assert [len(call.request.prompt) for call in stack.high.calls] == lengths
+        for dispatch in tuple(stack.app.endpoints._live):
+            dispatch.left()
+
+
+async def test_running_answers_follow_a_threshold_that_moves_them(stack: Stack, writer: Writer) -> None:
+    change = Threshold(low="low", high="high", up=3, down=1, dwell_s=0, moves=True)
+    stack.app.router.set_policy(PolicyChange(change, by="test"))
+    stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], writer.script(REST)
+    async with AsyncExitStack() as clients:
+        begun = [await clients.enter_async_context(raw_client(stack)) for _ in range(2)]
+        for client in begun:
+            await begin(stack, client)
+        stack.app.endpoints.mover.beat()
+        assert not stack.high.calls
+        begun.append(await clients.enter_async_context(raw_client(stack)))
+        begun[-1].ask(stream=True)
+        await eventually(lambda: len(stack.high.calls) == 1)
+        stack.app.endpoints.mover.beat()
+        texts = [text_of(events((await client.answer()).body)) for client in begun]
+        assert texts == [BEGUN + REST, BEGUN + REST, REST]

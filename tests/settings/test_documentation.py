@@ -18,6 +18,7 @@ from gateway.settings import (
     EvidenceSettings,
     LimitSettings,
     ModelSettings,
+    MoveSettings,
     ProbeSettings,
     Settings,
     StreamSettings,
@@ -32,12 +33,13 @@ TABLES: list[tuple[str, str, type[Any]]] = [
     ("## The whole gateway", "probe.", ProbeSettings),
     ("## The whole gateway", "evidence.", EvidenceSettings),
     ("## The whole gateway", "streams.", StreamSettings),
+    ("## The whole gateway", "moves.", MoveSettings),
     ("## A model", "", ModelSettings),
     ("### Which parts of a relayed body are sent", "allow.", AllowSettings),
     *((f"### A backend of kind `{kind}`", "", ENGINE_KINDS[kind].settings) for kind in ENGINE_KINDS),
     *((f"## The policy `{kind}`", "", POLICIES[kind]) for kind in POLICIES),
 ]
-WITHOUT_A_ROW = {"limits", "probe", "evidence", "streams", "name"}  # sections, and a backend's own key
+WITHOUT_A_ROW = {"limits", "probe", "evidence", "streams", "moves", "name"}  # sections, and a backend's own key
 
 
 def has_row(table: str, key: str, default: object) -> bool:

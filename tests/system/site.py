@@ -96,6 +96,15 @@ class Site:
         async with self.session.put(f"{self.url}/admin/policy", json=wanted) as response:
             assert response.status == 200, await response.text()
 
+    async def drain(self, backend: str, *, is_draining: bool) -> None:
+        url = f"{self.url}/admin/backends/{backend}"
+        async with self.session.put(url, json={"draining": is_draining}) as response:
+            assert response.status == 200, await response.text()
+
+    async def count_moves(self) -> float:
+        samples = await self._samples(f"{self.url}/metrics")
+        return sum(sample.value for sample in samples if sample.name == "crossover_moves_total")
+
     @asynccontextmanager
     async def policy_put_back(self) -> AsyncIterator[None]:
         async with self.session.get(f"{self.url}/admin/policy") as response:

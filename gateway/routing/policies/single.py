@@ -16,6 +16,9 @@ class Single:
     def start(self, version: int, now: float, side: str | None = None) -> State:
         return State(side=self.backend, since=now, version=version)
 
+    def find_left(self, state: State) -> tuple[str, ...]:
+        return ()
+
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         is_own = loads[self.backend].is_ready or len(loads) == 1
         backend = self.backend if is_own else next(name for name, load in loads.items() if load.is_ready)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
+from pydantic import Field, Strict
+
 from gateway.core import Load, Placeable, Route, State
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import number
@@ -27,6 +29,7 @@ class Threshold(TwoBackends):
     up: Annotated[int, number(1, 1_000_000, "Go to the high-load backend at this many in flight.")]
     down: Annotated[int, number(0, 1_000_000, "Come back to the low-load backend at this many.")]
     dwell_s: Annotated[float, number(0, 3600, "Stay on a side for at least this many seconds.")] = 1.0
+    moves: Annotated[bool, Strict(), Field(description="Let running answers follow when the side changes.")] = False
 
     def gauges(self) -> Mapping[str, float]:
         return {"up": self.up, "down": self.down}
@@ -45,6 +48,9 @@ class Threshold(TwoBackends):
         """Starts as if it had dwelt on its side already, so that its first request may switch."""
         known = side if side in {self.low, self.high} else None
         return State(side=known or self.low, since=now - self.dwell_s, version=version)
+
+    def find_left(self, state: State) -> Collection[str]:
+        return {self.low, self.high} - {state.side} if self.moves else ()
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         side, in_flight = state.side, request.sequences

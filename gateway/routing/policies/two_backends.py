@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, with_config
 
-from gateway.core import Load, Policy
+from gateway.core import Load, Policy, State
 from gateway.settings import FORM, Name
 
 
@@ -34,6 +34,9 @@ class TwoBackends(Policy):
                 yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
         if self.low == self.high:
             yield "high", f"must differ from low, both are {self.low!r}"
+
+    def find_left(self, state: State) -> Collection[str]:
+        return ()
 
     def max_in_flight(self, backend: str) -> int | None:
         return None

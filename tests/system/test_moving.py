@@ -1,0 +1,79 @@
+"""Running answers that are made to change engines again and again, over two workers, while they are counted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deploy.embedded import Pace, embedded
+from deploy.launch import Launched, launched
+from deploy.ports import find_free
+from deploy.processes import Process
+from deploy.stacks import gateway
+from tests.system.site import Site, StreamedAnswer, becomes
+
+TOKENS, STREAMS, PLAIN, CHANGES = 24, 200, 50, 20
+PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
+GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
+RANDOM: dict[str, Any] = {"temperature": 1}
+SEEDED: dict[str, Any] = {"temperature": 1, "seed": 7}
+MIX = (*[GREEDY] * 7, RANDOM, RANDOM, SEEDED)
+
+
+@pytest.fixture
+async def two_workers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """The slow embedded pair behind a gateway of two workers; its other gateway is at rest."""
+    (port, own), folder = find_free(2), tmp_path_factory.mktemp("moving")
+    with launched(embedded(Pace(40.0, 32)), own, folder, lambda *_: None) as stack:
+        configuration = folder / "two.yaml"
+        configuration.write_text(stack.stack.configuration(port))
+        one = gateway(configuration, port)
+        two = Process("two", (*one.command, "--workers", "2"), one.is_ready, one.environment)
+        stack.supervisor.start(two)
+        stack.supervisor.wait_until_ready(60, lambda *_: None)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield Site(Launched(stack.stack, f"http://127.0.0.1:{port}", folder, stack.supervisor), session)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_twenty_changes_under_two_hundred_and_fifty_answers(two_workers: Site) -> None:
+    site = two_workers
+    undisturbed = {prompt: (await site.ask(TOKENS, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
+    asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(STREAMS)]
+    streams = [StreamedAnswer() for _ in asked]
+    ended: set[asyncio.Task[Any]] = set()
+    async with asyncio.TaskGroup() as group:
+        plain = [group.create_task(site.ask_whole(TOKENS, prompt=prompt, **how)) for how, prompt in asked[:PLAIN]]
+        tasks = [
+            group.create_task(site.ask(TOKENS, stream, prompt=prompt, **how))
+            for stream, (how, prompt) in zip(streams, asked, strict=True)
+        ]
+        for task in (*plain, *tasks):
+            task.add_done_callback(ended.add)
+        await becomes(site.in_flight, STREAMS + PLAIN, within_s=20)
+        counts = []
+        for change in range(CHANGES):
+            leave, stay = ("triton", "vllm") if change % 2 else ("vllm", "triton")
+            await site.drain(stay, is_draining=False)
+            await site.drain(leave, is_draining=True)
+            for _ in range(10):
+                most, seen = STREAMS + PLAIN - len(ended), await site.in_flight()
+                await asyncio.sleep(0.1)  # within which a client learns of an end that the gateway has counted
+                counts.append((STREAMS + PLAIN - len(ended), seen, most))
+        for backend in ("triton", "vllm"):
+            await site.drain(backend, is_draining=False)
+
+    assert [count for count in counts if not count[0] <= count[1] <= count[2]] == []
+    assert len([count for count in counts if count[0] == count[2]]) > len(counts) / 2  # so most of them were exact
+    for stream, (how, prompt) in zip(streams, asked, strict=True):
+        assert stream.is_whole, stream
+        assert stream.completion_tokens == TOKENS
+        assert how is not GREEDY or stream.text == undisturbed[prompt]
+    for answer, (how, prompt) in zip((task.result() for task in plain), asked, strict=False):
+        assert answer["usage"]["completion_tokens"] == TOKENS
+        assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
+    assert await site.in_flight() == 0
+    assert await site.count_moves() > STREAMS
