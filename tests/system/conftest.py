@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
+from deploy.cpu import cpu
 from deploy.embedded import Pace, embedded
-from deploy.launch import Launched, launched
+from deploy.launch import LOGS, Launched, launched
 from deploy.ports import find_free
 from tests.system.site import Site
 
@@ -40,6 +41,14 @@ async def paced(paced_stack: Launched, session: aiohttp.ClientSession) -> AsyncI
         yield site
 
 
-@pytest.fixture
-async def own(own_stack: Launched, session: aiohttp.ClientSession) -> Site:
-    return Site(own_stack, session)
+@pytest.fixture(scope="module")
+def own_real_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """A real Triton and a real vLLM to kill."""
+    folder = tmp_path_factory.mktemp("real")
+    with launched(cpu(folder / LOGS), find_free(1)[0], folder, lambda *_: None) as running:
+        yield running
+
+
+@pytest.fixture(params=["own_stack", pytest.param("own_real_stack", marks=[pytest.mark.stack, pytest.mark.slow])])
+async def own(request: pytest.FixtureRequest, session: aiohttp.ClientSession) -> Site:
+    return Site(request.getfixturevalue(request.param), session)

@@ -1,8 +1,10 @@
 """A running stack as its users and operators see it: requests over HTTP, admin calls, and both engines' own metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,11 +163,26 @@ def _read_event(answer: StreamedAnswer, data: bytes) -> None:
 
 
 def pid_of(stack: Launched, name: str) -> int:
-    """The process of that name itself, beneath the leash that started it."""
-    leash = next(child for child in stack.supervisor.children if child.process.name == name)
-    pid = leash._popen.pid
-    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(child)
+    """The process of that name itself, the last that was started, beneath the leash that started it."""
+    return list(_descendants(_leash_of(stack, name)))[-1]
+
+
+def kill(stack: Launched, name: str) -> None:
+    """Kills the process of that name, and all that it has started, at once."""
+    for pid in list(_descendants(_leash_of(stack, name))):
+        with suppress(ProcessLookupError):  # it ended with the one before it
+            os.kill(pid, signal.SIGKILL)
+
+
+def _leash_of(stack: Launched, name: str) -> int:
+    return [child for child in stack.supervisor.children if child.process.name == name][-1]._popen.pid
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            yield from _descendants(int(child))
+            yield int(child)
 
 
 async def becomes(what: Callable[[], Any], wanted: object, within_s: float) -> None:

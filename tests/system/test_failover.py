@@ -1,16 +1,14 @@
 """An engine dies under load, and comes back."""
 
 import asyncio
-import os
-import signal
 from typing import Any
 
 import pytest
 
 from deploy.processes import Process
-from tests.system.site import Site, StreamedAnswer, becomes, pid_of
+from tests.system.site import Site, StreamedAnswer, becomes, kill
 
-TOKENS = 32
+TOKENS = {"embedded": 32, "cpu": 600}  # real engines are not paced
 PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
 GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
 RANDOM: dict[str, Any] = {"temperature": 1}
@@ -22,22 +20,23 @@ def find_process(site: Site, name: str) -> Process:
     return next(process for process in site.stack.stack.engines if process.name == name)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
 async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survivor: str) -> None:
     """Sixty streams, sixty whole answers: all are whole but the begun streams that must not move, and it comes back."""
-    undisturbed = {prompt: (await own.ask(TOKENS, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
+    tokens = TOKENS[own.stack.stack.name]
+    undisturbed = {prompt: (await own.ask(tokens, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
     await own.set_policy(low=victim, high=survivor, up=1000, down=999, dwell_s=0.0)
     asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(60)]
     streams = [StreamedAnswer() for _ in asked]
     async with asyncio.TaskGroup() as group:
-        plain = [group.create_task(own.ask_whole(TOKENS, prompt=prompt, **how)) for how, prompt in asked]
+        plain = [group.create_task(own.ask_whole(tokens, prompt=prompt, **how)) for how, prompt in asked]
         for stream, (how, prompt) in zip(streams, asked, strict=True):
-            group.create_task(own.ask(TOKENS, stream, prompt=prompt, **how))
+            group.create_task(own.ask(tokens, stream, prompt=prompt, **how))
         for stream in streams:
             await stream.began.wait()
         assert await own.in_flight() == 120
-        os.kill(pid_of(own.stack, victim), signal.SIGKILL)
+        kill(own.stack, victim)
 
     for stream, (how, prompt) in zip(streams, asked, strict=True):
         assert (stream.status, stream.backend) == (200, victim)
@@ -46,10 +45,10 @@ async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survi
             assert (stream.error["code"], stream.is_done) == ("backend_lost", False)
         else:
             assert stream.is_whole, stream
-            assert stream.completion_tokens == TOKENS
+            assert stream.completion_tokens == tokens
             assert how is RANDOM or stream.text == undisturbed[prompt]
     for answer, (how, prompt) in zip((task.result() for task in plain), asked, strict=True):
-        assert answer["usage"]["completion_tokens"] == TOKENS
+        assert answer["usage"]["completion_tokens"] == tokens
         assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
     assert await own.in_flight() == 0
 
@@ -63,4 +62,4 @@ async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survi
         assert answer.is_whole
         return answer.backend
 
-    await becomes(backend_of_a_request, victim, within_s=30)
+    await becomes(backend_of_a_request, victim, within_s=own.stack.stack.startup_s)
