@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -24,6 +25,7 @@ from deploy.supervisor import LaunchError
 TIME_SCALE = 16.0  # two cores hold it, also when they are not alone
 ANSWER_TOKENS = 32  # of each answer in the calibration; the paced engines' time to first token goes by it
 STACKS = ("embedded", "cpu")
+LAYOUTS = ("shared", "partitioned")  # of the engines on the node's GPUs
 # Of `crossover calibrate` when it has measured: a threshold or none needed, or that no single one is right.
 CALIBRATED = (0, 4)
 
@@ -42,11 +44,18 @@ CALIBRATED = (0, 4)
     help="How many times slower than the measured pair the embedded engines are.",
 )
 @click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default="shared",
+    show_default=True,
+    help="Whether the embedded engines work on the same GPUs, where each slows the other down, or each on its own.",
+)
+@click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Logs, crossover.yaml and the calibration go here; by default runs/demo-TIME.",
 )
-def demo(stack_name: str, port: int, calibrate: bool, time_scale: float, run_dir: Path | None) -> None:
+def demo(stack_name: str, port: int, calibrate: bool, run_dir: Path | None, **embedding: Any) -> None:  # Any: click's
     """Start two engines and a gateway, measure where they cross, serve until Ctrl-C.
 
     The embedded stack is a small model of this repository behind both wires, paced by measured latencies in slow
@@ -58,15 +67,17 @@ def demo(stack_name: str, port: int, calibrate: bool, time_scale: float, run_dir
       crossover demo
       crossover demo --stack cpu --port 9000
       crossover demo --no-calibrate
+      crossover demo --layout partitioned
 
     Exit codes: 0 ended by Ctrl-C while serving; 1 something did not start, died or could not be measured; 2 bad
     arguments, or the stack is not installed; 130 ended by Ctrl-C before that.
     """
     interrupt_on_signals()
-    pace = Pace(time_scale, ANSWER_TOKENS) if stack_name == "embedded" else None
+    pace = Pace(embedding["time_scale"], ANSWER_TOKENS) if stack_name == "embedded" else None
     run_dir = run_dir or _default_run_dir()
     try:
-        stack = embedded(pace) if pace else cpu(run_dir / LOGS)
+        gpus = run_dir / "gpus" if embedding["layout"] == "shared" else None
+        stack = embedded(pace, gpus) if pace else cpu(run_dir / LOGS)
         click.echo(f"starting {', '.join(stack.process_names)}")
         with launched(stack, port, run_dir, demo_output.print_ready) as running:
             if calibrate:

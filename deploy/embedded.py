@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deploy.ports import LOCALHOST, find_free, listens
@@ -53,8 +54,12 @@ class Pace:
         return ("--curve", CURVES[backend], *times)
 
 
-def embedded(pace: Pace | None = None) -> Stack:
-    """Returns the reference engine behind both wires; without a pace it is as fast as this machine computes."""
+def embedded(pace: Pace | None = None, gpus: Path | None = None) -> Stack:
+    """Returns the reference engine behind both wires; without a pace it is as fast as this machine computes.
+
+    `gpus`: a file that need not exist, by which paced engines slow each other down as on the same GPUs; None: each has
+    GPUs of its own.
+    """
     grpc, metrics, http = find_free(3)
     # Several processes share the cores: OpenBLAS's threads spin while they wait (docs/results/reference-engine.md).
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -63,6 +68,9 @@ def embedded(pace: Pace | None = None) -> Stack:
     if pace:
         triton += pace.options("triton")
         vllm += pace.options("vllm")
+    if pace and gpus:
+        triton += ("--shared-gpus", str(gpus), "--seat", "0")
+        vllm += ("--shared-gpus", str(gpus), "--seat", "1")
     return Stack(
         name="embedded",
         engines=(

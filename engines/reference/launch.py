@@ -17,6 +17,7 @@ from engines.reference.guide import Grammars
 from engines.reference.outlet import Outlet, PacedOutlet
 from engines.reference.pacing import Pacer
 from engines.reference.runner import Runner
+from engines.reference.shared_gpus import SharedGPUs
 
 WEIGHTS = Path(__file__).with_name("weights")
 MEASURED = ("trtllm", "vllm")
@@ -39,6 +40,13 @@ def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> N
         default=MEASURED_TOKENS,
         help="typical answer; the curve's time to first token shrinks by this / 256 (default: %(default)s)",
     )
+    parser.add_argument(
+        "--shared-gpus",
+        type=Path,
+        metavar="FILE",
+        help="with --curve: be as slow as beside the other engines that name this file (default: GPUs of its own)",
+    )
+    parser.add_argument("--seat", type=int, default=0, help="this engine's number among those (default: %(default)s)")
 
 
 @contextlib.asynccontextmanager
@@ -48,9 +56,10 @@ async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Engine,
         checkpoint = load_checkpoint(options.model_dir)
         grammars = Grammars(options.model_dir, checkpoint.config.vocab_size)
         engine = Engine(checkpoint, max_batch=options.max_batch, grammars=grammars)
+        outlet = make_outlet(options)
     except (OSError, ValueError) as exc:
         raise CannotStart(f"cannot load the model: {exc}") from exc
-    runner = Runner(engine, asyncio.get_running_loop().call_soon_threadsafe, make_outlet(options))
+    runner = Runner(engine, asyncio.get_running_loop().call_soon_threadsafe, outlet)
     prefer_latency()
     runner.start()
     try:
@@ -63,4 +72,5 @@ def make_outlet(options: argparse.Namespace) -> Outlet:
     if options.curve is None:
         return Outlet()
     curve = load_curve(options.curve).scaled(options.time_scale, options.answer_tokens)
-    return PacedOutlet(Pacer(curve, capacity=options.max_batch))
+    neighbours = None if options.shared_gpus is None else SharedGPUs(options.shared_gpus, options.seat)
+    return PacedOutlet(Pacer(curve, options.max_batch, neighbours))

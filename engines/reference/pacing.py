@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from engines.reference.curve import Curve
 
@@ -23,18 +24,37 @@ class _Paced:
     overdue_since: float | None = None  # its due time, once that has passed without a computed token
 
 
+class Neighbours(Protocol):
+    """The other engines on the same GPUs: `note` takes this one's step time, `others_s` returns the sum of theirs."""
+
+    def note(self, step_s: float) -> None: ...
+
+    def others_s(self) -> float: ...
+
+
+class Alone:
+    """An engine on GPUs of its own."""
+
+    def note(self, step_s: float) -> None: ...
+
+    def others_s(self) -> float:
+        return 0.0
+
+
 class Pacer:
     """The first token is due TTFT(n) after arrival, each next ITL(n) after the one before was due; n counts the
     requests in the engine at that moment, from admission to the release of the last token.
 
     Due times follow from due times, never from the time of a call, so lateness and polling do not add up. A token that
     is computed too late leaves as soon as it can and delays no later one. Beyond `capacity`, arrivals wait in order,
-    and their time to first token starts when they are admitted.
+    and their time to first token starts when they are admitted. Beside `neighbours` that work, a step takes the time of
+    all their steps and its own, and so a first token as many times longer.
     """
 
-    def __init__(self, curve: Curve, capacity: int) -> None:
+    def __init__(self, curve: Curve, capacity: int, neighbours: Neighbours | None = None) -> None:
         self._curve = curve
         self._capacity = capacity
+        self._neighbours = neighbours or Alone()
         self._running: dict[str, _Paced] = {}
         self._waiting: deque[str] = deque()
         self._due: list[tuple[float, int, _Paced]] = []  # a heap; entries of requests that left are skipped
@@ -71,6 +91,7 @@ class Pacer:
     def leave(self, request_id: str, now: float) -> None:
         """A request was cancelled; harmless if it has ended."""
         if self._running.pop(request_id, None) is not None:
+            self._note_step()
             self._admit_waiting(now)
         elif request_id in self._waiting:
             self._waiting.remove(request_id)
@@ -99,9 +120,10 @@ class Pacer:
     def _release(self, paced: _Paced, due: float) -> None:
         paced.ahead -= 1
         if paced.ahead or not paced.is_complete:
-            self._schedule(paced, due + self._curve.itl_s(len(self._running)))
+            self._schedule(paced, due + self._stretched(self._curve.itl_s(len(self._running))))
         else:
             del self._running[paced.request_id]
+            self._note_step()
             self._admit_waiting(due)
 
     def _admit_waiting(self, now: float) -> None:
@@ -110,7 +132,16 @@ class Pacer:
 
     def _admit(self, request_id: str, now: float) -> None:
         paced = self._running[request_id] = _Paced(request_id)
-        self._schedule(paced, now + self._curve.ttft_s(len(self._running)))
+        self._note_step()
+        self._schedule(paced, now + self._stretched(self._curve.ttft_s(len(self._running))))
+
+    def _note_step(self) -> None:
+        self._neighbours.note(self._curve.itl_s(len(self._running)) if self._running else 0.0)
+
+    def _stretched(self, seconds: float) -> float:
+        """Returns how long takes what this engine does alone in so many seconds."""
+        others_s = self._neighbours.others_s()
+        return seconds * (1 + others_s / self._curve.itl_s(len(self._running))) if others_s else seconds
 
     def _schedule(self, paced: _Paced, due: float) -> None:
         self._order += 1

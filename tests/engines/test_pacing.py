@@ -2,12 +2,17 @@
 
 import heapq
 import math
+import subprocess
+import sys
+from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from engines.reference.curve import Curve, Level, load_curve, true_crossing
 from engines.reference.pacing import Pacer
+from engines.reference.shared_gpus import SharedGPUs
 
 FLAT = Curve("flat", (Level(1, 1.0, 0.1), Level(4, 1.0, 0.1)))
 RISING = Curve("rising", (Level(1, 1.0, 0.1), Level(4, 3.0, 0.3), Level(16, 4.0, 0.4)))
@@ -85,6 +90,48 @@ def test_beyond_capacity_requests_wait_in_order_and_start_when_one_leaves() -> N
     assert pacer.next_due() == pytest.approx(2.0)  # admitted when a's last token was due, not when somebody looked
     pacer.leave("c", 1.5)
     assert (pacer.running, pacer.waiting) == (1, 0)
+
+
+@dataclass
+class Beside:
+    """Another engine on the same GPUs, and what it was told."""
+
+    step_s: float
+    noted: list[float] = field(default_factory=list)
+
+    def note(self, step_s: float) -> None:
+        self.noted.append(step_s)
+
+    def others_s(self) -> float:
+        return self.step_s
+
+
+def test_beside_an_engine_that_works_a_step_takes_the_sum_of_both() -> None:
+    beside = Beside(0.3)
+    pacer = Pacer(FLAT, capacity=4, neighbours=beside)
+    pacer.arrive("a", 0.0)
+    feed(pacer, "a", 9, is_complete=False)
+    assert pacer.next_due() == pytest.approx(4.0)  # 1.0, in steps of 0.1 + 0.3
+    assert list(pacer.advance(4.0)) == ["a"]
+    assert pacer.next_due() == pytest.approx(4.4)
+    beside.step_s = 0.0
+    assert list(pacer.advance(4.4)) == ["a"]
+    assert pacer.next_due() == pytest.approx(4.5)
+    pacer.leave("a", 4.45)
+    assert beside.noted == [0.1, 0.0]
+
+
+def test_engines_learn_of_each_others_steps_and_not_of_the_dead(tmp_path: Path) -> None:
+    path = tmp_path / "gpus"
+    one, two = SharedGPUs(path, 0), SharedGPUs(path, 1)
+    one.note(0.25)
+    assert (one.others_s(), two.others_s()) == (0.0, 0.25)
+    program = (
+        f"import pathlib, {SharedGPUs.__module__} as gpus; gpus.SharedGPUs(pathlib.Path({str(path)!r}), 2).note(9)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    two.note(0.5)
+    assert (one.others_s(), two.others_s()) == (0.5, 0.25)
 
 
 def test_a_cancelled_request_is_released_no_more() -> None:
