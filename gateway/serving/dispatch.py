@@ -71,6 +71,7 @@ class Dispatch:
         if (work := self._work) is not None and (lease := self._lease) is not None:
             if error is not None and (error := self._guard(self._go_elsewhere, work, lease, error)) is None:
                 return
+            self._doubt(work, lease, error)
             attempt, self._attempt, self._lease = self._attempt, None, None
             # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
             if attempt is not None:
@@ -81,10 +82,9 @@ class Dispatch:
     def _go_elsewhere(self, work: Work, lease: Lease, error: Exception) -> None:
         """Moves the request to another backend. Raises the error if it has to end, or what the other begins with."""
         attempt, reply = self._attempt, self._reply
-        if isinstance(error, GatewayError) and error.is_down:
-            self._router.mark_unavailable(lease.route.backend, work.request.model)
         if not self._may_move(work, error):
             raise error
+        self._doubt(work, lease, error)
         self._has_moved = True
         try:
             self._router.move(lease, work.request, work.barred | {lease.route.backend})
@@ -95,6 +95,10 @@ class Dispatch:
             self._begin(work, lease.route)
         else:
             attempt.move(lease.route, error)
+
+    def _doubt(self, work: Work, lease: Lease, error: Exception | None) -> None:
+        if isinstance(error, GatewayError) and error.is_down:
+            self._router.mark_unavailable(lease.route.backend, work.request.model)
 
     def _may_move(self, work: Work, error: Exception) -> bool:
         is_free = work.request.pin is None and not self._has_moved  # one that ends two backends may be the reason

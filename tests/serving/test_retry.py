@@ -47,6 +47,19 @@ async def test_the_backend_that_could_not_be_reached_is_not_chosen_until_it_pass
     assert len(stack.low.calls) == 2
 
 
+def refuse(_: GenerateRequest) -> Script:
+    raise GONE
+
+
+async def test_a_second_backend_that_cannot_even_begin_is_down_too(
+    client: AsyncOpenAI, stack: Stack, caplog: pytest.LogCaptureFixture
+) -> None:
+    stack.low.script, stack.high.script = [GONE], refuse
+    with pytest.raises(InternalServerError):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert [f"backend {name} (tiny) is down" in caplog.text for name in ("low", "high")] == [True, True]
+
+
 async def test_a_full_backend_is_not_taken_for_a_dead_one(
     client: AsyncOpenAI, stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
