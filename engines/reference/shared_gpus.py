@@ -29,7 +29,7 @@ class SharedGPUs:
         self._pids[self._seat + PIDS] = os.getpid()
 
     def note(self, step_s: float) -> None:
-        """Tells the others how long a step takes here at present, alone; 0 while nothing runs."""
+        """Takes the seconds that a step of this engine takes alone at present; 0 while nothing runs."""
         self._steps[self._seat + STEPS] = step_s
 
     def others_s(self) -> float:

@@ -10,9 +10,9 @@ from gateway.core import FinishReason, GenerateRequest, Prompt
 
 
 def find_obstacle(request: GenerateRequest, tokens: int, has_scores: bool) -> str | None:
-    """Returns the field on account of which a generation with so many tokens has to stay; None if it may move.
+    """Returns the name of what forbids the generation to move; None if it may.
 
-    `has_scores`: log-probabilities have come already.
+    `tokens`: how many of its answer exist. `has_scores`: log-probabilities have come already.
     """
     params = request.params
     if not tokens:  # another engine starts from the prompt, as this one did
@@ -27,7 +27,10 @@ def find_obstacle(request: GenerateRequest, tokens: int, has_scores: bool) -> st
 
 
 def find_end(request: GenerateRequest, token_ids: Sequence[int]) -> FinishReason | None:
-    """Returns why an answer is complete with these ids, although its engine did not come to say so."""
+    """Returns the finish reason of an answer that is complete with these ids; None if more has to come.
+
+    Its engine was left, or lost, before it could report the end.
+    """
     params, tokens = request.params, len(token_ids)
     if not tokens:
         return None
@@ -38,7 +41,7 @@ def find_end(request: GenerateRequest, token_ids: Sequence[int]) -> FinishReason
 
 
 def make_rest(request: GenerateRequest, token_ids: Sequence[int]) -> GenerateRequest:
-    """Returns the request that generates what follows these ids: they are part of its prompt, and have been counted."""
+    """Returns the request that generates what follows these ids: they are the end of its prompt."""
     params, tokens = request.params, len(token_ids)
     if not tokens:
         return request

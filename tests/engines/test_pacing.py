@@ -94,7 +94,7 @@ def test_beyond_capacity_requests_wait_in_order_and_start_when_one_leaves() -> N
 
 @dataclass
 class Beside:
-    """Another engine on the same GPUs, and what it was told."""
+    """Another engine on the same GPUs, and the step times that it received."""
 
     step_s: float
     noted: list[float] = field(default_factory=list)
