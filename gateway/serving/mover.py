@@ -39,7 +39,7 @@ class Mover:
                 beats.cancel()
 
     def beat(self) -> None:
-        """Moves the answers that may go now, those with the fewest tokens first: they cost least and have most to come."""
+        """Moves the answers that may go now, those with the fewest tokens first: they cost least and last longest."""
         self._budget = min(self._budget + BEAT_S * self._tokens_per_s, BURST_S * self._tokens_per_s)
         if not (left := self._find_left()):
             return
