@@ -1,0 +1,132 @@
+"""Arrivals whose rate changes as live traffic does: a ramp, a step, bursts, a day; or those of a file.
+
+In: how fast the pair of engines is, and a seed. Out: requests in order of arrival. Pure, but for reading a file.
+"""
+
+import json
+import random
+from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeAlias
+
+LOW, HIGH = 0.04, 0.8  # rates, as parts of the most that the pair completes
+MAX_REQUESTS = 1_000_000
+
+Rate: TypeAlias = Callable[[float], float]  # by the part of the trace that is over, from 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """A request that arrives `at` so many seconds after the beginning; lengths in tokens."""
+
+    at: float
+    prompt_tokens: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a trace has to know of two engines.
+
+    `answer_s`: an answer's time on the better of both while nothing else runs. `answers_per_s`: the most that the
+    better one completes.
+    """
+
+    answer_s: float
+    answers_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A named shape. `length`: in answer times. `make_rate`: returns the rate, between 0 (low) and 1 (high)."""
+
+    length: float
+    make_rate: Callable[[random.Random], Rate]
+
+
+def _ramp(_random: random.Random) -> Rate:
+    return lambda part: 1 - abs(2 * part - 1)
+
+
+def _step(_random: random.Random) -> Rate:
+    return lambda part: 1.0 if 1 / 3 <= part < 2 / 3 else 0.0
+
+
+def _bursts(draw: random.Random) -> Rate:
+    """Twice as long quiet as busy, in turns whose lengths are exponential: some twenty turns in a trace."""
+    ends: list[float] = [0.0]
+    while ends[-1] < 1:
+        ends.append(ends[-1] + draw.expovariate(1 / 0.1 if len(ends) % 2 == 1 else 1 / 0.05))
+    return lambda part: float(bisect(ends, part) % 2 == 0)
+
+
+TRACES: Mapping[str, Trace] = {
+    "ramp": Trace(35, _ramp),
+    "step": Trace(40, _step),
+    "bursts": Trace(60, _bursts),
+    "day": Trace(200, _ramp),
+}
+
+
+def make_trace(name: str, pair: Pair, prompt_tokens: int, tokens: int, seed: int) -> tuple[TraceRequest, ...]:
+    """Returns Poisson arrivals at the named shape's rate, from LOW to HIGH of what the pair completes.
+
+    Raises KeyError if there is no such shape.
+    """
+    trace, draw = TRACES[name], random.Random(f"{name} {seed}")
+    rate, seconds = trace.make_rate(draw), trace.length * pair.answer_s
+    low, high = LOW * pair.answers_per_s, HIGH * pair.answers_per_s
+    times = _thin(draw, high, seconds, lambda at: (low + (high - low) * rate(at / seconds)) / high)
+    return tuple(TraceRequest(at, prompt_tokens, tokens) for at in times)
+
+
+def _thin(draw: random.Random, most: float, seconds: float, share: Rate) -> Iterator[float]:
+    """Yields Poisson arrivals at `most` a second, each kept with the probability `share` of its time.
+
+    Source: P. A. W. Lewis and G. S. Shedler, Simulation of nonhomogeneous Poisson processes by thinning (1979).
+    """
+    at = draw.expovariate(most)
+    while at < seconds:
+        if draw.random() < share(at):
+            yield at
+        at += draw.expovariate(most)
+
+
+def read_trace(path: Path) -> tuple[TraceRequest, ...]:
+    """Reads one JSON object per line: `at` (seconds), `prompt_tokens`, `tokens`. Raises OSError, and ValueError."""
+    requests = tuple(_read_lines(path))
+    if not requests:
+        raise ValueError(f"{path}: holds no request")
+    if any(after.at < before.at for before, after in pairwise(requests)):
+        raise ValueError(f"{path}: must be sorted by at")
+    return requests
+
+
+def _read_lines(path: Path) -> Iterator[TraceRequest]:
+    with path.open() as file:
+        for number, line in enumerate(file, 1):
+            if number > MAX_REQUESTS:
+                raise ValueError(f"{path}: at most {MAX_REQUESTS} requests")
+            try:
+                yield _read_request(json.loads(line))
+            except (ValueError, KeyError, TypeError) as exc:
+                raise ValueError(f"{path}, line {number}: {type(exc).__name__} {exc}") from exc
+
+
+def _read_request(entry: Mapping[str, object]) -> TraceRequest:
+    at, lengths = entry["at"], (entry["prompt_tokens"], entry["tokens"])
+    if not isinstance(at, int | float) or not 0 <= at < 1e9:
+        raise ValueError("at must be a number of seconds, 0 or more")
+    if not all(isinstance(length, int) and 1 <= length <= 10_000_000 for length in lengths):
+        raise ValueError("prompt_tokens and tokens must be whole numbers from 1 to 10000000")
+    return TraceRequest(float(at), *lengths)  # type: ignore[arg-type]  # checked above
+
+
+def list_lines(trace: Sequence[TraceRequest]) -> Iterator[str]:
+    """Yields the lines that `read_trace` reads."""
+    for request in trace:
+        shown = {"at": round(request.at, 6), "prompt_tokens": request.prompt_tokens, "tokens": request.tokens}
+        yield json.dumps(shown)
