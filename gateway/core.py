@@ -344,11 +344,58 @@ class Placeable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A policy's memory between choices: its side, since when (monotonic seconds), and its version."""
+    """A policy's memory between choices: its side, since when (monotonic seconds), and its version.
+
+    For a policy that plans: `is_split`: both backends are used, `rate`: arrivals a second that it expects, `answer_s`:
+    seconds that it predicts for an answer. `foregone_s`: the seconds that requests would have saved elsewhere of late.
+    """
 
     side: str
     since: float
     version: int
+    is_split: bool = False
+    rate: float = 0.0
+    answer_s: float = 0.0
+    foregone_s: float = 0.0
+
+
+class Arrivals(NamedTuple):
+    """How many requests had arrived at a time, in monotonic seconds, since counting began."""
+
+    at: float
+    total: int
+
+
+class BackendDemand(NamedTuple):
+    """One backend at an instant, in sequences and tokens.
+
+    `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `context`: the tokens
+    of the others, which another engine would prefill after a move. `left`: the tokens that all of it still needs.
+    """
+
+    in_flight: int
+    fixed: int = 0
+    fixed_share: float = 0.0
+    context: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The load that a plan has to serve.
+
+    `arrivals`: samples of the last seconds, the oldest first; at least one. Lengths are means of recent requests, in
+    tokens, and 0 while none is known.
+    """
+
+    arrivals: Sequence[Arrivals]
+    backends: Mapping[str, BackendDemand]
+    prompt_tokens: float
+    answer_tokens: float
+
+    @property
+    def in_flight(self) -> int:
+        return sum(backend.in_flight for backend in self.backends.values())
 
 
 class Policy(Protocol):
@@ -366,6 +413,15 @@ class Policy(Protocol):
     def choose(
         self, request: Placeable, loads: Mapping[str, Load], state: State, now: float
     ) -> tuple[Route, State]: ...
+
+    @property
+    def plans(self) -> bool:
+        """Whether `plan` is of use: demand is counted only then."""
+        ...
+
+    def plan(self, demand: Demand, state: State, now: float) -> State:
+        """Returns the state that serves the demand best; called many times a second, also when nothing arrives."""
+        ...
 
     def keys(self) -> Mapping[str, object]:
         """Returns its keys as in crossover.yaml, all but `kind`."""

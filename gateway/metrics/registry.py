@@ -4,7 +4,7 @@ In: observations when they end, refusals, routing's state at each scrape. Out: t
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from gateway.core import FinishReason, GenerateRequest, Placeable, RelayOutcome, Route, Sink
 from gateway.errors import GatewayError
 from gateway.metrics.gauges import ModelReading, RoutingCollector
+from gateway.metrics.lengths import NO_ANSWERS, AnswerLengths, LengthTable
 from gateway.metrics.observation import Observation
 from gateway.metrics.processes import WorkerCollector, note_tasks
 from gateway.metrics.tally import Pair, Tally
@@ -44,6 +45,8 @@ class Metrics:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
+        self._lengths: dict[str, AnswerLengths] = {}
+        self._length_tables: dict[str, LengthTable] = {}
         self._tally = tally
         self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
         workers = WorkerCollector((roster or Roster.alone()).read, tally.tasks)
@@ -86,6 +89,10 @@ class Metrics:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
             if outcome in FINISHED:
                 self._time(pair, seen, seen.started, len(seen.token_ids))
+        if outcome in FINISHED and (request.pin is None or not is_run):
+            if (lengths := self._lengths.get(request.model)) is None:
+                lengths = self._lengths[request.model] = AnswerLengths()
+            lengths.add(len(request.prompt) - seen.earlier, len(seen.token_ids))
 
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
         """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
@@ -99,6 +106,15 @@ class Metrics:
             self._tally.observe(pair.ttft, seen.first - arrived)
         if outcome in FINISHED:
             self._time(pair, seen, arrived, completion_tokens)
+
+    def lengths_of(self, model: str) -> LengthTable:
+        """Returns how long this worker's answers were, as of the last `renew_lengths`."""
+        return self._length_tables.get(model) or NO_ANSWERS
+
+    def renew_lengths(self) -> Mapping[str, LengthTable]:
+        """Sums the lengths of the answers that have finished since. Returns them by model."""
+        self._length_tables = {model: lengths.table() for model, lengths in self._lengths.items()}
+        return self._length_tables
 
     def refuse(self, error: GatewayError) -> None:
         """Counts a request that ended before it had a backend; labelled by the error's code, so the labels are few."""

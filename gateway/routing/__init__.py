@@ -1,16 +1,20 @@
 """Chooses a request's backend and counts the request exactly while it lasts: ledger, policies, readiness, leases."""
 
+from gateway.routing.demand import BEAT_S, Held, Lengths
 from gateway.routing.fleet import Fleet, first_policy
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
 from gateway.routing.router import Router
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 
 __all__ = [
+    "BEAT_S",
     "BackendState",
     "Fleet",
+    "Held",
     "Lease",
     "Ledger",
     "LedgerSpans",
+    "Lengths",
     "ModelState",
     "PolicyChange",
     "PolicyRecord",

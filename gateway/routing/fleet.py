@@ -9,11 +9,12 @@ from functools import lru_cache, partial
 
 from gateway.core import Backend, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
+from gateway.routing.demand import Held, Lengths
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
-from gateway.routing.policies import POLICIES, Single
+from gateway.routing.policies import READERS, Single
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
@@ -63,8 +64,12 @@ class Fleet:
         A backend that cannot do what the request needs is no candidate, whatever the load.
         """
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
-        is_measurement = request.pin is not None and request.run is not None
-        return self._ledger.place(self._chooser(request, avoid), sequences=request.sequences, steers=not is_measurement)
+        steers = request.pin is None or request.run is None
+        lease = self._ledger.place(self._chooser(request, avoid), sequences=request.sequences, steers=steers)
+        if steers:
+            is_free = request.pin is None and not (request.needs and self._find_lacking(request))
+            self._ledger.demand.arrive(request.sequences, None if is_free else lease.route.backend)
+        return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
         """Counts the request's lease where the policy would place it now, never on a backend in `avoid`."""
@@ -122,7 +127,7 @@ class Fleet:
         self._check_change(change)
 
         def replace(state: State, text: bytes) -> tuple[State, bytes]:
-            history = decode_history(text, POLICIES)
+            history = decode_history(text, READERS)
             if change.version not in {None, state.version}:
                 raise PolicyChanged(f"version {change.version} was replaced by {state.version}", param="version")
             origin = (change.by, time.time(), change.calibration, change.fingerprint)
@@ -131,6 +136,21 @@ class Fleet:
             return started, encode_history([*history, record], TEXT_BYTES)
 
         self._ledger.replace(replace)
+
+    @property
+    def plans(self) -> bool:
+        """Whether the policy in force makes plans, and so has to know the demand."""
+        self._follow_others()
+        return self._policy.plans
+
+    def note(self, held: Mapping[str, Held], lengths: Lengths) -> None:
+        """Takes what this worker has in flight, by backend, and its recent answers' lengths."""
+        self._ledger.demand.note(held, lengths)
+
+    def plan(self) -> None:
+        """Lets the policy plan for the demand of now, once a beat for the node."""
+        now = self._clock()
+        self._ledger.plan(lambda demand, state: self._policy.plan(demand, state, now), now)
 
     def drain(self, backend: str, is_draining: bool) -> None:
         """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""
@@ -143,9 +163,7 @@ class Fleet:
 
     def find_left(self) -> frozenset[str]:
         """Returns the backends that running answers should leave, if there is another: drained ones, the policy's."""
-        state, draining = self._ledger.glance()
-        if state.version != self._version:
-            self._follow(self._ledger.read().text)
+        state, draining = self._follow_others()
         left = draining.union(self._policy.find_left(state))
         has_other = any(health.is_ready for name, health in self.healths.items() if name not in left)
         return left if has_other else frozenset()
@@ -174,9 +192,16 @@ class Fleet:
             history=self._history,
         )
 
+    def _follow_others(self) -> tuple[State, frozenset[str]]:
+        """Reads the policy if another worker has changed it. Returns its state, and the backends that drain."""
+        state, draining = self._ledger.glance()
+        if state.version != self._version:
+            self._follow(self._ledger.read().text)
+        return state, draining
+
     def _follow(self, text: bytes) -> None:
         """Reads the policies that the node has now, whichever worker set them."""
-        self._history = decode_history(text, POLICIES)
+        self._history = decode_history(text, READERS)
         self._version = self._history[-1].version
         self._policy = self._history[-1].policy or Single(self._chosen_from[0])
 

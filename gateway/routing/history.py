@@ -11,7 +11,7 @@ from gateway.routing.states import PolicyRecord
 
 MAX_RECORDS = 100
 
-Kinds: TypeAlias = Mapping[str, Callable[..., Policy]]  # of policies: what makes one of its keys
+Kinds: TypeAlias = Mapping[str, Callable[[object], Policy]]  # of policies: what makes one of its keys
 
 
 def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
@@ -32,4 +32,4 @@ def _encode_record(record: PolicyRecord) -> bytes:
 
 def _decode_record(kind: str | None, fields: dict[str, Any], kinds: Kinds) -> PolicyRecord:  # Any: JSON, our own
     policy = fields.pop("policy")
-    return PolicyRecord(policy=kinds[kind](**policy) if kind else None, **fields)
+    return PolicyRecord(policy=kinds[kind](policy) if kind else None, **fields)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gateway.core import Route, State
+from gateway.core import Demand, Route, State
+from gateway.routing.demand import DemandCounts, DemandSpans
 from gateway.shared import Ints, Plan, Seat, Span
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
@@ -18,7 +19,7 @@ TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at mo
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
 # Words of a record. A float stands among integers; both views cover the same span.
-SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING = range(7)
+SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING, IS_SPLIT, RATE, ANSWER_S, FOREGONE_S = range(11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,17 @@ class LedgerSpans:
     in_flight: tuple[Span, ...]
     steering: tuple[Span, ...]
     ready: tuple[Span, ...]
+    demand: DemandSpans
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
         return cls(
             generation=plan.words(1),
-            records=(plan.words(7), plan.words(7)),
+            records=(plan.words(11), plan.words(11)),
             in_flight=tuple(plan.words(workers) for _ in backends),
             steering=tuple(plan.words(workers) for _ in backends),
             ready=tuple(plan.words(workers) for _ in backends),
+            demand=DemandSpans.lay(plan, backends, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
 
@@ -144,6 +147,7 @@ class Ledger:
         self._state = State("", 0.0, 0)
         self.draining: frozenset[str] = frozenset()  # as of what has been read
         self._seat = seat.index
+        self.demand = DemandCounts(backends, spans.demand, seat)
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
@@ -198,6 +202,19 @@ class Ledger:
             if state is not before:
                 self._commit(state, self._record[SWITCHES] + (state.side != before.side))
 
+    def plan(self, change: Callable[[Demand, State], State], now: float) -> None:
+        """Puts the state in force that `change` returns for the node's demand; does nothing twice in one beat."""
+        with self._lock:
+            in_flight = {name: sum(cell.steering) for name, cell in self._cells.items()}
+            if (demand := self.demand.sample(in_flight, now)) is None:
+                return
+            self._read_state()
+            before = self._state
+            state = change(demand, before)
+            if state != before:
+                has_changed = (state.side, state.is_split) != (before.side, before.is_split)
+                self._commit(state, self._record[SWITCHES] + has_changed)
+
     def replace(self, change: Replace) -> None:
         """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""
         with self._lock:
@@ -250,6 +267,7 @@ class Ledger:
         with self._lock:
             for cell in self._cells.values():
                 cell.clear(worker)
+            self.demand.clear(worker)
 
     @property
     def _record(self) -> Ints:
@@ -262,15 +280,19 @@ class Ledger:
         if self._generation == self._generations[0]:
             return
         self._generation = self._generations[0]
-        record, since = self._record, self._times[self._generation % 2][SINCE]
-        self._state = State(self._backends[record[SIDE]], since, record[VERSION])
+        record, times = self._record, self._times[self._generation % 2]
+        side, is_split = self._backends[record[SIDE]], bool(record[IS_SPLIT])
+        planned = (times[RATE], times[ANSWER_S], times[FOREGONE_S])
+        self._state = State(side, times[SINCE], record[VERSION], is_split, *planned)
         self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
         old, generation = self._record, self._generation + 1
         record = self._records[generation % 2]
         record[SIDE], record[SWITCHES], record[VERSION] = self._cells[state.side].index, switches, state.version
-        self._times[generation % 2][SINCE] = state.since
+        record[IS_SPLIT], times = state.is_split, self._times[generation % 2]
+        times[SINCE], times[RATE] = state.since, state.rate
+        times[ANSWER_S], times[FOREGONE_S] = state.answer_s, state.foregone_s
         record[TEXT], record[LENGTH] = old[TEXT], old[LENGTH]
         record[DRAINING] = sum(1 << index for index, name in enumerate(self._backends) if name in self.draining)
         if text is not None:

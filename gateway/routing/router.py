@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Placeable
 from gateway.errors import InvalidRequest, ModelNotFound
+from gateway.routing.demand import NO_LENGTHS, Held, Lengths
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.ledger import Lease
@@ -62,6 +63,20 @@ class Router:
         fleet = self._find(model)
         fleet.drain(backend, is_draining)
         return fleet.state()
+
+    def plans(self) -> bool:
+        """Whether a policy in force makes plans."""
+        return any(fleet.plans for fleet in self._fleets.values())
+
+    def plan(self, held: Mapping[str, Mapping[str, Held]], lengths: Mapping[str, Lengths]) -> None:
+        """Has each model's policy plan for the demand of now, once a beat for the node.
+
+        By model: what this worker has in flight at each backend, and its recent answers' lengths.
+        """
+        for name, fleet in self._fleets.items():
+            if fleet.plans:
+                fleet.note(held.get(name, {}), lengths.get(name, NO_LENGTHS))
+                fleet.plan()
 
     def find_left(self) -> Mapping[str, frozenset[str]]:
         """Returns by model the backends that running answers should leave; no entry where there are none."""

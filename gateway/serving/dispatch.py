@@ -7,7 +7,7 @@ request would go on only when everything that arrived with it has been read.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gateway.client_http import ClientLeft
 from gateway.core import Route
@@ -27,16 +27,16 @@ class Dispatch:
     `live`: the set of all dispatches that are under way.
     """
 
-    __slots__ = ("_attempt", "_has_moved", "_lease", "_live", "_metrics", "_reply", "_router", "_work")
+    __slots__ = ("_has_moved", "_live", "_metrics", "_reply", "_router", "attempt", "lease", "work")
 
     def __init__(self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]") -> None:
         self._router = router
         self._metrics = metrics
         self._reply = reply
         self._live = live
-        self._work: Work | None = None
-        self._lease: Lease | None = None
-        self._attempt: Attempt | None = None
+        self.work: Work | None = None
+        self.lease: Lease | None = None
+        self.attempt: Attempt | None = None
         self._has_moved = False  # since a backend was lost
         reply.on_end = self._end
         live.add(self)
@@ -56,58 +56,56 @@ class Dispatch:
         elif reply.exchange.has_left:
             self._finish(ClientLeft())
         else:
-            self._work = work
-            self._lease = lease = self._router.lease(work.request, work.barred)
+            self.work = work
+            self.lease = lease = self._router.lease(work.request, work.barred)
             self._begin(work, lease.route)
 
     def _begin(self, work: Work, route: Route) -> None:
         self._reply.start(route)
-        self._attempt = work.begin(route, self._reply)
+        self.attempt = work.begin(route, self._reply)
 
     def _end(self, error: Exception | None) -> None:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
         if self not in self._live:
             return
-        if (work := self._work) is not None and (lease := self._lease) is not None:
-            if error is not None and (error := self._guard(self._go_elsewhere, work, lease, error)) is None:
-                return
-            self._doubt(work, lease, error)
-            attempt, self._attempt, self._lease = self._attempt, None, None
+        if (work := self.work) is not None and (lease := self.lease) is not None:
+            if isinstance(error, GatewayError) and error.is_down:
+                self._router.mark_unavailable(lease.route.backend, work.request.model)
+            if error is not None and self._may_move(work, error):
+                self._has_moved = True
+                if (no_other := self.go_elsewhere(work.barred | {lease.route.backend}, error)) is None:
+                    logger.info("request %s goes on at %s: %s", self._reply.request_id, lease.route.backend, error)
+                    return
+                error = error if self._reply.has_begun else no_other
+            attempt, self.attempt, self.lease = self.attempt, None, None
             # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
             if attempt is not None:
                 self._guard(attempt.end, error)
             lease.close()
         self._finish(error)
 
-    def _go_elsewhere(self, work: Work, lease: Lease, error: Exception) -> None:
-        """Moves the request to another backend. Raises the error if it has to end, or what the other begins with."""
-        attempt, reply = self._attempt, self._reply
-        if not self._may_move(work, error):
-            raise error
-        self._doubt(work, lease, error)
-        self._has_moved = True
-        try:
-            self._router.move(lease, work.request, work.barred | {lease.route.backend})
-        except GatewayError as no_other:
-            raise (error if reply.has_begun else no_other) from None
-        logger.info("request %s goes on at %s: %s", reply.request_id, lease.route.backend, error)
-        if attempt is None:
-            self._begin(work, lease.route)
-        else:
-            attempt.move(lease.route, error)
-
-    def _doubt(self, work: Work, lease: Lease, error: Exception | None) -> None:
-        if isinstance(error, GatewayError) and error.is_down:
-            self._router.mark_unavailable(lease.route.backend, work.request.model)
-
     def _may_move(self, work: Work, error: Exception) -> bool:
         is_free = work.request.pin is None and not self._has_moved  # one that ends two backends may be the reason
-        return is_free and isinstance(error, LOST) and (self._attempt is None or self._attempt.may_move(error))
+        return is_free and isinstance(error, LOST) and (self.attempt is None or self.attempt.may_move(error))
+
+    def go_elsewhere(self, barred: frozenset[str], error: Exception | None = None) -> GatewayError | None:
+        """Goes on at a backend that is not barred. Returns why there is none; then it stays where it is."""
+        work, lease, attempt = self.work, self.lease, self.attempt
+        assert work is not None
+        assert lease is not None
+        try:
+            self._router.move(lease, work.request, barred)
+        except GatewayError as no_other:
+            return no_other.with_traceback(None)
+        steps = (self._begin, work, lease.route) if attempt is None else (attempt.move, lease.route, error)
+        if (failed := self._guard(*steps)) is not None:
+            self._end(failed)
+        return None
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the dispatch. Only here does a client get the error that its request ended with."""
         self._live.discard(self)
-        self._work = self._reply.on_end = None  # the reply refers to us: only the garbage collector would free the two
+        self.work = self._reply.on_end = None  # the reply refers to us: only the garbage collector would free the two
         if isinstance(error, GatewayError):
             if self._reply.route is None:
                 self._metrics.refuse(error)
@@ -132,32 +130,9 @@ class Dispatch:
         else:
             understood.exception()  # nobody waits for it, and asyncio would log it
 
-    def measure_move(self, left: Mapping[str, frozenset[str]]) -> int:
-        """Returns how many tokens another engine would prefill; 0 if the answer need not or may not leave its backend.
-
-        `left`: by model the backends to leave.
-        """
-        work, lease, attempt = self._work, self._lease, self._attempt
-        if work is None or lease is None or attempt is None or work.request.pin is not None:
-            return 0
-        return attempt.measure_move() if lease.route.backend in left.get(work.request.model, ()) else 0
-
-    def move(self, left: Mapping[str, frozenset[str]]) -> None:
-        """Goes on at a backend that is not to be left; stays if there is none. Only after a `measure_move` above 0."""
-        work, lease, attempt = self._work, self._lease, self._attempt
-        assert work is not None
-        assert lease is not None
-        assert attempt is not None
-        try:
-            self._router.move(lease, work.request, work.barred | left[work.request.model])
-        except GatewayError:
-            return
-        if (error := self._guard(attempt.move, lease.route, None)) is not None:
-            self._end(error)
-
     def fail(self, error: GatewayError) -> None:
         """Ends the request with an error of the gateway's own."""
-        stop = self._end if self._attempt is None else self._attempt.stop
+        stop = self._end if self.attempt is None else self.attempt.stop
         stop(error)
 
     def left(self) -> None:
@@ -165,10 +140,10 @@ class Dispatch:
 
     def paused(self) -> None:
         self._reply.is_paused = True
-        if self._attempt is not None:
-            self._attempt.pause()
+        if self.attempt is not None:
+            self.attempt.pause()
 
     def resumed(self) -> None:
         self._reply.is_paused = False
-        if self._attempt is not None:
-            self._attempt.resume()
+        if self.attempt is not None:
+            self.attempt.resume()

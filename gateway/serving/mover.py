@@ -1,36 +1,49 @@
-"""Lets running answers leave a backend: because the policy has gone over to another, or because it is to be emptied.
+"""The beat of a worker: it reports what runs, has the policy plan, and lets answers leave the backends to be left.
 
-In: one worker's answers under way, and the backends that they should leave. Out: Dispatch.move, for as many tokens a
-second as engines may prefill again beside their other work.
+In: one worker's answers under way. Out: the demand, for routing; Dispatch.go_elsewhere, for as many tokens a second as
+engines may prefill again beside their other work.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
+from gateway.metrics import Metrics
+from gateway.routing import BEAT_S, Held, Lease, Lengths, Router
 from gateway.serving.dispatch import Dispatch
+from gateway.serving.work import Extent, Work
 
 logger = logging.getLogger(__name__)
 
-BEAT_S = 0.05
 BURST_S = 0.1  # what was not used before counts for so long
+MIN_LEFT = 16  # an answer with fewer tokens to come is over before a move has paid
+
+
+class _Running(NamedTuple):
+    """One answer under way."""
+
+    dispatch: Dispatch
+    work: Work
+    lease: Lease
+    extent: Extent
 
 
 class Mover:
-    """`find_left`: by model the backends to leave. `tokens_per_s`: how many tokens this worker's moves may prefill."""
+    """`tokens_per_s`: how many tokens this worker's moves may have engines prefill."""
 
-    def __init__(
-        self, live: Collection[Dispatch], find_left: Callable[[], Mapping[str, frozenset[str]]], tokens_per_s: float
-    ) -> None:
+    def __init__(self, live: Collection[Dispatch], router: Router, metrics: Metrics, tokens_per_s: float) -> None:
         self._live = live
-        self._find_left = find_left
+        self._router = router
+        self._metrics = metrics
         self._tokens_per_s = tokens_per_s
         self._budget = 0.0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Moves answers while inside."""
+        """Plans and moves while inside."""
         async with asyncio.TaskGroup() as tasks:
             beats = tasks.create_task(self._run())
             try:
@@ -39,27 +52,62 @@ class Mover:
                 beats.cancel()
 
     def beat(self) -> None:
-        """Moves the answers that may go now, those with the fewest tokens first: they cost least and last longest."""
+        """Plans, and moves the answers that may go now."""
         self._budget = min(self._budget + BEAT_S * self._tokens_per_s, BURST_S * self._tokens_per_s)
-        if not (left := self._find_left()):
-            return
-        sized = [(dispatch.measure_move(left), dispatch) for dispatch in self._live]
-        movable = sorted([pair for pair in sized if pair[0]], key=lambda pair: pair[0])
+        if self._router.plans():
+            lengths = self._metrics.renew_lengths()
+            sums = {name: Lengths(table.weight, table.tokens, table.prompt_tokens) for name, table in lengths.items()}
+            self._router.plan(_sum(self._find_running()), sums)
+        if left := self._router.find_left():
+            self._move(left)
+
+    def _move(self, left: Mapping[str, frozenset[str]]) -> None:
+        """Moves those with the fewest tokens first: they cost least and last longest."""
+        movable = [
+            running
+            for running in self._find_running()
+            if running.lease.route.backend in left.get(running.work.request.model, ())
+            and _is_free(running)
+            and running.extent.left >= MIN_LEFT
+        ]
         count = 0
-        for tokens, dispatch in movable:
+        for running in sorted(movable, key=lambda running: running.extent.context):
             if self._budget <= 0:
                 break
-            self._budget -= tokens
-            dispatch.move(left)
+            self._budget -= running.extent.context
+            running.dispatch.go_elsewhere(running.work.barred | left[running.work.request.model])
             count += 1
         if count:
             logger.info("moved %d answers away from %s", count, ", ".join(sorted(set().union(*left.values()))))
+
+    def _find_running(self) -> Iterable[_Running]:
+        for dispatch in self._live:
+            work, lease, attempt = dispatch.work, dispatch.lease, dispatch.attempt
+            if work is not None and lease is not None and attempt is not None:
+                yield _Running(dispatch, work, lease, attempt.measure())
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
             try:
                 self.beat()
-            # Edge of a background loop: a fault in one beat must not end all later moves.
+            # Edge of a background loop: a fault in one beat must not end all later ones.
             except Exception:
-                logger.exception("a move failed")
+                logger.exception("a beat failed")
+
+
+def _is_free(running: _Running) -> bool:
+    return running.extent.may_move and running.work.request.pin is None
+
+
+def _sum(answers: Iterable[_Running]) -> Mapping[str, Mapping[str, Held]]:
+    """Sums by model and backend, without what does not steer."""
+    sums: defaultdict[str, dict[str, Held]] = defaultdict(dict)
+    for running in answers:
+        backend, extent = running.lease.route.backend, running.extent
+        if sequences := running.lease.steers_at(backend):
+            before = sums[running.work.request.model].get(backend, Held())
+            fixed, context = (0, extent.context) if _is_free(running) else (sequences, 0)
+            held = Held(before.fixed + fixed, before.context + context, before.left + round(extent.left))
+            sums[running.work.request.model][backend] = held
+    return sums

@@ -10,6 +10,7 @@ from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
 from gateway.errors import BackendTimeout, GatewayError
 from gateway.metrics import CANCELLED, Metrics
 from gateway.serving.reply import Reply
+from gateway.serving.work import Extent
 from gateway.settings import AllowSettings
 
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -72,8 +73,8 @@ class RelayAttempt:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def measure_move(self) -> int:
-        return 0
+    def measure(self) -> Extent:
+        return Extent()
 
     def move(self, route: Route, error: Exception | None) -> None:
         self.end(error)

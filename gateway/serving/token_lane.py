@@ -16,9 +16,9 @@ from gateway.openai.translate import Generations
 from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
+from gateway.serving.work import Extent
 from gateway.settings import StreamSettings
 
-MIN_LEFT = 16  # an answer that may not have so many tokens to come is over before a move has paid
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
 
@@ -105,13 +105,14 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def measure_move(self) -> int:
-        requests = self._work.generations.requests
-        seen = [(requests[index], len(self._running[index][0].token_ids)) for index in self._open]
-        is_worth_it = any(request.params.max_tokens - tokens >= MIN_LEFT for request, tokens in seen)
-        return (
-            sum(len(request.prompt) + tokens for request, tokens in seen) if is_worth_it and self._is_movable() else 0
-        )
+    def measure(self) -> Extent:
+        requests, lengths = self._work.generations.requests, self._work.metrics.lengths_of(self._work.request.model)
+        context, left = 0, 0.0
+        for index in self._open:
+            params, tokens = requests[index].params, len(self._running[index][0].token_ids)
+            context += len(requests[index].prompt) + tokens
+            left += lengths.left(tokens, params.max_tokens - tokens)
+        return Extent(context, left, self._is_movable())
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)

@@ -5,11 +5,22 @@ Knows neither tokens nor relayed bytes (token_lane.py, relay_lane.py).
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, Union
+from typing import NamedTuple, Protocol, TypeAlias, Union
 
 from gateway.core import Placeable, Route
 from gateway.errors import GatewayError
 from gateway.serving.reply import Reply
+
+
+class Extent(NamedTuple):
+    """How far an answer is, in tokens: `context` is what another backend would prefill, `left` what is to be expected.
+
+    `may_move`: it may go on at another backend now.
+    """
+
+    context: int = 0
+    left: float = 0.0
+    may_move: bool = False
 
 
 class Attempt(Protocol):
@@ -19,8 +30,8 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
-    def measure_move(self) -> int:
-        """Returns how many tokens another backend would prefill; 0 if the answer should not or may not go on there."""
+    def measure(self) -> Extent:
+        """Returns how much there is of the answer, and how much is to come."""
         ...
 
     def move(self, route: Route, error: Exception | None) -> None:

@@ -27,6 +27,7 @@ class Deadly:
 
     side = "vllm"
     version = 2
+    is_split = False
 
     @property
     def since(self) -> float:

@@ -10,9 +10,9 @@ from openai import APIError, AsyncOpenAI
 
 from gateway.core import FinishReason, Need, TokenLogprob
 from gateway.errors import BackendError, BackendLost, BackendTimeout, BackendUnavailable, GatewayError
-from gateway.routing import PolicyChange
+from gateway.routing import BEAT_S, PolicyChange
 from gateway.routing.policies import Threshold
-from gateway.serving.mover import BEAT_S, Mover
+from gateway.serving.mover import Mover
 from tests.fakes.backend import Pause, Scores, Script
 from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, Stack, Writer, eventually, raw_client
 
@@ -277,7 +277,7 @@ async def test_without_another_backend_answers_stay_where_they_are(stack: Stack,
 
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
-    mover = Mover(stack.app.endpoints._live, stack.app.router.find_left, tokens_per_s=1 / BEAT_S)
+    mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=1 / BEAT_S)
     async with AsyncExitStack() as clients:
         for words in (30, 10, 20):
             client = await clients.enter_async_context(raw_client(stack))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gateway.core import Load, Placeable, Route, State
+from gateway.core import Demand, Load, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,13 @@ class Single:
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
         return State(side=self.backend, since=now, version=version)
+
+    @property
+    def plans(self) -> bool:
+        return False
+
+    def plan(self, demand: Demand, state: State, now: float) -> State:
+        return state
 
     def find_left(self, state: State) -> tuple[str, ...]:
         return ()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, with_config
 
-from gateway.core import Load, Policy, State
+from gateway.core import Demand, Load, Policy, State
 from gateway.settings import FORM, Name
 
 
@@ -37,6 +37,13 @@ class TwoBackends(Policy):
 
     def find_left(self, state: State) -> Collection[str]:
         return ()
+
+    @property
+    def plans(self) -> bool:
+        return False
+
+    def plan(self, demand: Demand, state: State, now: float) -> State:
+        return state
 
     def max_in_flight(self, backend: str) -> int | None:
         return None

@@ -1,0 +1,129 @@
+"""One model's coming load, over all workers of the node: what arrives, what runs, how much of it may go elsewhere.
+
+In: one worker's counts. Out: the core.Demand of the node, at most once a beat, whichever worker asks first.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, Self
+
+from gateway.core import Arrivals, BackendDemand, Demand
+from gateway.shared import Floats, Ints, Plan, Seat, Span
+
+SAMPLES = 64
+BEAT_S = 0.05
+FIXED, CONTEXT, LEFT = range(3)  # words of what a worker holds at a backend
+WEIGHT, TOKENS, PROMPTS = range(3)  # words of its recent answers' lengths
+
+
+@dataclass(frozen=True, slots=True)
+class DemandSpans:
+    """The spans of one model's demand. Each worker has words of its own in all but the ring, which the lock guards."""
+
+    arrived: Span
+    fixed: tuple[Span, ...]
+    held: tuple[tuple[Span, ...], ...]
+    lengths: tuple[Span, ...]
+    count: Span
+    ring: Span
+
+    @classmethod
+    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
+        return cls(
+            arrived=plan.words(workers),
+            fixed=tuple(plan.words(workers) for _ in backends),
+            held=tuple(tuple(plan.words(workers) for _ in range(3)) for _ in backends),
+            lengths=tuple(plan.words(workers) for _ in range(3)),
+            count=plan.words(1),
+            ring=plan.words(2 * SAMPLES),
+        )
+
+
+class Held(NamedTuple):
+    """What one worker has in flight at a backend: `fixed` sequences that cannot run elsewhere, and of the others how
+    many tokens another engine would prefill. `left`: tokens that all of it still needs.
+    """
+
+    fixed: int = 0
+    context: int = 0
+    left: int = 0
+
+
+class Lengths(NamedTuple):
+    """Sums over one worker's recent answers: their weight, their tokens, and the tokens of their prompts."""
+
+    weight: float
+    tokens: float
+    prompt_tokens: float
+
+
+NO_LENGTHS = Lengths(0.0, 0.0, 0.0)
+
+
+class DemandCounts:
+    """The counts of one worker's seat, and sums over all workers. Only `sample` needs the node's lock."""
+
+    def __init__(self, backends: Collection[str], spans: DemandSpans, seat: Seat) -> None:
+        memory = seat.memory
+        self._backends = tuple(backends)
+        self._seat = seat.index
+        self._arrived = memory.ints(spans.arrived)
+        self._fixed = {name: memory.ints(span) for name, span in zip(backends, spans.fixed, strict=True)}
+        self._held: Mapping[str, tuple[Ints, ...]] = {
+            name: tuple(map(memory.ints, words)) for name, words in zip(backends, spans.held, strict=True)
+        }
+        self._lengths: tuple[Floats, ...] = tuple(map(memory.floats, spans.lengths))
+        self._count = memory.ints(spans.count)
+        self._ring = memory.floats(spans.ring)
+
+    def arrive(self, sequences: int, only: str | None) -> None:
+        """Counts a request. `only`: the one backend that it may go to."""
+        self._arrived[self._seat] += sequences
+        if only is not None:
+            self._fixed[only][self._seat] += sequences
+
+    def note(self, held: Mapping[str, Held], lengths: Lengths) -> None:
+        """Replaces what this worker holds, and its recent answers' lengths."""
+        for name in self._backends:
+            fixed, context, left = self._held[name]
+            fixed[self._seat], context[self._seat], left[self._seat] = held.get(name, Held())
+        weight, tokens, prompts = self._lengths
+        weight[self._seat], tokens[self._seat], prompts[self._seat] = lengths
+
+    def clear(self, worker: int) -> None:
+        """Forgets what a dead worker held. What had arrived stays counted: a rate never turns negative."""
+        for words in chain(*self._held.values()):
+            words[worker] = 0
+        for sums in self._lengths:
+            sums[worker] = 0.0
+
+    def sample(self, in_flight: Mapping[str, int], now: float) -> Demand | None:
+        """Returns the demand; None if another worker has asked in this beat. Call it with the lock.
+
+        `in_flight`: by backend, without what does not steer.
+        """
+        count, ring = self._count[0], self._ring
+        newest = 2 * ((count - 1) % SAMPLES)
+        # A little early is in time: a beat that waits for the next one would be two beats.
+        if count and 0 <= now - ring[newest] < 0.9 * BEAT_S:
+            return None
+        ring[2 * (count % SAMPLES)] = now
+        ring[2 * (count % SAMPLES) + 1] = arrived = sum(self._arrived)
+        self._count[0] = count = count + 1
+        weight, tokens, prompts = (sum(words) for words in self._lengths)
+        return Demand(
+            arrivals=self._read_ring(count),
+            backends={name: self._read_backend(name, in_flight[name], arrived) for name in self._backends},
+            prompt_tokens=prompts / weight if weight else 0.0,
+            answer_tokens=tokens / weight if weight else 0.0,
+        )
+
+    def _read_ring(self, count: int) -> tuple[Arrivals, ...]:
+        starts = (2 * (index % SAMPLES) for index in range(max(count - SAMPLES, 0), count))
+        return tuple(Arrivals(self._ring[start], int(self._ring[start + 1])) for start in starts)
+
+    def _read_backend(self, name: str, in_flight: int, arrived: int) -> BackendDemand:
+        fixed, context, left = (sum(words) for words in self._held[name])
+        share = sum(self._fixed[name]) / arrived if arrived else 0.0
+        return BackendDemand(in_flight, min(fixed, in_flight), share, context, left)

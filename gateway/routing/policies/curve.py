@@ -1,0 +1,181 @@
+"""The policy that predicts: from a measured model of the node, the plan that serves the coming load in the least time.
+
+In: demand, a node model, and the plan so far. Out: a plan (all here, all there, or both), and routes that follow it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from gateway.core import Demand, Load, Placeable, Route, State
+from gateway.routing.policies.demand import find_rate
+from gateway.routing.policies.forecast import Part, Shape, predict_s
+from gateway.routing.policies.node_model import EngineModel, NodeModel
+from gateway.routing.policies.two_backends import TwoBackends
+from gateway.settings import number
+
+SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
+SPLITS = (0.9, 0.75, 0.6, 0.5, 0.4, 0.25, 0.1)  # shares of the low-load engine that a forecast tries
+
+
+@dataclass(frozen=True, slots=True)
+class Curve(TwoBackends):
+    """Goes over to another plan when that is predicted to save more time, within horizon_s, than the change costs.
+
+    On engines that share their GPUs all requests are on one side, and running answers follow a change. On GPUs of their
+    own both are used as soon as that is better, each request where its tokens come fastest. Without `node` all go to
+    `fallback`.
+    """
+
+    kind: ClassVar[str] = "curve"
+
+    node: Annotated[NodeModel | None, Field(description="What a calibration measured of the two engines.")] = None
+    fallback: Annotated[
+        Literal["low", "high"], Field(description="Which backend gets all requests while there is no node model.")
+    ] = "high"
+    horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 1.0
+    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.04
+    evidence: Annotated[
+        float, number(0, 100, "How many standard deviations the last moment's arrivals must be off to count alone.")
+    ] = 3.0
+    dwell_s: Annotated[float, number(0, 3600, "Keep a plan for at least this many seconds.")] = 0.3
+
+    def __str__(self) -> str:
+        shown = {key: value for key, value in self.keys().items() if key != "node"}
+        known = "unknown" if self.node is None else "measured"
+        return " ".join((self.kind, *(f"{key}={value}" for key, value in shown.items()), f"node={known}"))
+
+    def keys(self) -> Mapping[str, object]:
+        return {**TwoBackends.keys(self), "node": None if self.node is None else asdict(self.node)}
+
+    @property
+    def plans(self) -> bool:
+        return self.node is not None
+
+    def max_in_flight(self, backend: str) -> int | None:
+        if self.node is None:
+            return None
+        return {self.low: self.node.low.max_in_flight, self.high: self.node.high.max_in_flight}.get(backend)
+
+    def start(self, version: int, now: float, side: str | None = None) -> State:
+        if self.node is None:
+            return State(side={"low": self.low, "high": self.high}[self.fallback], since=now, version=version)
+        known = side if side in {self.low, self.high} else None
+        return State(side=known or self.low, since=now - self.dwell_s, version=version)
+
+    def find_left(self, state: State) -> Collection[str]:
+        """Answers on engines that do not interfere stay where they are: both go on at their own pace."""
+        if state.is_split or self.node is None or self.node.interference < SHARED:
+            return ()
+        return {self.low, self.high} - {state.side}
+
+    def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
+        backend = self._find_fastest(request, loads) if state.is_split else state.side
+        in_flight = request.sequences
+        for load in loads.values():
+            in_flight += load.in_flight
+        if loads[backend].is_ready:
+            return self._make_route(backend, in_flight, state), state
+        instead = self._make_route(self.find_ready(loads), in_flight, state)
+        return replace(instead, reason=f"{instead.reason} {backend}=unavailable"), state
+
+    def plan(self, demand: Demand, state: State, now: float) -> State:
+        if self.node is None:
+            return state
+        rate = find_rate(demand.arrivals, self.evidence)
+        predicted = self._predict(self.node, demand, rate)
+        splits = [predicted[share] for share in predicted if 0 < share < 1]
+        options = {(self.low, False): predicted[1.0], (self.high, False): predicted[0.0]}
+        if splits:
+            options[self.low, True] = min(splits)
+        current = (self.low if state.is_split else state.side, state.is_split)
+        best = min(options, key=lambda option: options[option])
+        seen = replace(state, rate=_round(rate), answer_s=_round(options.get(current, options[best])))
+        if current in options:
+            saved_s = options[current] - options[best] if best != current else self._find_lead(options, current)
+            foregone_s = max(state.foregone_s + saved_s * rate * _beat_s(demand), 0.0)
+            seen = replace(seen, foregone_s=foregone_s)
+            if best == current or saved_s <= self.margin * options[current] or now - state.since < self.dwell_s:
+                return seen
+            soon_s = saved_s * (rate * self.horizon_s + demand.in_flight / 2)
+            if soon_s + foregone_s <= self._find_price(self.node, demand, best):
+                return seen
+        return replace(seen, side=best[0], is_split=best[1], since=now, answer_s=_round(options[best]), foregone_s=0.0)
+
+    def _find_lead(self, options: Mapping[tuple[str, bool], float], current: tuple[str, bool]) -> float:
+        """Returns by how many seconds the present plan is better than the next best, as a number below 0."""
+        return options[current] - min(value for option, value in options.items() if option != current)
+
+    def _predict(self, node: NodeModel, demand: Demand, rate: float) -> Mapping[float, float]:
+        """Predicts the seconds of an answer for each share that the low-load engine may get of what is free to move."""
+        low, high = demand.backends[self.low], demand.backends[self.high]
+        shape = Shape(max(demand.prompt_tokens - node.prompt_tokens, 0.0), demand.answer_tokens or node.answer_tokens)
+        free_rate = rate * max(1 - low.fixed_share - high.fixed_share, 0.0)
+        free = low.in_flight - low.fixed + high.in_flight - high.fixed
+        shares = (1.0, 0.0) if node.interference >= SHARED else (1.0, *SPLITS, 0.0)
+        return {
+            share: predict_s(
+                node,
+                shape,
+                Part(rate * low.fixed_share + free_rate * share, low.fixed + free * share),
+                Part(rate * high.fixed_share + free_rate * (1 - share), high.fixed + free * (1 - share)),
+            )
+            for share in shares
+        }
+
+    def _find_price(self, node: NodeModel, demand: Demand, to: tuple[str, bool]) -> float:
+        """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
+
+        Who goes to the low-load engine goes back when the load rises, with as many as are in flight at the crossing.
+        """
+        if to[1] or node.interference < SHARED:
+            return 0.0  # nothing moves
+        context = sum(demand.backends[name].context for name in (self.low, self.high) if name != to[0])
+        if to[0] == self.high:
+            return self._find_pause(node.high, node, context) * demand.in_flight
+        back = node.crossing
+        each = demand.prompt_tokens + (demand.answer_tokens or node.answer_tokens) / 2
+        return (
+            self._find_pause(node.low, node, context) * demand.in_flight
+            + self._find_pause(node.high, node, back * each) * back
+        )
+
+    def _find_pause(self, to: EngineModel, node: NodeModel, context: float) -> float:
+        return node.move_s + context / to.prefill_tokens_per_s
+
+    def _find_fastest(self, request: Placeable, loads: Mapping[str, Load]) -> str:
+        low, high = loads[self.low], loads[self.high]
+        if self.node is None or not (low.is_ready and high.is_ready):
+            return self.low if low.is_ready else self.high
+        low_s = self.node.low.step_s(low.in_flight + request.sequences)
+        return self.low if low_s <= self.node.high.step_s(high.in_flight + request.sequences) else self.high
+
+    def _make_route(self, backend: str, in_flight: int, state: State) -> Route:
+        if self.node is None:
+            return _make_fallback(backend, in_flight)
+        return _make_route(backend, in_flight, state)
+
+
+def _beat_s(demand: Demand) -> float:
+    return demand.arrivals[-1].at - demand.arrivals[-2].at if len(demand.arrivals) > 1 else 0.0
+
+
+def _round(number: float) -> float:
+    """Returns three digits of it: what a reader needs, and few enough numbers for few different reasons."""
+    return float(f"{number:.3g}")
+
+
+@lru_cache(maxsize=1024)
+def _make_fallback(backend: str, in_flight: int) -> Route:
+    return Route(backend, f"curve fallback={backend} in_flight={in_flight} node=unknown")
+
+
+# The same few routes again and again: making one takes ten times as long as finding it.
+@lru_cache(maxsize=4096)
+def _make_route(backend: str, in_flight: int, state: State) -> Route:
+    plan = "split" if state.is_split else f"all={state.side}"
+    expected = f"rate={state.rate:g}/s answer={state.answer_s:g}s"
+    return Route(backend, f"curve {plan} in_flight={in_flight} {expected}")

@@ -1,0 +1,37 @@
+"""How fast requests arrive, by counts at some instants: at once where the rate jumps, with patience where it may not.
+
+Pure.
+"""
+
+import math
+from collections.abc import Sequence
+
+from gateway.core import Arrivals
+
+FAST_S, SLOW_S = 0.3, 3.0
+
+
+def find_rate(arrivals: Sequence[Arrivals], evidence: float) -> float:
+    """Returns arrivals a second: the mean of the last SLOW_S, unless the last FAST_S contradict it.
+
+    A short window sees a step at once, but at 110 a second 0.3 s of Poisson arrivals scatter by 17 %. So it counts only
+    where it differs from the long one by more than `evidence` standard deviations.
+    """
+    if len(arrivals) < 2:
+        return 0.0
+    now = arrivals[-1]
+    slow = _mean(_find_since(arrivals, now.at - SLOW_S), now)
+    start = _find_since(arrivals, now.at - FAST_S)
+    expected = slow * (now.at - start.at)
+    if abs(now.total - start.total - expected) > evidence * math.sqrt(max(expected, 1.0)):
+        return _mean(start, now)
+    return slow
+
+
+def _find_since(arrivals: Sequence[Arrivals], at: float) -> Arrivals:
+    """Returns the last sample that is not after `at`, or the oldest."""
+    return next((sample for sample in reversed(arrivals) if sample.at <= at + 1e-9), arrivals[0])
+
+
+def _mean(start: Arrivals, end: Arrivals) -> float:
+    return (end.total - start.total) / max(end.at - start.at, 1e-3)

@@ -1,0 +1,99 @@
+"""What a calibration measured of a node's two engines, and what it predicts of them.
+
+In: how many are in flight. Out: seconds. Knows no request and no clock.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, with_config
+
+from gateway.settings import FORM, number
+
+STEP_MS = number(0.001, 600_000)
+IN_FLIGHT = number(1, 100_000)
+
+
+def _check_steps(steps: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    if any(above <= below for (below, _), (above, _) in pairwise(steps)):
+        raise ValueError("must be sorted by in-flight, each once")
+    return steps
+
+
+@with_config(FORM)
+@dataclass(frozen=True)
+class EngineModel:
+    """One engine alone on its GPUs. `steps_ms`: pairs of in-flight and milliseconds from a token to the next.
+
+    Between two pairs a step grows in a straight line; beyond the last one in proportion to what is in flight, because
+    then requests wait.
+    """
+
+    steps_ms: Annotated[
+        tuple[tuple[Annotated[int, IN_FLIGHT], Annotated[float, STEP_MS]], ...],
+        Field(min_length=1, max_length=64),
+        AfterValidator(_check_steps),
+    ]
+    prefill_tokens_per_s: Annotated[float, number(1, 1e9)]
+    max_in_flight: Annotated[int, IN_FLIGHT]
+
+    def step_s(self, in_flight: float) -> float:
+        """Returns seconds from a token of an answer to its next while so many are in flight all the time."""
+        table, most = self._table, self.max_in_flight
+        if in_flight >= most:
+            return table[most] * in_flight / most
+        below = int(in_flight)
+        return table[below] + (in_flight - below) * (table[below + 1] - table[below])
+
+    def answers_per_s(self, prompt_tokens: float, tokens: float) -> float:
+        """Returns how many answers of this length the engine completes in a second at most."""
+        prefill_s = prompt_tokens / self.prefill_tokens_per_s
+        return max(count / (prefill_s + tokens * self._table[count]) for count in self._levels)
+
+    @cached_property
+    def _levels(self) -> tuple[int, ...]:
+        return tuple({min(count, self.max_in_flight) for count, _ in self.steps_ms} | {self.max_in_flight})
+
+    @cached_property
+    def _table(self) -> tuple[float, ...]:
+        """Seconds of a step for 0 to `max_in_flight` in flight."""
+        return tuple(self._interpolate(max(count, 1)) / 1000 for count in range(self.max_in_flight + 1))
+
+    def _interpolate(self, count: int) -> float:
+        steps = self.steps_ms
+        for (below, below_ms), (above, above_ms) in pairwise(steps):
+            if count <= above:
+                return below_ms + (above_ms - below_ms) * max(count - below, 0) / (above - below)
+        last, last_ms = steps[-1]
+        return last_ms * max(count / last, 1)
+
+
+@with_config(FORM)
+@dataclass(frozen=True)
+class NodeModel:
+    """A pair of engines, `low` and `high`, by the names of a policy's backends.
+
+    `interference`: how much of the other engine's step each step takes longer while both work: 0 on GPUs of their own,
+    1 where they slice the time of the same ones. `prompt_tokens` and `answer_tokens`: the lengths that it was measured
+    with; the prefill of such prompts is part of the steps. `move_s`: what a move costs besides the prefill that it
+    causes.
+    """
+
+    low: EngineModel
+    high: EngineModel
+    interference: Annotated[float, number(0, 4)]
+    prompt_tokens: Annotated[int, number(1, 10_000_000)]
+    answer_tokens: Annotated[int, number(1, 10_000_000)]
+    move_s: Annotated[float, number(0, 60)] = 0.05
+
+    @cached_property
+    def crossing(self) -> int:
+        """How many are in flight when the high-load engine's steps become the shorter ones."""
+        most = self.high.max_in_flight
+        return next((count for count in range(1, most) if self.high.step_s(count) < self.low.step_s(count)), most)
+
+    def __iter__(self) -> Iterator[EngineModel]:
+        return iter((self.low, self.high))
