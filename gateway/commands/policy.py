@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
@@ -17,6 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
+from gateway.commands.simulate import simulate_policies
 from gateway.routing.policies import KEYS, POLICIES, SCHEMAS
 
 TIMEOUT_S = 10.0
@@ -133,6 +135,9 @@ def policy() -> None:
     """
 
 
+policy.add_command(simulate_policies, "simulate")
+
+
 @policy.command()
 @gateway_options
 def show(url: str, key: str | None, model: str | None, as_json: bool) -> None:
@@ -162,12 +167,24 @@ def _name_option(key: str) -> str:
     return f"--{key.removesuffix('_s')}"
 
 
+def _read_file(_ctx: click.Context, _param: click.Parameter, path: str | None) -> object:
+    if path is None:
+        return None
+    try:
+        return json.loads(Path(path).read_text())
+    except (OSError, ValueError) as exc:
+        raise click.BadParameter(f"{path}: {exc}") from exc
+
+
 def policy_options(command: Decorated) -> Decorated:
-    """Adds an option for each key of any policy."""
+    """Adds an option for each key of any policy; for one with keys of its own, the file that has them."""
     for key, schema in reversed([*KEYS.items()]):
         kinds = [kind for kind in POLICIES if key in SCHEMAS[kind]["properties"]]
         only = "" if len(kinds) == len(POLICIES) else f" (kind {', '.join(kinds)})"
-        option = click.option(_name_option(key), key, type=TYPES[schema["type"]], help=schema["description"] + only)
+        is_file = schema.get("type") not in TYPES
+        form = {"callback": _read_file} if is_file else {"type": TYPES[schema["type"]]}
+        help_ = f"{schema['description']} A JSON file." if is_file else schema["description"]
+        option = click.option(_name_option(key), key, help=help_ + only, **form)
         command = option(command)
     return command
 

@@ -1,0 +1,94 @@
+"""Plays a policy against simulated engines: what the workers of a gateway do with it, in simulated time.
+
+In: the events of engines.simulation. Out: placements and moves. The policy is the one that serves, as it is.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from engines.simulation import Engine, Job
+from gateway.core import NO_NEEDS, Arrivals, BackendDemand, Demand, Load, Needs, Policy, State
+
+BEAT_S = 0.05
+SAMPLES = 64
+MIN_LEFT = 16  # as gateway/serving/token_lane.py
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The core.Placeable of a simulated request."""
+
+    request_id: str = ""
+    model: str = ""
+    pin: str | None = None
+    run: str | None = None
+    needs: Needs = NO_NEEDS
+    sequences: int = 1
+
+
+class PolicyRouter:
+    """The simulation.Router of one policy. `tokens_per_s`: as the setting `moves.tokens_per_s`."""
+
+    beat_s = BEAT_S
+
+    def __init__(self, policy: Policy, tokens_per_s: float = 50_000) -> None:
+        self._policy = policy
+        self._state = policy.start(1, 0.0)
+        self._tokens_per_s = tokens_per_s
+        self._budget = 0.0
+        self._arrived = 0
+        self._fixed = dict[str, int]()
+        self._samples: deque[Arrivals] = deque([Arrivals(0.0, 0)], maxlen=SAMPLES)
+        self.changes = self.moves = 0
+
+    def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
+        self._arrived += 1
+        loads = {name: Load(engine.in_flight, True) for name, engine in engines.items()}
+        route, state = self._policy.choose(_Request(), loads, self._state, now)
+        self._take(state)
+        if job.arrival.only is not None:
+            self._fixed[job.arrival.only] = self._fixed.get(job.arrival.only, 0) + 1
+            return job.arrival.only
+        return route.backend
+
+    def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
+        self._samples.append(Arrivals(now, self._arrived))
+        if self._policy.plans:
+            self._take(self._policy.plan(self._measure(engines), self._state, now))
+        self._budget = min(self._budget + BEAT_S * self._tokens_per_s, 2 * BEAT_S * self._tokens_per_s)
+        left = self._policy.find_left(self._state)
+        to = self._state.side
+        return list(self._move(engines, left, to)) if left else ()
+
+    def _move(self, engines: Mapping[str, Engine], left: Iterable[str], to: str) -> Iterator[tuple[Job, str]]:
+        movable = [
+            (job.arrival.prompt_tokens + tokens, job)
+            for name in left
+            for job in engines[name].jobs()
+            if job.arrival.only is None and job.arrival.tokens - (tokens := engines[name].count_tokens(job)) >= MIN_LEFT
+        ]
+        for tokens, job in sorted(movable, key=lambda pair: pair[0]):
+            if self._budget <= 0:
+                return
+            self._budget -= tokens
+            self.moves += 1
+            yield job, to
+
+    def _take(self, state: State) -> None:
+        self.changes += (state.side, state.is_split) != (self._state.side, self._state.is_split)
+        self._state = state
+
+    def _measure(self, engines: Mapping[str, Engine]) -> Demand:
+        backends = {name: self._measure_engine(name, engine) for name, engine in engines.items()}
+        jobs = [job.arrival for engine in engines.values() for job in engine.jobs()]
+        prompts = sum(arrival.prompt_tokens for arrival in jobs) / len(jobs) if jobs else 0.0
+        answers = sum(arrival.tokens for arrival in jobs) / len(jobs) if jobs else 0.0
+        return Demand(tuple(self._samples), backends, prompts, answers)
+
+    def _measure_engine(self, name: str, engine: Engine) -> BackendDemand:
+        fixed = sum(1 for job in engine.jobs() if job.arrival.only is not None)
+        context = sum(
+            job.arrival.prompt_tokens + engine.count_tokens(job) for job in engine.jobs() if job.arrival.only is None
+        )
+        return BackendDemand(engine.in_flight, fixed, self._fixed.get(name, 0) / max(self._arrived, 1), context)

@@ -1,0 +1,206 @@
+"""`crossover policy simulate`: traces against a node model under several policies, many times faster than life.
+
+In: a node model's file, traces, policies. Out: a table or JSON. It joins three rooms that otherwise do not know each
+other: the policies as they serve, the simulated engines, and the instrument's traces and regret.
+"""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from pydantic import TypeAdapter, ValidationError
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from engines.simulation import Arrival, Engine, EngineSpeed, Job, simulate
+from gateway.commands.policy_router import PolicyRouter
+from gateway.core import Policy
+from gateway.routing.policies import NodeModel, read_policy
+from loadtest.rehearsal.regret import find_regret
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, make_trace, read_trace
+
+LOW, HIGH = "low", "high"
+ALONE = {LOW: "low alone", HIGH: "high alone"}
+CURVE = "curve"
+MAX_SEEDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one policy did with one trace. Ratios are as in loadtest/rehearsal/regret.py."""
+
+    trace: str
+    seed: int | None
+    policy: str
+    regret: float
+    over_best: float
+    mean_s: float
+    p99_s: float
+    changes: int
+    moves: int
+
+
+class _Alone:
+    """Sends all requests to one engine."""
+
+    beat_s = 1.0
+    changes = moves = 0
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
+        return job.arrival.only or self._engine
+
+    def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
+        return ()
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--node", "node_file", type=click.Path(path_type=Path), required=True, help="The node model's JSON.")
+@click.option("--trace", "traces", multiple=True, help=f"A file, or {', '.join(TRACES)}.  [default: all four]")
+@click.option("--policy", "policies", multiple=True, default=(CURVE,), help="A kind and its keys, as in the example.")
+@click.option(
+    "--seeds", callback=lambda *given: _read_seeds(given[2]), default="1-3", help="Of the traces: 7, or 1-20."
+)
+@click.option("--json", "as_json", is_flag=True, help="Every trace of every seed as JSON.")
+def simulate_policies(
+    node_file: Path, traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int], as_json: bool
+) -> None:
+    """Replay traces against a node model under any policies, many times faster than life.
+
+    Each trace is served by either engine alone and under every --policy. Regret is the sum of answer times over the
+    better engine's mean in windows of 50 requests; over best is the mean answer time over the better engine's alone.
+
+    \b
+    Examples:
+      crossover policy simulate --node node.json
+      crossover policy simulate --node node.json --trace ramp --seeds 1-20 --policy curve --policy "share share=0.5"
+
+    Exit codes: 0 done; 2 bad arguments.
+    """
+    node = _read_node(node_file)
+    arms = {text: _read_policy(text, node) for text in policies}
+    outcomes = [
+        outcome
+        for name in traces or TRACES
+        for number, trace in _make_traces(name, node, seeds)
+        for outcome in _serve(name, number, trace, node, arms)
+    ]
+    if as_json:
+        click.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+    else:
+        _print(outcomes)
+
+
+def _read_seeds(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and (not dash or last.isdecimal())):
+        raise click.BadParameter(f"{text!r}: must be a number, or two as in 1-20")
+    seeds = range(int(first), int(last or first) + 1)
+    if not 1 <= len(seeds) <= MAX_SEEDS:
+        raise click.BadParameter(f"{text!r}: must be 1 to {MAX_SEEDS} seeds")
+    return seeds
+
+
+def _read_node(path: Path) -> NodeModel:
+    """Reads a node model, or the one in a calibration's result.json."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as exc:
+        raise click.BadParameter(f"{path}: {exc}", param_hint="--node") from exc
+    if isinstance(content, dict) and isinstance(content.get("node"), dict):
+        content = content["node"]
+    try:
+        return TypeAdapter(NodeModel).validate_python(content)
+    except ValidationError as exc:
+        raise click.BadParameter(f"{path}: {_describe(exc)}", param_hint="--node") from exc
+
+
+def _read_policy(text: str, node: NodeModel) -> Policy:
+    kind, *terms = text.split()
+    section: dict[str, object] = {"kind": kind, "low": LOW, "high": HIGH}
+    if kind == CURVE:
+        section["node"] = asdict(node)
+    for term in terms:
+        key, equals, value = term.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{term!r} in {text!r}: must be key=value", param_hint="--policy")
+        try:
+            section[key] = json.loads(value)
+        except ValueError:
+            section[key] = value
+    try:
+        policy = read_policy(section)
+    except ValidationError as exc:
+        raise click.BadParameter(f"{text!r}: {_describe(exc)}", param_hint="--policy") from exc
+    for key, problem in policy.problems((LOW, HIGH)):
+        raise click.BadParameter(f"{text!r}: {key}: {problem}", param_hint="--policy")
+    return policy
+
+
+def _describe(exc: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors())
+
+
+def _make_traces(
+    name: str, node: NodeModel, seeds: Iterable[int]
+) -> Iterable[tuple[int | None, Sequence[TraceRequest]]]:
+    if name not in TRACES:
+        try:
+            return [(None, read_trace(Path(name)))]
+        except (OSError, ValueError) as exc:
+            hint = f"{exc} (known by name: {', '.join(TRACES)})"
+            raise click.BadParameter(hint, param_hint="--trace") from exc
+    answers_per_s = max(engine.answers_per_s(0, node.answer_tokens) for engine in node)
+    pair = Pair(min(node.answer_tokens * engine.step_s(1) for engine in node), answers_per_s)
+    return [(seed, make_trace(name, pair, node.prompt_tokens, node.answer_tokens, seed)) for seed in seeds]
+
+
+def _serve(
+    name: str, seed: int | None, trace: Sequence[TraceRequest], node: NodeModel, policies: Mapping[str, Policy]
+) -> Iterable[Outcome]:
+    routers: dict[str, _Alone | PolicyRouter] = {
+        **{label: _Alone(engine) for engine, label in ALONE.items()},
+        **{text: PolicyRouter(policy) for text, policy in policies.items()},
+    }
+    arrivals = [Arrival(request.at, request.prompt_tokens, request.tokens) for request in trace]
+    speeds = {
+        engine: EngineSpeed(model.step_s, model.prefill_tokens_per_s, model.max_in_flight, node.prompt_tokens)
+        for engine, model in zip((LOW, HIGH), node, strict=True)
+    }
+    times = {
+        label: [[_find_time(job) for job in simulate(arrivals, speeds, node.interference, router)]]
+        for label, router in routers.items()
+    }
+    for label, router in routers.items():
+        regret = find_regret(label, times, tuple(ALONE.values()))
+        ratios = (regret.regret.value, regret.over_best.value, regret.mean_s, regret.p99_s)
+        yield Outcome(name, seed, label, *ratios, router.changes, router.moves)
+
+
+def _find_time(job: Job) -> float:
+    assert job.end_s is not None  # a simulation ends when nothing is in flight
+    return job.end_s - job.arrival.at
+
+
+def _print(outcomes: Sequence[Outcome]) -> None:
+    figures = ("regret", "most", "over best", "most", "mean", "p99", "changes", "moves")
+    table = Table("trace", "policy", *(Column(name, justify="right") for name in figures), box=box.SIMPLE_HEAD)
+    for trace, policy in dict.fromkeys((outcome.trace, outcome.policy) for outcome in outcomes):
+        own = [outcome for outcome in outcomes if (outcome.trace, outcome.policy) == (trace, policy)]
+        regrets, over_best = [each.regret for each in own], [each.over_best for each in own]
+        table.add_row(
+            trace,
+            policy,
+            *(f"{number:.3f}" for values in (regrets, over_best) for number in (statistics.fmean(values), max(values))),
+            f"{statistics.fmean(each.mean_s for each in own):.3g} s",
+            f"{statistics.fmean(each.p99_s for each in own):.3g} s",
+            f"{statistics.fmean(each.changes for each in own):.1f}",
+            f"{statistics.fmean(each.moves for each in own):.0f}",
+        )
+    Console().print(table)
