@@ -27,6 +27,7 @@ LOW, HIGH = "low", "high"
 ALONE = {LOW: "low alone", HIGH: "high alone"}
 CURVE = "curve"
 MAX_SEEDS = 1000
+TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,12 @@ def _find_time(job: Job) -> float:
 
 def _print(outcomes: Sequence[Outcome]) -> None:
     figures = ("regret", "most", "over best", "most", "mean", "p99", "changes", "moves")
-    table = Table("trace", "policy", *(Column(name, justify="right") for name in figures), box=box.SIMPLE_HEAD)
+    table = Table(
+        "trace",
+        Column("policy", no_wrap=True),
+        *(Column(name, justify="right") for name in figures),
+        box=box.SIMPLE_HEAD,
+    )
     for trace, policy in dict.fromkeys((outcome.trace, outcome.policy) for outcome in outcomes):
         own = [outcome for outcome in outcomes if (outcome.trace, outcome.policy) == (trace, policy)]
         regrets, over_best = [each.regret for each in own], [each.over_best for each in own]
@@ -203,4 +209,4 @@ def _print(outcomes: Sequence[Outcome]) -> None:
             f"{statistics.fmean(each.changes for each in own):.1f}",
             f"{statistics.fmean(each.moves for each in own):.0f}",
         )
-    Console().print(table)
+    Console(width=max(Console().width, TABLE_WIDTH)).print(table)

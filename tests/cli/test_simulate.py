@@ -1,0 +1,110 @@
+"""`crossover policy simulate`: policies on simulated engines, and what the rules of `curve` are worth there."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+
+# Two configurations of vLLM on two H100 that both share (docs/routing.md); "high" is better from 101 in flight on.
+LATENCY = {
+    "steps_ms": [[1, 4.05], [32, 5.3], [100, 7.2], [128, 9.0], [256, 15.5], [512, 27.0]],
+    "prefill_tokens_per_s": 60_000,
+    "max_in_flight": 512,
+}
+THROUGHPUT = {
+    "steps_ms": [[1, 6.34], [32, 6.75], [100, 7.5], [128, 8.0], [256, 10.9], [512, 20.0]],
+    "prefill_tokens_per_s": 60_000,
+    "max_in_flight": 512,
+}
+SHARED = {"low": LATENCY, "high": THROUGHPUT, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
+PARTITIONED = {**SHARED, "interference": 0.0}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    (tmp_path / "node.json").write_text(json.dumps(SHARED))
+    return tmp_path / "node.json"
+
+
+def simulate(node: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["policy", "simulate", "--node", str(node), *arguments])
+
+
+def find_means(node: Path, figure: str, *arguments: str) -> dict[str, float]:
+    """The mean of a figure over all traces and seeds, by policy."""
+    result = simulate(node, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    outcomes = json.loads(result.stdout)
+    policies = dict.fromkeys(outcome["policy"] for outcome in outcomes)
+    return {
+        name: statistics.fmean(outcome[figure] for outcome in outcomes if outcome["policy"] == name)
+        for name in policies
+    }
+
+
+@pytest.mark.parametrize(("trace", "most"), [("ramp", 1.06), ("step", 1.03), ("bursts", 1.09), ("day", 1.04)])
+def test_curve_is_better_than_a_threshold_and_no_worse_than_the_better_engine(
+    node: Path, trace: str, most: float
+) -> None:
+    threshold = "threshold up=70 down=52"
+    arguments = ("--trace", trace, "--seeds", "1-2", "--policy", "curve", "--policy", threshold)
+    regret, mean_s = (find_means(node, figure, *arguments) for figure in ("regret", "mean_s"))
+    assert regret["curve"] < min(most, regret[threshold])
+    assert mean_s["curve"] < 1.03 * min(mean_s["low alone"], mean_s["high alone"])
+
+
+def test_without_margin_evidence_dwell_and_price_the_plan_flaps(node: Path) -> None:
+    hasty = "curve margin=0 evidence=0 dwell_s=0 horizon_s=30"  # what is saved in 30 s pays for any change
+    arguments = ("--trace", "day", "--seeds", "1", "--policy", "curve", "--policy", hasty)
+    changes, regret = (find_means(node, figure, *arguments) for figure in ("changes", "regret"))
+    assert changes[hasty] > 5 * changes["curve"]
+    assert regret[hasty] > 1.1 * regret["curve"]
+
+
+def test_who_takes_shared_gpus_for_separate_ones_loses(node: Path) -> None:
+    wrong = "curve node=" + json.dumps(PARTITIONED, separators=(",", ":"))
+    regret = find_means(node, "regret", "--trace", "ramp", "--seeds", "1", "--policy", "curve", "--policy", wrong)
+    assert regret[wrong] > 1.3 * regret["curve"]
+
+
+def test_on_gpus_of_their_own_both_engines_together_are_faster_than_one(tmp_path: Path) -> None:
+    node = tmp_path / "result.json"
+    node.write_text(json.dumps({"model": "llama", "node": PARTITIONED}))
+    assert find_means(node, "over_best", "--trace", "step", "--seeds", "1")["curve"] < 0.9
+
+
+def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("\n".join(json.dumps({"at": n / 50, "prompt_tokens": 80, "tokens": 20}) for n in range(100)))
+    one, two = (simulate(node, "--json", "--trace", str(trace)) for _ in range(2))
+    assert one.stdout == two.stdout
+    assert [(outcome["trace"], outcome["seed"]) for outcome in json.loads(one.stdout)] == [(str(trace), None)] * 3
+    assert "low alone" in simulate(node, "--trace", str(trace)).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--trace", "nowhere"), "known by name: ramp, step, bursts, day"),
+        (("--policy", "curve margin"), "'margin' in 'curve margin': must be key=value"),
+        (("--policy", "curve margin=2"), "margin: Input should be less than or equal to 1"),
+        (("--policy", "threshold up=3 down=9"), "down: must be below up (3), is 9"),
+        (("--seeds", "x"), "'x': must be a number, or two as in 1-20"),
+        (("--seeds", "9-1"), "'9-1': must be 1 to 1000 seeds"),
+        (("--node", "/nowhere"), "/nowhere"),
+        (("--node", __file__), "Extra data"),
+    ],
+)
+def test_a_bad_argument_is_named(node: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = simulate(node, *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_bad_node_model_is_named_with_its_field(node: Path) -> None:
+    node.write_text(json.dumps({**SHARED, "low": {**LATENCY, "steps_ms": [[8, 2.0], [4, 1.0]]}}))
+    assert "low.steps_ms: Value error, must be sorted by in-flight" in " ".join(simulate(node).output.split())
