@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
 
+from loadtest.admin import confirm_engines
 from loadtest.calibration.cell_meter import CellMeter, Site
 from loadtest.calibration.dcgm import GpuWatch
-from loadtest.calibration.gateway import confirm_engines
 from loadtest.calibration.progress import Progress
 from loadtest.calibration.resume import History
 from loadtest.calibration.schedule import next_pair

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from loadtest.admin import count_in_flight
 from loadtest.calibration.dcgm import GpuWatch
 from loadtest.calibration.foreign_load import ForeignLoad, wait_for_others
-from loadtest.calibration.gateway import count_in_flight
 from loadtest.calibration.progress import Progress
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop, StreamRunner

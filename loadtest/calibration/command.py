@@ -10,8 +10,8 @@ from dataclasses import replace
 import uvloop
 from rich.console import Console
 
+from loadtest.admin import find_system
 from loadtest.calibration.cell_meter import Site
-from loadtest.calibration.gateway import find_system
 from loadtest.calibration.options import Options
 from loadtest.calibration.progress_display import open_progress
 from loadtest.calibration.progress_json import JsonProgress

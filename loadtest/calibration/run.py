@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from loadtest.admin import apply_threshold, find_system, restore_policy
 from loadtest.calibration.campaign import Campaign
 from loadtest.calibration.cell_meter import Site
-from loadtest.calibration.gateway import apply_threshold, find_system, restore_policy
 from loadtest.calibration.progress import Progress
 from loadtest.calibration.resume import History
 from loadtest.client.errors import MeasurementError, Unreachable, Untrusted

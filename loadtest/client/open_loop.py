@@ -18,30 +18,43 @@ from loadtest.client.streamed_answer import StreamedAnswer
 LEAD_S = 0.1  # from the start of the loop to the moment that due times count from
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A request of an open loop: due `at` so many seconds after its beginning, with an answer of so many tokens.
+
+    `words`: of its prompt; None for as many as the sender's.
+    """
+
+    at: float
+    tokens: int
+    words: int | None = None
+
+
 @dataclass(slots=True)
 class OpenLoop:
-    """One open loop, which runs once."""
+    """One open loop, which runs once. `number`: its prompts are those of this loop alone."""
 
     sender: Sender
     gate: AnswerGate
-    tokens: int
     backend: str = ""
+    number: int = 0
     _idle: list[Connection] = field(default_factory=list)
     _open: set[Connection] = field(default_factory=set)
 
-    async def run(self, due: Sequence[float]) -> tuple[float, tuple[StreamedAnswer, ...]]:
-        """Runs until the last answer. Returns the moment that `due` counts from, by the answers' clock, and the answers
+    async def run(self, requests: Sequence[Due]) -> tuple[float, tuple[StreamedAnswer, ...]]:
+        """Runs until the last answer. Returns the moment that they count from, by the answers' clock, and the answers
         in the order due. Raises MeasurementError at the first answer that is not the requested work.
         """
         began_at = clock() + LEAD_S
         answers: list[StreamedAnswer] = []
         try:
             async with asyncio.TaskGroup() as group:
-                for number, offset in enumerate(due):
-                    answer = StreamedAnswer(due_at=began_at + offset)
+                for number, due in enumerate(requests):
+                    answer = StreamedAnswer(due_at=began_at + due.at)
                     answers.append(answer)
-                    await asyncio.sleep(max(0.0, began_at + offset - clock()))
-                    group.create_task(self._request(answer, number))
+                    await asyncio.sleep(max(0.0, began_at + due.at - clock()))
+                    work = Work(self.backend, PromptId(self.number, 0, number), due.tokens, due.words)
+                    group.create_task(self._request(answer, work))
         except ExceptionGroup as failed:
             raise first_cause(failed) from failed
         finally:
@@ -49,8 +62,7 @@ class OpenLoop:
                 connection.abort()
         return began_at, tuple(answers)
 
-    async def _request(self, answer: StreamedAnswer, number: int) -> None:
-        work = Work(self.backend, PromptId(0, 0, number), self.tokens)
+    async def _request(self, answer: StreamedAnswer, work: Work) -> None:
         connection = await self._take_connection()
         await self.sender.send(connection, work, answer)
         self.gate.check(answer, work)

@@ -27,11 +27,14 @@ class PromptId:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one request asks for. `backend`: the one it is pinned to; empty where the endpoint may choose."""
+    """What one request asks for. `backend`: the one it is pinned to; empty where the endpoint may choose. `words`: of
+    its prompt; None for as many as all have.
+    """
 
     backend: str
     prompt: PromptId
     tokens: int
+    words: int | None = None
 
     @property
     def server(self) -> str:

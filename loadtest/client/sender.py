@@ -47,9 +47,10 @@ class Sender:
 
     def _encode(self, work: Work) -> bytes:
         options = {"include_usage": True} | ({"continuous_usage_stats": True} if self.wants_counts else {})
+        words = self.prompt_words if work.words is None else work.words
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": write_prompt(self.seed, work.prompt, self.prompt_words)}],
+            "messages": [{"role": "user", "content": write_prompt(self.seed, work.prompt, words)}],
             "max_tokens": work.tokens,
             **({"min_tokens": work.tokens, "ignore_eos": True} if self.is_exact else {}),
             "temperature": 0,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 LOW, HIGH = 0.04, 0.8  # rates, as parts of the most that the pair completes
 MAX_REQUESTS = 1_000_000
@@ -37,6 +37,28 @@ class Pair:
 
     answer_s: float
     answers_per_s: float
+
+    @classmethod
+    def of(cls, node: Mapping[str, object], tokens: int) -> Self:
+        """Reads it from the JSON of a node model (docs/routing.md). Raises ValueError that names what is wrong."""
+        engines = [_read_engine(node, name) for name in ("low", "high")]
+        idle_ms = min(steps[0][1] for steps, _ in engines)
+        most = max(
+            count / step_ms for steps, max_in_flight in engines for count, step_ms in steps if count <= max_in_flight
+        )
+        return cls(tokens * idle_ms / 1000, 1000 * most / tokens)
+
+
+def _read_engine(node: Mapping[str, object], name: str) -> tuple[Sequence[tuple[float, float]], float]:
+    try:
+        engine = node[name]
+        steps = [(float(count), float(step_ms)) for count, step_ms in engine["steps_ms"]]  # type: ignore[index]  # JSON
+        most = float(engine["max_in_flight"])  # type: ignore[index]  # JSON
+    except (KeyError, TypeError, ValueError) as exc:
+        raise ValueError(f"the node model's {name}: {type(exc).__name__} {exc}") from exc
+    if not steps or min(min(step) for step in steps) <= 0:
+        raise ValueError(f"the node model's {name}.steps_ms: must be pairs of numbers above 0")
+    return steps, most
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.arrivals import Arrivals, Kind
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop
 from loadtest.client.errors import Unreachable
-from loadtest.client.open_loop import OpenLoop
+from loadtest.client.open_loop import Due, OpenLoop
 from loadtest.client.probe import probe
 from loadtest.client.prompts import PromptId, Work
 from loadtest.client.sender import Sender
@@ -76,6 +76,7 @@ async def _measure_open(workload: Workload, rate: float, sender: Sender, gate: A
     warm = Arrivals(rate, None, workload.kind, sender.seed).within(warm_s)
     measured = Arrivals(rate, workload.last_rate, workload.kind, sender.seed + 1).within(window_s)
     due = [*warm, *(warm_s + at for at in measured)]
-    began_at, answers = await OpenLoop(sender, gate, workload.tokens, workload.backend).run(due)
+    requests = [Due(at, workload.tokens) for at in due]
+    began_at, answers = await OpenLoop(sender, gate, workload.backend).run(requests)
     start, is_ramp = began_at + warm_s, workload.last_rate is not None
     return figures_of_answers(answers, start, start + window_s, workload.slo, is_ramp=is_ramp)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
-from loadtest.calibration.gateway import apply_threshold, confirm_engines, find_system
+from loadtest.admin import apply_threshold, confirm_engines, find_system
 from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold
 from tests.engines.wires.servers import Server, free_ports, serving

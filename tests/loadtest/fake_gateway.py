@@ -142,6 +142,7 @@ class FakeGateway(FakeOpenAI):
         self.bodies: list[dict[str, object]] = []
         self.runs: set[str] = set()
         self._is_high = False
+        self.switches = 0
         self._answers: Iterator[int] = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -176,6 +177,9 @@ class FakeGateway(FakeOpenAI):
         if path == CHAT:
             await self._answer_chat(exchange)
             return
+        if path == "/metrics":
+            writer.write(sized(b'crossover_moves_total{backend="vllm",model="toy"} 3.0\n', 200))
+            return
         status, page = self._control(method, path.partition("?")[0], exchange.body)
         if method == "PUT":
             await asyncio.sleep(self.faults.slow_policy_s)
@@ -187,7 +191,9 @@ class FakeGateway(FakeOpenAI):
                 return 200, {"version": "fake", "models": {"toy": self.engines}}
             case "GET", "/admin/state":
                 backends = {name: {"ready": self.is_ready[name], **own.count()} for name, own in self.backends.items()}
+                side = "vllm" if self._is_high else "triton"
                 model = {"model": "toy", "backends": backends, "policy": self.policy}
+                model |= {"side": side, "switches": self.switches}
                 return 200, {"models": [model], "policies": POLICIES}
             case "GET", "/v1/models":
                 return 200, {"data": [{"id": "toy"}]}
@@ -231,10 +237,12 @@ class FakeGateway(FakeOpenAI):
 
     def _route(self) -> str:
         """Up at `up` in flight, back at `down`, as the policy says."""
+        before = self._is_high
         if self.in_flight >= int(str(self.policy["up"])):
             self._is_high = True
         elif self.in_flight <= int(str(self.policy["down"])):
             self._is_high = False
+        self.switches += before != self._is_high
         return self.faults.routes_to or ("vllm" if self._is_high else "triton")
 
     async def _until_done(self, request: Request, reader: asyncio.StreamReader, name: str) -> bool:

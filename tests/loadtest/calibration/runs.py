@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from loadtest.admin import find_system
 from loadtest.calibration.campaign import Campaign
 from loadtest.calibration.cell_meter import Site
-from loadtest.calibration.gateway import find_system
 from loadtest.calibration.progress_display import PlainProgress
 from loadtest.client.target import Target
 from loadtest.results.folder import RunFolder

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.admin import count_in_flight, find_system
 from loadtest.calibration.cell_meter import observe
 from loadtest.calibration.foreign_load import Count, ForeignLoad, wait_for_others
-from loadtest.calibration.gateway import count_in_flight, find_system
 from loadtest.client.errors import Unreachable, Untrusted
 from loadtest.client.recording import Recording
 from loadtest.client.target import Target

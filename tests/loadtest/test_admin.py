@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from loadtest.calibration.gateway import apply_threshold, count_in_flight, find_system
+from loadtest.admin import apply_threshold, count_in_flight, find_system
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold

@@ -1,16 +1,28 @@
 """The gateway's admin API: one model's two backends and its policy, read from it and written back to it.
 
-In: a target. Out: a SystemUnderTest, how many requests are in flight, the policy after a change.
+In: a target. Out: a SystemUnderTest, how many requests are in flight, where they go, the policy after a change.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
 from loadtest.decide.threshold import Threshold
 from loadtest.results.system import InFlight, Json, SystemUnderTest, confirm_same, read_engines
+
+MOVES = re.compile(r"^crossover_moves_total\{([^}]*)\} (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Where a model's requests go at one moment. `switches`: changes of the side since the gateway began."""
+
+    side: str
+    switches: int
+    in_flight: Mapping[str, int]
 
 
 async def find_system(target: Target, model: str | None) -> SystemUnderTest:
@@ -41,6 +53,21 @@ async def count_in_flight(target: Target, system: SystemUnderTest) -> dict[str, 
     return {name: _read_counts(_mapping(backends.get(name))) for name in system.backends}
 
 
+async def read_routing(target: Target, system: SystemUnderTest) -> Routing:
+    """Reads the side, its changes so far, and what is in flight by backend."""
+    entry = _choose(await _list_models(target), system.model)
+    side, switches, backends = entry.get("side"), entry.get("switches"), _mapping(entry.get("backends"))
+    counts = {name: _read_counts(_mapping(backends.get(name))).all for name in system.backends}
+    return Routing(str(side), switches if isinstance(switches, int) else 0, counts)
+
+
+async def count_moves(target: Target, system: SystemUnderTest) -> int:
+    """Counts the answers that went on at another backend since the gateway began."""
+    page = await target.fetch_text("GET", "/metrics")
+    own = f'model="{system.model}"'
+    return round(sum(float(value) for labels, value in MOVES.findall(page) if own in labels))
+
+
 def _read_counts(backend: Json) -> InFlight:
     """Reads the counts. `steering`: the requests that the policy counts: all but those pinned and tagged as a run's."""
     in_flight, steering = backend.get("in_flight"), backend.get("steering")
@@ -65,6 +92,12 @@ async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Th
             f"the gateway accepted the policy and then reported up={now.get('up')} down={now.get('down')}"
         )
     return now
+
+
+async def set_policy(target: Target, system: SystemUnderTest, keys: Json) -> None:
+    """Sets a policy between the system's backends, whatever is in force. Raises Unreachable if it is refused."""
+    policy = {"model": system.model, "low": system.low, "high": system.high, **keys, "by": "crossover rehearse"}
+    await target.fetch("PUT", "/admin/policy", policy)
 
 
 async def restore_policy(target: Target, system: SystemUnderTest) -> None:

@@ -1,0 +1,202 @@
+"""The course of a rehearsal: each trace on either engine alone and under each policy, one after the other, in turns.
+
+In: a gateway, traces, policies. Out: one Serving for each trace, repeat and arm, on disk as soon as it ends.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from loadtest.admin import Routing, count_moves, read_routing, restore_policy, set_policy
+from loadtest.client.answer_gate import AnswerGate
+from loadtest.client.connection import clock
+from loadtest.client.errors import Unreachable, first_cause
+from loadtest.client.open_loop import Due, OpenLoop
+from loadtest.client.probe import probe
+from loadtest.client.prompts import PromptId, Work
+from loadtest.client.sender import Sender
+from loadtest.client.target import Target
+from loadtest.rehearsal.traces import TraceRequest
+from loadtest.results.system import Json, SystemUnderTest
+
+RUN = "rehearse"  # tags what is pinned, which then does not steer
+SAMPLES = 150  # of where requests are, in one serving
+LEAST_SAMPLE_S = 0.1
+LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to serve a trace: pinned to `backend`, or under a policy. `policy`: None for the one in force."""
+
+    name: str
+    backend: str = ""
+    policy: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was in flight on the low and on the high backend `at` so many seconds after the beginning."""
+
+    at: float
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One trace, served once in one way. Times in seconds, by request in the order due; `lag_s`: sent late by."""
+
+    trace: str
+    repeat: int
+    arm: str
+    due_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+    ttft_s: tuple[float, ...]
+    lag_s: tuple[float, ...]
+    switches: int
+    moves: int
+    samples: tuple[Sample, ...]
+
+
+_SERVINGS = TypeAdapter(Serving)
+
+
+def name_file(trace: str, repeat: int, arm: str) -> str:
+    names = ("".join(char if char.isalnum() else "-" for char in name).strip("-") for name in (trace, arm))
+    return f"{'_'.join(names)}_{repeat}.json"
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """One rehearsal. `words`: of prompts of `usual_tokens`. `folder` keeps servings; what is there is not repeated."""
+
+    target: Target
+    system: SystemUnderTest
+    sender: Sender
+    traces: Mapping[str, Sequence[TraceRequest]]
+    arms: Sequence[Arm]
+    repeats: int
+    folder: Path
+    usual_tokens: int
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
+
+    async def run(self) -> Sequence[Serving]:
+        """Returns all servings. Raises MeasurementError; whatever happens, the policy before is back."""
+        try:
+            return [await self._serve(*serving) for serving in self._list_servings()]
+        finally:
+            if any(arm.policy is not None for arm in self.arms):
+                with suppress(Unreachable):  # the gateway may be what failed
+                    await restore_policy(self.target, self.system)
+
+    def _list_servings(self) -> Iterator[tuple[str, int, Arm]]:
+        """Lists what is to be served in turns: in each repeat another arm is the first on every trace."""
+        for repeat in range(self.repeats):
+            turn = repeat % len(self.arms)
+            for trace in self.traces:
+                for arm in (*self.arms[turn:], *self.arms[:turn]):
+                    yield trace, repeat, arm
+
+    async def _serve(self, trace: str, repeat: int, arm: Arm) -> Serving:
+        path = self.folder / name_file(trace, repeat, arm.name)
+        if path.exists():
+            return _read(path)
+        if arm.policy is not None:
+            await set_policy(self.target, self.system, arm.policy)
+        serving = await self._measure(trace, repeat, arm)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(orjson.dumps(serving))
+        partial.replace(path)
+        return serving
+
+    async def _measure(self, trace: str, repeat: int, arm: Arm) -> Serving:
+        requests = self.traces[trace]
+        sender = replace(self.sender, run=RUN if arm.backend else "", seed=secrets.randbits(32))
+        spare_words = sender.prompt_words - self.usual_tokens
+        due = [Due(each.at, each.tokens, max(each.prompt_tokens + spare_words, 1)) for each in requests]
+        loop = OpenLoop(sender, AnswerGate(), arm.backend, next(self._numbers))
+        before, moved = await read_routing(self.target, self.system), await count_moves(self.target, self.system)
+        samples: list[tuple[float, Routing]] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watch = tasks.create_task(self._watch(samples, max(requests[-1].at / SAMPLES, LEAST_SAMPLE_S)))
+                began_at, answers = await loop.run(due)
+                watch.cancel()
+        except ExceptionGroup as failed:
+            raise first_cause(failed) from failed
+        after, moves = await read_routing(self.target, self.system), await count_moves(self.target, self.system)
+        return Serving(
+            trace=trace,
+            repeat=repeat,
+            arm=arm.name,
+            due_s=tuple(round(each.at, 6) for each in due),
+            e2e_s=tuple(_round(answer.e2e_s) for answer in answers),
+            ttft_s=tuple(_round(answer.ttft_s) for answer in answers),
+            lag_s=tuple(_round(answer.started_at - (answer.due_at or 0.0)) for answer in answers),
+            switches=after.switches - before.switches,
+            moves=moves - moved,
+            samples=tuple(self._make_sample(at - began_at, routing) for at, routing in samples),
+        )
+
+    async def _watch(self, samples: list[tuple[float, Routing]], pause_s: float) -> None:
+        while True:
+            samples.append((clock(), await read_routing(self.target, self.system)))
+            await asyncio.sleep(pause_s)
+
+    def _make_sample(self, at: float, routing: Routing) -> Sample:
+        return Sample(round(at, 3), *(routing.in_flight[name] for name in self.system.backends))
+
+
+async def find_usual_tokens(sender: Sender, system: SystemUnderTest, tokens: int) -> tuple[Sender, int]:
+    """Warms both backends up with a request each. Returns the sender to use, and the tokens of its usual prompt."""
+    count = 0
+    for number, backend in enumerate(system.backends):
+        work = Work(backend, PromptId(-1, 0, number), tokens)
+        sender, answer = await probe(replace(sender, run=RUN), AnswerGate(), work)
+        count = answer.prompt_tokens or 0
+    return sender, count
+
+
+def _round(seconds: float | None) -> float:
+    assert seconds is not None  # the gate lets only complete answers through
+    return round(seconds, 6)
+
+
+def _read(path: Path) -> Serving:
+    try:
+        return _SERVINGS.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as exc:
+        raise Unreachable(f"{path} holds no serving of this version's: {exc}") from exc
+
+
+def make_arms(system: SystemUnderTest, policies: Sequence[str], node: Json | None) -> Sequence[Arm]:
+    """Makes both engines alone, and each policy: a kind and its keys, as in "threshold up=70 down=52".
+
+    Without policies the one in force is tried. Raises ValueError that names a key which is none.
+    """
+    alone = [Arm(f"{name} alone", name) for name in system.backends]
+    routed = [Arm(text, policy=_parse_policy(text, node)) for text in policies] or [Arm(LIVE)]
+    return [*alone, *routed]
+
+
+def _parse_policy(text: str, node: Json | None) -> Json:
+    kind, *terms = text.split()
+    keys: dict[str, object] = {"kind": kind}
+    if node is not None and kind == "curve":
+        keys["node"] = node
+    for term in terms:
+        key, equals, value = term.partition("=")
+        if not equals:
+            raise ValueError(f"{term!r} in {text!r}: must be key=value")
+        try:
+            keys[key] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            keys[key] = value
+    return keys

@@ -1,0 +1,162 @@
+"""`crossover rehearse`: traces of changing load on either engine alone and routed, with a table and pictures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+import uvloop
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from loadtest.admin import find_system
+from loadtest.cli_options import parse_target
+from loadtest.client.errors import MeasurementError
+from loadtest.client.sender import Sender
+from loadtest.client.target import Target
+from loadtest.rehearsal.outcome import HEADINGS, Outcome, find_outcomes, list_rows, render_page
+from loadtest.rehearsal.rehearse import Rehearsal, Serving, find_usual_tokens, make_arms
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, make_trace, read_trace
+from loadtest.results.folder import name_run
+from loadtest.results.plan import FULL
+from loadtest.results.system import Json, SystemUnderTest
+
+PLAN, RESULT, PAGE = "plan.json", "rehearsal.json", "rehearsal.html"
+TABLE_WIDTH = 150  # where nothing shows how wide the reader's window is
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What the command did: on which backends, and what came of it."""
+
+    folder: Path
+    system: SystemUnderTest
+    servings: Sequence[Serving]
+    outcomes: Sequence[Outcome]
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--url",
+    "target",
+    default="http://127.0.0.1:8080",
+    envvar="CROSSOVER_URL",
+    callback=parse_target,
+    help="The gateway.",
+)
+@click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
+@click.option("--model", help="Which model; needed when the gateway serves several.")
+@click.option("--trace", "traces", multiple=True, help=f"A file, or {', '.join(TRACES)}.  [default: all four]")
+@click.option("--policy", "policies", multiple=True, help="A kind and its keys.  [default: the policy in force]")
+@click.option(
+    "--node", "node_file", type=click.Path(path_type=Path), help="The node model's JSON.  [default: the policy's own]"
+)
+@click.option("--tokens", type=click.IntRange(2), help="Length of every answer.  [default: the node model's]")
+@click.option("--prompt-words", type=click.IntRange(1), default=FULL.prompt_words, help="Length of every prompt.")
+@click.option("--repeats", type=click.IntRange(1, 100), default=2, help="How often each way serves each trace.")
+@click.option("--seed", type=int, default=1, help="Of the traces' arrivals.")
+@click.option("--out", type=click.Path(path_type=Path), help="A folder; what is in it is not repeated.  [default: new]")
+@click.option("--json", "as_json", is_flag=True, help="Every outcome as JSON on stdout.")
+def rehearse(**options: Any) -> None:  # Any: click's
+    """Serve traces of changing load on either engine alone and routed, and compare the times of answers.
+
+    Rates and lengths of the traces follow from the node model: that of the policy in force, or of --node. The policy
+    before is back at the end.
+
+    \b
+    Examples:
+      crossover rehearse
+      crossover rehearse --trace ramp --trace step --policy curve --policy "threshold up=70 down=52" --node node.json
+      crossover rehearse --out runs/tuesday --repeats 4
+
+    Exit codes: 0 no policy serves worse than the better engine alone; 1 one does, by more than its interval; 2 bad
+    arguments or no gateway; 3 an answer was not the work asked for.
+    """
+    try:
+        rehearsed = uvloop.run(_rehearse(options))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except (MeasurementError, ValueError) as exc:
+        click.echo(f"Error: {exc}", err=True)
+        raise SystemExit(getattr(exc, "exit_code", 2)) from None
+    _write(rehearsed)
+    if options["as_json"]:
+        click.echo(orjson.dumps([asdict(outcome) for outcome in rehearsed.outcomes], option=orjson.OPT_INDENT_2))
+    else:
+        _print(rehearsed)
+    alone = {f"{name} alone" for name in rehearsed.system.backends}
+    raise SystemExit(any(outcome.is_worse for outcome in rehearsed.outcomes if outcome.arm not in alone))
+
+
+async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
+    target: Target = replace(options["target"], key=options["key"])
+    system = await find_system(target, options["model"])
+    node = _find_node(options["node_file"], system)
+    tokens = options["tokens"] or int(str(node.get("answer_tokens", FULL.tokens)))
+    sender = Sender(target, system.model, "", options["seed"], options["prompt_words"], wants_counts=True)
+    sender, usual_tokens = await find_usual_tokens(sender, system, tokens)
+    traces = {
+        name: _make_trace(name, node, usual_tokens, tokens, options["seed"]) for name in options["traces"] or TRACES
+    }
+    arms = make_arms(system, options["policies"], node)
+    folder = options["out"] or Path("runs") / name_run()
+    _keep_plan(folder, {"arms": arms, "tokens": tokens, "traces": {name: len(trace) for name, trace in traces.items()}})
+    rehearsal = Rehearsal(target, system, sender, traces, arms, options["repeats"], folder, usual_tokens)
+    servings = await rehearsal.run()
+    return Rehearsed(folder, system, servings, find_outcomes(servings, [f"{name} alone" for name in system.backends]))
+
+
+def _find_node(file: Path | None, system: SystemUnderTest) -> Json:
+    """Finds the node model in a file, or in the policy in force. Raises ValueError if there is none."""
+    content: object = system.policy
+    if file is not None:
+        try:
+            content = orjson.loads(file.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as exc:
+            raise ValueError(f"--node: {file}: {exc}") from exc
+    node = content.get("node", content) if isinstance(content, dict) else None
+    if isinstance(node, dict) and {"low", "high"} <= node.keys():
+        return node
+    raise ValueError("the policy in force has no node model, which says how fast both engines are: give --node FILE")
+
+
+def _make_trace(name: str, node: Json, prompt_tokens: int, tokens: int, seed: int) -> Sequence[TraceRequest]:
+    if name in TRACES:
+        return make_trace(name, Pair.of(node, tokens), prompt_tokens, tokens, seed)
+    try:
+        return read_trace(Path(name))
+    except OSError as exc:
+        raise ValueError(f"--trace {name}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
+
+
+def _keep_plan(folder: Path, plan: Mapping[str, object]) -> None:
+    """Writes the plan, or compares it with that of the folder. Raises ValueError if it is another, or not writable."""
+    text = orjson.dumps(plan, option=orjson.OPT_INDENT_2) + b"\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / PLAN).exists():
+            if (folder / PLAN).read_bytes() != text:
+                raise ValueError(f"--out: {folder} holds a rehearsal by another plan")
+            return
+        (folder / PLAN).write_bytes(text)
+    except OSError as exc:
+        raise ValueError(f"--out: cannot write to {folder}: {exc.strerror}") from exc
+
+
+def _write(rehearsed: Rehearsed) -> None:
+    folder, outcomes = rehearsed.folder, rehearsed.outcomes
+    (folder / RESULT).write_bytes(orjson.dumps(outcomes, option=orjson.OPT_INDENT_2) + b"\n")
+    page = render_page(folder.name, rehearsed.system.backends, outcomes, rehearsed.servings)
+    (folder / PAGE).write_text(page)
+
+
+def _print(rehearsed: Rehearsed) -> None:
+    console = Console()
+    table = Table(*HEADINGS, box=box.SIMPLE_HEAD)
+    for row in list_rows(rehearsed.outcomes):
+        table.add_row(*row)
+    Console(width=max(console.width, TABLE_WIDTH)).print(table)
+    console.print(f"report     {rehearsed.folder / PAGE}", markup=False, highlight=False, soft_wrap=True)

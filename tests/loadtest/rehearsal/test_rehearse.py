@@ -1,0 +1,102 @@
+"""`crossover rehearse` against a gateway whose two backends have speeds that are known."""
+
+import json
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+from click.testing import CliRunner, Result
+
+from loadtest.rehearse_cli import rehearse
+from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
+
+LOW, HIGH = Speed(base_s=0.01, per_request_s=0.002), Speed(base_s=0.02, per_request_s=0.0004)
+NODE = {
+    "low": {"steps_ms": [[1, 12], [10, 30]], "max_in_flight": 10},
+    "high": {"steps_ms": [[1, 20.4], [10, 24]], "max_in_flight": 10},
+    "answer_tokens": 6,
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    requests = [{"at": number / 40, "prompt_tokens": 30, "tokens": 4 + number % 3} for number in range(60)]
+    (tmp_path / "rush.jsonl").write_text("\n".join(map(json.dumps, requests)))
+    (tmp_path / "node.json").write_text(json.dumps(NODE))
+    return tmp_path
+
+
+async def run(gateway: FakeGateway, files: Path, *options: str) -> Result:
+    """In a thread: the command has an event loop of its own."""
+    places = ("--url", gateway.url, "--node", str(files / "node.json"), "--out", str(files / "run"))
+    trace = () if "--trace" in options else ("--trace", str(files / "rush.jsonl"))
+    return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(rehearse, [*places, *trace, *options]))
+
+
+async def test_a_trace_is_served_in_turns_by_either_engine_and_by_the_policy_in_force(files: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        gateway.policy |= {"up": 2, "down": 1}
+        done = await run(gateway, files, "--json")
+        assert done.exit_code in {0, 1}, done.output
+        outcomes = json.loads(done.stdout)
+        assert [outcome["arm"] for outcome in outcomes] == ["triton alone", "vllm alone", "live"]
+        assert outcomes[2]["switches"] > 0 == outcomes[0]["switches"]
+        assert all(outcome["regret"]["regret"]["value"] >= 1 for outcome in outcomes[:2])
+        assert outcomes[2]["moves"] == 0  # the gateway's count stands still
+        asked = [body for body in gateway.bodies if body["max_tokens"] in {4, 5, 6}]
+        assert len(asked) >= 2 * 3 * 60
+        assert gateway.runs == {"rehearse"}  # of what is pinned; what is routed is a user's load
+        assert gateway.policy["by"] == "configuration"
+
+        again = await run(gateway, files, "--json")
+        assert json.loads(again.stdout) == outcomes
+        assert len(gateway.bodies) < len(asked) + 20  # probes alone
+    page = (files / "run/rehearsal.html").read_text()
+    assert page.count("<svg") == 2
+    assert "triton alone" in page
+
+
+async def test_policies_are_tried_and_the_one_before_is_back(files: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        done = await run(
+            gateway, files, "--repeats", "1", "--policy", "threshold up=4 down=2", "--policy", "threshold up=90 down=80"
+        )
+        assert done.exit_code in {0, 1}, done.output
+        assert "threshold up=90 down=80" in done.stdout
+        assert (gateway.policy["up"], gateway.policy["by"]) == (48, "configuration")
+        other = await run(gateway, files, "--policy", "threshold up=5 down=2")
+        assert (other.exit_code, "holds a rehearsal by another plan" in other.output) == (2, True)
+
+
+async def test_an_answer_that_is_not_the_work_ends_it_and_the_policy_before_is_back(files: Path) -> None:
+    async with FakeGateway(LOW, HIGH, Faults(error_answer=30)) as gateway:
+        done = await run(gateway, files, "--policy", "threshold up=4 down=2", "--policy", "threshold up=9 down=2")
+        assert done.exit_code == 3
+        assert "the engine is on fire" in done.output
+        assert gateway.policy["by"] == "configuration"
+        assert not list((files / "run").glob("*_0.json"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--trace", "nowhere"), "--trace nowhere: No such file or directory (known by name: ramp, step, bursts, day)"),
+        (("--policy", "threshold up"), "'up' in 'threshold up': must be key=value"),
+        (("--node", "/nowhere"), "--node: /nowhere"),
+        (("--node", __file__), "--node: "),
+        (("--out", "/proc/nowhere"), "--out: cannot write to /proc/nowhere"),
+        (("--model", "other"), "serves no model other"),
+    ],
+)
+async def test_a_bad_argument_is_named(files: Path, options: tuple[str, ...], message: str) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        done = await run(gateway, files, *options)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+async def test_a_trace_by_name_needs_to_know_how_fast_the_engines_are(files: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        (files / "node.json").write_text(json.dumps({"low": {}, "high": {}}))
+        done = await run(gateway, files, "--trace", "ramp")
+    assert (done.exit_code, done.output) == (2, "Error: the node model's low: KeyError 'steps_ms'\n")
