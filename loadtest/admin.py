@@ -4,13 +4,12 @@ In: a target. Out: a SystemUnderTest, how many requests are in flight, where the
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
-from loadtest.decide.threshold import Threshold
 from loadtest.results.system import InFlight, Json, SystemUnderTest, confirm_same, read_engines
 
 MOVES = re.compile(r"^crossover_moves_total\{([^}]*)\} (\S+)", re.MULTILINE)
@@ -74,23 +73,28 @@ def _read_counts(backend: Json) -> InFlight:
     return InFlight(in_flight if isinstance(in_flight, int) else 0, steering if isinstance(steering, int) else None)
 
 
-async def apply_threshold(target: Target, system: SystemUnderTest, threshold: Threshold, run: str) -> Json:
-    """Sets the live policy and reads it back. Raises Unreachable if another one is in force then."""
+async def apply_policy(target: Target, system: SystemUnderTest, keys: Json, run: str) -> Json:
+    """Sets the keys of the live policy, and reads it back. Raises Unreachable if another one is in force then.
+
+    A live policy whose kind has all these keys keeps its others; else the first kind that has them takes its place.
+    """
     live = await _read_policy(target, system)
     if (live.get("low"), live.get("high")) != system.backends:
         raise Unreachable("the policy was changed to other backends while measuring; nothing applied")
-    kind, keys = _find_kind(_mapping(await target.fetch("GET", "/admin/state")), str(live.get("kind")))
-    kept = {key: live.get(key) for key in ("model", "version", *keys)}
-    wanted = {"kind": kind, "up": threshold.up, "down": threshold.down, "calibration": run, "by": "crossover calibrate"}
+    kind, known = _find_kind(_mapping(await target.fetch("GET", "/admin/state")), str(live.get("kind")), keys)
+    kept = {key: live.get(key) for key in ("model", "version", "low", "high")}
+    if kind == live.get("kind"):
+        kept |= {key: live.get(key) for key in known}
+    wanted = {"kind": kind, **keys, "calibration": run, "by": "crossover calibrate"}
     # The gateway compares the fingerprint with its engines from now on, and reports a threshold of other engines.
     fingerprint = {"fingerprint": system.engines} if system.engines else {}
     # The version is that of `live`: if somebody changes the policy in between, the gateway refuses ours.
     await target.fetch("PUT", "/admin/policy", {**kept, **wanted, **fingerprint})
     now = await _read_policy(target, system)
-    if (now.get("up"), now.get("down")) != (threshold.up, threshold.down):
-        raise Unreachable(
-            f"the gateway accepted the policy and then reported up={now.get('up')} down={now.get('down')}"
-        )
+    reported = {key: now.get(key) for key, value in keys.items() if isinstance(value, int)}
+    if (now.get("kind"), now.get("calibration")) != (kind, run) or not reported.items() <= keys.items():
+        shown = " ".join(f"{key}={value}" for key, value in reported.items())
+        raise Unreachable(f"the gateway accepted the policy and then reported {shown or now.get('kind')}")
     return now
 
 
@@ -107,13 +111,13 @@ async def restore_policy(target: Target, system: SystemUnderTest) -> None:
     await target.fetch("PUT", "/admin/policy", {**before, "version": live.get("version")})
 
 
-def _find_kind(state: Json, live: str) -> tuple[str, Json]:
-    """Returns a kind of policy with the keys `up` and `down`, preferably the live one, and the schemas of its keys."""
+def _find_kind(state: Json, live: str, wanted: Iterable[str]) -> tuple[str, Json]:
+    """Returns a kind of policy with the wanted keys, preferably the live one, and the schemas of its keys."""
     kinds = _mapping(state.get("policies"))
     schemas = {kind: _mapping(_mapping(schema).get("properties")) for kind, schema in kinds.items()}
-    fitting = {kind: keys for kind, keys in schemas.items() if {"up", "down"} <= keys.keys()}
+    fitting = {kind: keys for kind, keys in schemas.items() if set(wanted) <= keys.keys()}
     if not fitting:
-        raise Unreachable("the gateway has no policy that takes a threshold (keys up and down)")
+        raise Unreachable(f"the gateway has no policy with the keys {' and '.join(wanted)}")
     kind = live if live in fitting else next(iter(fitting))
     return kind, fitting[kind]
 

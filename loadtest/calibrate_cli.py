@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 import click
 import orjson
@@ -14,6 +14,7 @@ from rich.console import Console
 from loadtest.calibration import command
 from loadtest.calibration.options import make_plans
 from loadtest.calibration.progress_json import JsonProgress
+from loadtest.calibration.run import PolicyKind
 from loadtest.cli_options import gpu_count, gpu_price, parse_target, parsed_by
 from loadtest.client.errors import MeasurementError
 from loadtest.client.target import Target
@@ -51,7 +52,14 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 @click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
 @click.option("--model", help="Which model; needed when the gateway serves several.")
 @click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: about three minutes.")
-@click.option("--apply", "should_apply", is_flag=True, help="Set the live policy to the threshold found.")
+@click.option("--apply", "should_apply", is_flag=True, help="Set the live policy to what was found.")
+@click.option(
+    "--policy",
+    "kind",
+    type=click.Choice(get_args(PolicyKind)),
+    default="threshold",
+    help="The kind that --apply sets: curve predicts from the node model, for load that changes.",
+)
 @click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where the run's folder is created.")
 @click.option(
     "--levels", callback=parsed_by(_parse_levels), help="Requests in flight to measure at.  [default: 1,2,4,...,128]"

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from loadtest.admin import confirm_engines
 from loadtest.calibration.cell_meter import CellMeter, Site
 from loadtest.calibration.dcgm import GpuWatch
+from loadtest.calibration.node_meter import NodeMeter
 from loadtest.calibration.progress import Progress
 from loadtest.calibration.resume import History
 from loadtest.calibration.schedule import next_pair
@@ -30,6 +31,7 @@ from loadtest.results.cell import Cell, Pair, summarise
 from loadtest.results.checks import find_failure, find_flaw, review
 from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
+from loadtest.results.node import NodeModel
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result, find_crossings, find_threshold, is_resolved
 from loadtest.results.system import SystemUnderTest
@@ -52,6 +54,7 @@ class Campaign:
     prompt_seed: int
     history: History = field(default_factory=History)
     cells: list[Cell] = field(default_factory=list)
+    node: NodeModel | None = None
     _half: tuple[Pair, Cell] | None = None
     _gate: AnswerGate = field(default_factory=AnswerGate)
     _meter: CellMeter | None = None
@@ -73,6 +76,7 @@ class Campaign:
         meter = self._meter = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
+        self.node = await NodeMeter(meter, self._numbers).measure(self.cells)
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()
 
@@ -182,4 +186,5 @@ class Campaign:
             checks=checks,
             findings=findings,
             threshold=threshold,
+            node=self.node,
         )

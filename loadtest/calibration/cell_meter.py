@@ -51,7 +51,7 @@ class CellMeter:
         """Measures the pair's first cell (`turn` 0) or its second (1). Raises MeasurementError."""
         backends = self.system.backends if pair.low_first else self.system.backends[::-1]
         backend = backends[0 if pair.is_null else turn]
-        await self._wait_for_turn()
+        await self.wait_for_turn()
         self.progress.measuring(pair, backend)
         # A backend that is measured against itself gets other prompts the second time: it may have cached the first.
         first_stream = turn * pair.level if pair.is_null else 0
@@ -67,7 +67,7 @@ class CellMeter:
 
     async def load(self, pair: Pair, backend: str, turn: int) -> Recording:
         """Loads one backend, or with an empty name both, as routing decides; each turn has other prompts."""
-        await self._wait_for_turn()
+        await self.wait_for_turn()
         self.progress.measuring(pair, backend or "routed")
         return await self._load(pair, backend, turn * pair.level)
 
@@ -76,7 +76,8 @@ class CellMeter:
         load = ClosedLoad(backend, pair.level, self.plan.tokens, self.plan.window, pair.number, first_stream)
         return await ClosedLoop(self.sender, self.gate, load, workers).run()
 
-    async def _wait_for_turn(self) -> None:
+    async def wait_for_turn(self) -> None:
+        """Waits until nothing of this run is in flight, and few enough requests of others are."""
         if self.site.max_foreign is not None:
             await wait_for_others(self._count, self.site.max_foreign, self.progress.note)
         # The streams of the cell before were cut off; their requests must have left the engines before the next begins.

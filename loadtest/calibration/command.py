@@ -35,7 +35,7 @@ def calibrate(options: Options, plans: Sequence[Plan], console: Console, lines: 
         site=Site(replace(options["target"], key=options["key"]), options["max_foreign"], options["gpus"]),
         plan=plans[0],
         resumed=RunFolder(options["resume"].resolve()) if options["resume"] else None,
-        **{name: options[name] for name in ("model", "out", "should_apply", "processes")},
+        **{name: options[name] for name in ("model", "out", "should_apply", "kind", "processes")},
     )
     series = _find_series(run_options, plans)
     return _measure_all(run_options, series, console, lines) if series else [_measure(run_options, console, lines)]

@@ -6,12 +6,12 @@ In: RunOptions and a Progress. Out: a Result, on disk however the run ends.
 import asyncio
 import secrets
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-from loadtest.admin import apply_threshold, find_system, restore_policy
+from loadtest.admin import apply_policy, find_system, restore_policy
 from loadtest.calibration.campaign import Campaign
 from loadtest.calibration.cell_meter import Site
 from loadtest.calibration.progress import Progress
@@ -25,15 +25,17 @@ from loadtest.results.folder import Beginning, RunFolder
 from loadtest.results.hardware import find_contradiction, list_gpus
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result
-from loadtest.results.system import confirm_same
+from loadtest.results.system import Json, confirm_same
 
 T = TypeVar("T")
+PolicyKind: TypeAlias = Literal["threshold", "curve"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What to run. `resumed`: the run to continue, by its own plan. `folder`: the folder of a new run; None: it is
-    created under `out`. `processes`: how many processes this client has, this one included.
+    created under `out`. `kind`: of the policy that is applied. `processes`: how many processes this client has, this
+    one included.
     """
 
     site: Site
@@ -43,6 +45,7 @@ class RunOptions:
     resumed: RunFolder | None = None
     folder: RunFolder | None = None
     should_apply: bool = False
+    kind: PolicyKind = "threshold"
     processes: int = 1
 
 
@@ -55,7 +58,7 @@ async def run(options: RunOptions, progress: Progress) -> Result:
             campaign.site = replace(campaign.site, workers=workers)
             result = await campaign.run()
             _write(campaign.folder, result)
-            result = await _apply(options.site.target, result) if options.should_apply else result
+            result = await _apply(options.site.target, result, options.kind) if options.should_apply else result
             result = await _try_policy(options.site.target, campaign, result) if result.applied else result
     except MeasurementError as exc:
         result = campaign.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
@@ -97,11 +100,21 @@ async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) ->
     return Campaign(options.site, system, begun.plan, folder, progress, begun.started_at, seed, history)
 
 
-async def _apply(target: Target, result: Result) -> Result:
-    """Applies the threshold, if there is one. Restores the policy where a signal interrupts the change."""
-    if result.threshold is None:
+def _choose_keys(result: Result, kind: PolicyKind) -> Json | None:
+    """Returns the keys of the policy that the result gives; None if it gives none of this kind."""
+    if kind == "threshold" and result.threshold is not None:
+        return {"up": result.threshold.up, "down": result.threshold.down}
+    if kind == "curve" and result.node is not None and result.failure is None:
+        return {"node": asdict(result.node)}
+    return None
+
+
+async def _apply(target: Target, result: Result, kind: PolicyKind) -> Result:
+    """Applies the policy, if there is one. Restores the policy where a signal interrupts the change."""
+    keys = _choose_keys(result, kind)
+    if keys is None:
         return result
-    applying = asyncio.ensure_future(apply_threshold(target, result.system, result.threshold, result.run))
+    applying = asyncio.ensure_future(apply_policy(target, result.system, keys, result.run))
     try:
         return replace(result, applied=await _finish(applying))
     except MeasurementError as exc:
@@ -115,7 +128,8 @@ async def _apply(target: Target, result: Result) -> Result:
 async def _try_policy(target: Target, campaign: Campaign, result: Result) -> Result:
     """Tries the policy live, if the plan asks for that. Takes it back if it serves worse than one backend alone."""
     change = result.finding.change if result.finding else None
-    if result.threshold is None or change is None or not result.plan.regret_repeats:
+    is_applied = "up" in (result.applied or {})
+    if not is_applied or result.threshold is None or change is None or not result.plan.regret_repeats:
         return result
     try:
         losses, check = await campaign.check_regret(result.threshold, change.point)

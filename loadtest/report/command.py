@@ -38,6 +38,7 @@ def summarise_result(folder: Path, result: Result) -> list[str]:
     return [
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
+        *([f"node       {result.node}"] if result.node else []),
         *(f"cost       {sentence}" for sentence in describe_costs(result)),
         f"report     {folder / PAGE}",
     ]

@@ -17,6 +17,7 @@ from loadtest.decide.soundness import Check
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Cell
 from loadtest.results.curves import GOODPUT, OBJECTIVES, THROUGHPUT, Objective, make_trials
+from loadtest.results.node import NodeModel
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
 
@@ -26,7 +27,8 @@ SCHEMA = "crossover.calibration/1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` reports why), or
-    interrupted. `losses`: what the threshold in force lost, where it was tried.
+    interrupted. `node`: what a policy that predicts has to know. `losses`: what the threshold in force lost, where it
+    was tried.
     """
 
     run: str
@@ -40,6 +42,7 @@ class Result:
     checks: Sequence[Check]
     findings: Mapping[str, Finding]
     threshold: Threshold | None
+    node: NodeModel | None = None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
     losses: Sequence[Loss] = ()
@@ -72,6 +75,7 @@ class Result:
             "threshold": {"objective": THROUGHPUT.name, "up": threshold.up, "down": threshold.down}
             if threshold
             else None,
+            "node": self.node,
             "applied": self.applied,
             "routed": self.losses,
         }

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 from deploy.stacks import MODEL
 from gateway import __version__
 from gateway.cli import main
-from loadtest.admin import apply_threshold, confirm_engines, find_system
+from loadtest.admin import apply_policy, confirm_engines, find_system
 from loadtest.client.target import Target
-from loadtest.decide.threshold import Threshold
 from tests.engines.wires.servers import Server, free_ports, serving
 from tests.evidence.serving import Gateway, becomes, gateway
 
@@ -205,9 +204,9 @@ async def test_what_a_calibration_applies_holds_the_engines_it_measured(site: Si
     target = Target.parse(site.ours.url)
     system = await confirm_engines(target, await find_system(target, MODEL))
     assert system.engines == engines
-    applied = await apply_threshold(target, system, Threshold(up=30, down=20), "run-1")
+    applied = await apply_policy(target, system, {"up": 30, "down": 20}, "run-1")
     assert (applied["calibration"], applied["fingerprint"], applied["stale"]) == ("run-1", engines, [])
-    again = await apply_threshold(target, replace(system, engines={}), Threshold(up=31, down=20), "run-2")
+    again = await apply_policy(target, replace(system, engines={}), {"up": 31, "down": 20}, "run-2")
     assert (again["up"], again["fingerprint"]) == (31, None)
 
 

@@ -17,7 +17,11 @@ CHAT = "/v1/chat/completions"
 # A JSON schema for each kind of policy, as far as the load tester reads it.
 POLICIES = {
     kind: {"properties": {key: {"description": key} for key in keys}}
-    for kind, keys in (("share", ("low", "high", "share")), ("threshold", ("low", "high", "up", "down", "dwell_s")))
+    for kind, keys in (
+        ("share", ("low", "high", "share")),
+        ("threshold", ("low", "high", "up", "down", "dwell_s")),
+        ("curve", ("low", "high", "node", "fallback")),
+    )
 }
 
 
@@ -62,6 +66,7 @@ class PacedBackend:
         self.running: list[Request] = []
         self.most_running = 0
         self.pause_at, self.pause_s = 0, 0.0  # a step, counted from 1, that takes this much longer
+        self.neighbour: PacedBackend | None = None  # on the same GPUs: while it works, a step takes the sum of both
         self._steps = 0
         self._arrived = asyncio.Event()
 
@@ -90,6 +95,10 @@ class PacedBackend:
                 due += self.speed.base_s + self.pause_s * (self._steps == self.pause_at)
                 await asyncio.sleep(due - loop.time())
                 due += self.speed.per_request_s * len(self.running)
+                if self.neighbour and self.neighbour.running:
+                    due += self.neighbour.speed.base_s + self.neighbour.speed.per_request_s * len(
+                        self.neighbour.running
+                    )
                 await asyncio.sleep(due - loop.time())
                 for request in list(self.running):
                     self._step(request)
@@ -192,7 +201,7 @@ class FakeGateway(FakeOpenAI):
             case "GET", "/admin/state":
                 backends = {name: {"ready": self.is_ready[name], **own.count()} for name, own in self.backends.items()}
                 side = "vllm" if self._is_high else "triton"
-                model = {"model": "toy", "backends": backends, "policy": self.policy}
+                model: dict[str, object] = {"model": "toy", "backends": backends, "policy": self.policy}
                 model |= {"side": side, "switches": self.switches}
                 return 200, {"models": [model], "policies": POLICIES}
             case "GET", "/v1/models":

@@ -4,15 +4,14 @@ from collections.abc import Awaitable
 
 import pytest
 
-from loadtest.admin import apply_threshold, count_in_flight, find_system
+from loadtest.admin import apply_policy, count_in_flight, find_system
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
-from loadtest.decide.threshold import Threshold
 from loadtest.results.system import Json, SystemUnderTest
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
 
 STEADY = Speed(base_s=0.02, per_request_s=0.0)
-THRESHOLD = Threshold(up=59, down=43)
+THRESHOLD = {"up": 59, "down": 43}
 
 
 async def find(gateway: FakeGateway, model: str | None = None) -> SystemUnderTest:
@@ -20,7 +19,7 @@ async def find(gateway: FakeGateway, model: str | None = None) -> SystemUnderTes
 
 
 def apply(gateway: FakeGateway, system: SystemUnderTest) -> Awaitable[Json]:
-    return apply_threshold(Target.parse(gateway.url), system, THRESHOLD, "run-7")
+    return apply_policy(Target.parse(gateway.url), system, THRESHOLD, "run-7")
 
 
 async def test_the_only_model_is_found_with_the_policys_backends() -> None:
@@ -60,6 +59,15 @@ async def test_a_threshold_takes_the_place_of_a_share() -> None:
         await apply(gateway, system)
         assert (gateway.policy["kind"], gateway.policy["up"], gateway.policy["down"]) == ("threshold", 59, 43)
         assert "share" not in gateway.policy
+
+
+async def test_a_node_model_brings_the_policy_that_takes_one() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        await apply_policy(Target.parse(gateway.url), await find(gateway), {"node": {"interference": 1.0}}, "run-7")
+        assert (gateway.policy["kind"], gateway.policy["node"]) == ("curve", {"interference": 1.0})
+        assert "up" not in gateway.policy
+        with pytest.raises(Unreachable, match="no policy with the keys node and up"):
+            await apply_policy(Target.parse(gateway.url), await find(gateway), {"node": {}, "up": 3}, "run-8")
 
 
 async def test_a_policy_changed_to_other_backends_meanwhile_is_left_alone() -> None:

@@ -78,3 +78,20 @@ async def test_the_servers_count_of_every_event_is_used_where_it_is_offered(
         result, _, _ = await run_campaign(gateway, BRIEF, tmp_path)
     assert {cell.counted_by for cell in result.cells} == {counted_by}
     assert result.cells[0].throughput == pytest.approx(2 / STEADY.base_s, rel=0.2)
+
+
+async def test_two_backends_on_the_same_gpus_interfere(tmp_path: Path) -> None:
+    nodes = {}
+    for is_shared in (False, True):
+        async with FakeGateway(STEADY, SLOWER) as gateway:
+            low, high = gateway.backends.values()
+            low.neighbour, high.neighbour = (high, low) if is_shared else (None, None)
+            result, lines, _ = await run_campaign(gateway, replace(BRIEF, window_requests=6), tmp_path / str(is_shared))
+        assert result.node is not None
+        assert len(lines) == len(result.cells)  # no cell of the crossing is one of both
+        nodes[is_shared] = result.node
+    alone, shared = nodes[False], nodes[True]
+    assert [level for level, _ in alone.low.steps_ms] == [2]
+    assert alone.high.steps_ms[0][1] / alone.low.steps_ms[0][1] == pytest.approx(1.5, rel=0.15)
+    assert (alone.low.max_in_flight, alone.high.max_in_flight) == (64, 2)  # only triton reports its own
+    assert [alone.interference, shared.interference] == pytest.approx([0, 1], abs=0.15)

@@ -1,0 +1,72 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from loadtest.results.node import MOST_INTERFERENCE, MOST_PREFILL, NodeModel, Prefill, make_node
+from loadtest.results.percentiles import Percentiles
+from loadtest.results.plan import QUICK
+from tests.loadtest.samples import CELL, SYSTEM, make_cells
+
+PLAN = replace(QUICK, tokens=34)
+PREFILLS = {"triton": Prefill(20, 0.05, 160, 0.07), "vllm": Prefill(20, 0.05, 160, 0.085)}
+
+
+def beside(triton_s: float | None, vllm_s: float | None, level: int = 8) -> NodeModel:
+    """The model of cells of 0.34 s an answer on either backend, and these times while the other one works."""
+    both = {
+        name: replace(CELL, backend=name, level=level, e2e_s=Percentiles(50, time_s))
+        for name, time_s in (("triton", triton_s), ("vllm", vllm_s))
+    }
+    node = make_node(make_cells({2: 1.0, 8: 1.0}), both, PREFILLS, SYSTEM, PLAN)
+    assert node is not None
+    return node
+
+
+def test_steps_are_the_medians_of_levels_by_tokens() -> None:
+    node = make_node(make_cells({1: 2.0, 8: 1.0}, repeats=3), {}, PREFILLS, SYSTEM, PLAN)
+    assert node is not None
+    assert dict(node.low.steps_ms) == pytest.approx({1: 5, 8: 10}, rel=0.01)
+    assert dict(node.high.steps_ms) == pytest.approx({1: 10, 8: 10}, rel=0.01)
+    assert (node.prompt_tokens, node.answer_tokens) == (20, 34)
+
+
+@pytest.mark.parametrize(
+    ("triton_s", "vllm_s", "interference"),
+    [
+        (0.34, 0.34, 0.0),
+        (0.68, 0.68, 1.0),
+        (0.68, 0.34, 0.5),
+        (0.30, 0.34, 0.0),  # faster beside the other is noise
+        (9.0, 9.0, MOST_INTERFERENCE),
+        (None, 0.68, 1.0),  # a cell without answers
+        (None, None, 0.0),
+    ],
+)
+def test_interference_is_what_a_step_takes_longer_by_the_others_step(
+    triton_s: float | None, vllm_s: float | None, interference: float
+) -> None:
+    assert beside(triton_s, vllm_s).interference == pytest.approx(interference, abs=0.01)
+
+
+def test_a_level_that_was_not_measured_alone_gives_no_interference() -> None:
+    assert beside(0.68, 0.68, level=4).interference == 0
+
+
+def test_most_in_flight_is_what_an_engine_reports_or_the_highest_level() -> None:
+    system = replace(SYSTEM, engines={"triton": {"max_batch_size": 64}, "vllm": {}})
+    node = make_node(make_cells({2: 1.0, 8: 1.0}), {}, PREFILLS, system, PLAN)
+    assert node is not None
+    assert (node.low.max_in_flight, node.high.max_in_flight) == (64, 8)
+
+
+def test_prefill_is_what_a_token_more_takes() -> None:
+    node = beside(0.34, 0.34)
+    assert (node.low.prefill_tokens_per_s, node.high.prefill_tokens_per_s) == (7000, 4000)
+    assert Prefill(20, 0.05, 160, 0.05).tokens_per_s == MOST_PREFILL
+    assert Prefill(20, 0.05, 160, 0.04).tokens_per_s == MOST_PREFILL
+    assert Prefill(20, 0.05, 160, math.nextafter(0.05, 1)).tokens_per_s == MOST_PREFILL
+
+
+def test_a_backend_without_steps_gives_no_model() -> None:
+    assert make_node([CELL], {}, PREFILLS, SYSTEM, PLAN) is None
