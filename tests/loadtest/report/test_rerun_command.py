@@ -15,7 +15,7 @@ from loadtest.results.hardware import Hardware
 from loadtest.results.plan import FULL, QUICK, Plan
 from tests.loadtest.samples import make_result
 
-OF_NO_PLAN = {"target", "key", "model", "should_apply", "out", "resume", "as_json", "progress"}
+OF_NO_PLAN = {"target", "key", "model", "should_apply", "kind", "out", "resume", "as_json", "progress"}
 OF_NO_PLAN |= {"max_foreign", "processes", "gpus", "max_in_flight"}  # the last: it leaves out levels
 
 
