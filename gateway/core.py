@@ -398,6 +398,16 @@ class Demand:
         return sum(backend.in_flight for backend in self.backends.values())
 
 
+class Leaving(NamedTuple):
+    """Backends that running answers should leave, and with how many tokens to come at least: a move has to pay."""
+
+    backends: frozenset[str]
+    min_left: int
+
+
+MIN_LEFT = 16  # where nothing is known of the engines: an answer with fewer tokens to come is over before it has moved
+
+
 class Policy(Protocol):
     """Chooses the backend of a request: a pure function of its arguments, `now` in monotonic seconds.
 
@@ -433,6 +443,10 @@ class Policy(Protocol):
 
     def find_left(self, state: State) -> Collection[str]:
         """Returns the backends that running answers should leave for another one in this state."""
+        ...
+
+    def find_min_left(self, state: State, in_flight: int) -> int:
+        """Returns how many tokens an answer has to have still to come, so that it gains by a move."""
         ...
 
     def gauges(self) -> Mapping[str, float]:

@@ -12,7 +12,6 @@ from gateway.core import NO_NEEDS, Arrivals, BackendDemand, Demand, Load, Needs,
 
 BEAT_S = 0.05
 SAMPLES = 64
-MIN_LEFT = 16  # as gateway/serving/token_lane.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,12 @@ class PolicyRouter:
         return list(self._move(engines, left, to)) if left else ()
 
     def _move(self, engines: Mapping[str, Engine], left: Iterable[str], to: str) -> Iterator[tuple[Job, str]]:
+        min_left = self._policy.find_min_left(self._state, sum(engine.in_flight for engine in engines.values()))
         movable = [
             (job.arrival.prompt_tokens + tokens, job)
             for name in left
             for job in engines[name].jobs()
-            if job.arrival.only is None and job.arrival.tokens - (tokens := engines[name].count_tokens(job)) >= MIN_LEFT
+            if job.arrival.only is None and job.arrival.tokens - (tokens := engines[name].count_tokens(job)) >= min_left
         ]
         for tokens, job in sorted(movable, key=lambda pair: pair[0]):
             if self._budget <= 0:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 
-from gateway.core import Backend, Load, Placeable, Policy, Route, State
+from gateway.core import Backend, Leaving, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.demand import Held, Lengths
 from gateway.routing.health import Health
@@ -161,12 +161,14 @@ class Fleet:
             )
         self._ledger.drain(backend, is_draining)
 
-    def find_left(self) -> frozenset[str]:
+    def find_left(self) -> Leaving | None:
         """Returns the backends that running answers should leave, if there is another: drained ones, the policy's."""
         state, draining = self._follow_others()
         left = draining.union(self._policy.find_left(state))
         has_other = any(health.is_ready for name, health in self.healths.items() if name not in left)
-        return left if has_other else frozenset()
+        if not left or not has_other:
+            return None
+        return Leaving(left, self._policy.find_min_left(state, sum(self._ledger.read().in_flight.values())))
 
     def state(self) -> ModelState:
         ledger = self._ledger.read()

@@ -6,7 +6,7 @@ In: a request. Out: a Lease to hold while the engine works. Knows models by name
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from gateway.core import Placeable
+from gateway.core import Leaving, Placeable
 from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.routing.demand import NO_LENGTHS, Held, Lengths
 from gateway.routing.fleet import Fleet
@@ -78,7 +78,7 @@ class Router:
                 fleet.note(held.get(name, {}), lengths.get(name, NO_LENGTHS))
                 fleet.plan()
 
-    def find_left(self) -> Mapping[str, frozenset[str]]:
+    def find_left(self) -> Mapping[str, Leaving]:
         """Returns by model the backends that running answers should leave; no entry where there are none."""
         return {name: left for name, fleet in self._fleets.items() if (left := fleet.find_left())}
 

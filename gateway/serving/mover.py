@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from gateway.core import Leaving
 from gateway.metrics import Metrics
 from gateway.routing import BEAT_S, Held, Lease, Lengths, Router
 from gateway.serving.dispatch import Dispatch
@@ -19,7 +20,6 @@ from gateway.serving.work import Extent, Work
 logger = logging.getLogger(__name__)
 
 BURST_S = 0.1  # what was not used before counts for so long
-MIN_LEFT = 16  # an answer with fewer tokens to come is over before a move has paid
 
 
 class _Running(NamedTuple):
@@ -61,24 +61,29 @@ class Mover:
         if left := self._router.find_left():
             self._move(left)
 
-    def _move(self, left: Mapping[str, frozenset[str]]) -> None:
+    def _move(self, left: Mapping[str, Leaving]) -> None:
         """Moves those with the fewest tokens first: they cost least and last longest."""
         movable = [
             running
             for running in self._find_running()
-            if running.lease.route.backend in left.get(running.work.request.model, ())
+            if (leaving := left.get(running.work.request.model))
+            and running.lease.route.backend in leaving.backends
             and _is_free(running)
-            and running.extent.left >= MIN_LEFT
+            and running.extent.left >= leaving.min_left
         ]
         count = 0
         for running in sorted(movable, key=lambda running: running.extent.context):
             if self._budget <= 0:
                 break
             self._budget -= running.extent.context
-            running.dispatch.go_elsewhere(running.work.barred | left[running.work.request.model])
+            running.dispatch.go_elsewhere(running.work.barred | left[running.work.request.model].backends)
             count += 1
         if count:
-            logger.info("moved %d answers away from %s", count, ", ".join(sorted(set().union(*left.values()))))
+            logger.info(
+                "moved %d answers away from %s",
+                count,
+                ", ".join(sorted(set().union(*(leaving.backends for leaving in left.values())))),
+            )
 
     def _find_running(self) -> Iterable[_Running]:
         for dispatch in self._live:

@@ -3,6 +3,7 @@
 In: demand, a node model, and the plan so far. Out: a plan (all here, all there, or both), and routes that follow it.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -71,6 +72,15 @@ class Curve(TwoBackends):
         if state.is_split or self.node is None or self.node.interference < SHARED:
             return ()
         return {self.low, self.high} - {state.side}
+
+    def find_min_left(self, state: State, in_flight: int) -> int:
+        """Returns the tokens that the engine to go to would generate while an answer moves."""
+        node = self.node
+        if node is None:
+            return TwoBackends.find_min_left(self, state, in_flight)
+        to = node.low if state.side == self.low else node.high
+        pause_s = self._find_pause(to, node, node.prompt_tokens + node.answer_tokens / 2)
+        return math.ceil(pause_s / to.step_s(max(in_flight, 1)))
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         backend = self._find_fastest(request, loads) if state.is_split else state.side
