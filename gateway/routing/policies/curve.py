@@ -37,8 +37,8 @@ class Curve(TwoBackends):
     fallback: Annotated[
         Literal["low", "high"], Field(description="Which backend gets all requests while there is no node model.")
     ] = "high"
-    horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 1.0
-    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.04
+    horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 3.0
+    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.08
     evidence: Annotated[
         float, number(0, 100, "How many standard deviations the last moment's arrivals must be off to count alone.")
     ] = 3.0
@@ -154,7 +154,8 @@ class Curve(TwoBackends):
         )
 
     def _find_pause(self, to: EngineModel, node: NodeModel, context: float) -> float:
-        return node.move_s + context / to.prefill_tokens_per_s
+        """Returns the mean seconds without a token: answers move one after the other, so half of the prefills."""
+        return node.move_s + context / to.prefill_tokens_per_s / 2
 
     def _find_fastest(self, request: Placeable, loads: Mapping[str, Load]) -> str:
         low, high = loads[self.low], loads[self.high]

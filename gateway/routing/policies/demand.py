@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.core import Arrivals
 
-FAST_S, SLOW_S = 0.3, 3.0
+FAST_S, SLOW_S = 0.3, 1.5
 
 
 def find_rate(arrivals: Sequence[Arrivals], evidence: float) -> float:
