@@ -42,7 +42,7 @@ class NodeModel:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Median seconds to the first token of idle engines, for prompts of two lengths in tokens."""
+    """The least seconds to the first token of an idle engine, for prompts of two lengths in tokens."""
 
     tokens: float
     ttft_s: float
