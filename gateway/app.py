@@ -49,7 +49,7 @@ class App:
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
     """Joins rooms that exist already; without a `node` this process is the only worker."""
     node = node or Node.alone(settings)
-    router = Router(fleets, node.roster)
+    router = Router(fleets, node.roster, node.policies)
     metrics = Metrics(router.state, node.tally, node.roster)
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.

@@ -9,7 +9,7 @@ from typing import Self
 
 from gateway.evidence import EvidenceSpans, LatestEvidence, Place
 from gateway.metrics import Tally, TallySpans
-from gateway.routing import Ledger, LedgerSpans, first_policy
+from gateway.routing import Ledger, LedgerSpans, PolicyFile, first_policy
 from gateway.settings import Settings
 from gateway.shared import Plan, Roster, Seat, Span
 
@@ -41,6 +41,7 @@ class Node:
         self.seat = seat
         self.fd = seat.memory.fd
         self.roster = Roster(spans.roster, seat)
+        self.policies = PolicyFile(settings.state_folder, settings.models)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
         self.tally = Tally(_backends(settings), spans.tally, seat)
         self.evidence = LatestEvidence(_places(settings), spans.evidence, seat)
@@ -57,7 +58,7 @@ class Node:
 
     @classmethod
     def create(cls, settings: Settings) -> Self:
-        """Returns the supervisor's node before any worker starts: a new map, with the configured policies in force."""
+        """Returns the supervisor's node before any worker starts: a new map, with the first policies in force."""
         spans = NodeSpans.lay(settings)
         node = cls(settings, spans, Seat.found(spans.size, settings.workers))
         node._begin(settings)
@@ -79,7 +80,7 @@ class Node:
 
     def _begin(self, settings: Settings) -> None:
         for model in settings.models:
-            self.ledgers[model.id].begin(*first_policy(model.policy, model.chosen_from))
+            self.ledgers[model.id].begin(*first_policy(model, self.policies))
 
 
 def _places(settings: Settings) -> tuple[Place, ...]:

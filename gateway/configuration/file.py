@@ -4,6 +4,7 @@ settings/forms.py has the forms of single values; load.py finds contradictions b
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 from gateway.core import Policy
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.routing.policies import read_policy
-from gateway.settings import NAME_KEY, BackendSettings, ModelSettings, Name, Settings, make_problem
+from gateway.settings import NAME_KEY, BackendSettings, Folder, ModelSettings, Name, Settings, make_problem
 
 *FIRST_KINDS, LAST_KIND = (f"kind: {kind}" for kind in ENGINE_KINDS)
 
@@ -62,3 +63,4 @@ class ConfigurationFile(Settings):
     """The whole file."""
 
     models: Annotated[tuple[ModelSection, ...], BeforeValidator(_refuse_none)]
+    state_folder: Folder = Path("state")

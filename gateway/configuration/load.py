@@ -77,12 +77,13 @@ def _overrides(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: environ[variable] for variable, key in OVERRIDES.items() if environ.get(variable)}
 
 
-def _resolve_paths(file: Settings, folder: Path) -> Settings:
+def _resolve_paths(file: ConfigurationFile, folder: Path) -> Settings:
     """Resolves relative paths of the file against its own directory."""
     models = tuple(
         replace(model, tokenizer=model.tokenizer and folder / model.tokenizer.expanduser()) for model in file.models
     )
-    return replace(file, models=models, runs_folder=folder / file.runs_folder.expanduser())
+    runs, state = (folder / path.expanduser() for path in (file.runs_folder, file.state_folder))
+    return replace(file, models=models, runs_folder=runs, state_folder=state)
 
 
 def _find_contradictions(settings: Settings) -> Iterator[str]:

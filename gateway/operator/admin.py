@@ -1,5 +1,6 @@
 """/admin/policy, /admin/backends/NAME and /admin/state. In: the operator's JSON. Out: routing's state after it."""
 
+import asyncio
 import logging
 from typing import Annotated
 
@@ -35,8 +36,9 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
 
     @routes.put("/policy")
     async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
-        """Replace the policy from the next request on; nothing in flight is dropped."""
+        """Replace the policy from the next request on, and for the next start; nothing in flight is dropped."""
         state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
+        await asyncio.to_thread(router.keep_policy, state)
         current = state.current
         logger.info("policy of %s is version %d, by %s: %s", state.model, current.version, current.by, current.policy)
         return PolicyView.of(state.model, state.current, latest)

@@ -3,6 +3,7 @@
 from gateway.routing.demand import BEAT_S, Held, Lengths
 from gateway.routing.fleet import Fleet, first_policy
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
+from gateway.routing.policy_file import PolicyFile
 from gateway.routing.router import Router
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
 
@@ -17,6 +18,7 @@ __all__ = [
     "Lengths",
     "ModelState",
     "PolicyChange",
+    "PolicyFile",
     "PolicyRecord",
     "Router",
     "WorkerState",

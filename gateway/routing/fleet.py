@@ -4,10 +4,10 @@ In: a request. Out: a lease, or the error that explains why there is none. Knows
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 
-from gateway.core import Backend, Leaving, Load, Placeable, Policy, Route, State
+from gateway.core import Backend, Leaving, Load, Placeable, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.demand import Held, Lengths
 from gateway.routing.health import Health
@@ -15,16 +15,18 @@ from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
+from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
 
 def first_policy(
-    policy: Policy | None, backends: Sequence[str], clock: Callable[[], float] = time.monotonic
+    settings: ModelSettings, policies: PolicyFile | None = None, clock: Callable[[], float] = time.monotonic
 ) -> tuple[State, bytes]:
-    """Returns the state and the text that a ledger begins with: the configuration file's policy, as version 1."""
-    record = PolicyRecord(version=1, policy=policy, by="configuration", at=time.time())
-    return (policy or Single(backends[0])).start(1, clock()), encode_history([record], TEXT_BYTES)
+    """Returns the state and the text that a model's ledger begins with: of the policy kept, or configured."""
+    records = (policies or PolicyFile(None, [settings])).begin(settings)
+    policy = records[-1].policy or Single(settings.chosen_from[0])
+    return policy.start(records[-1].version, clock()), encode_history(records, TEXT_BYTES)
 
 
 class Fleet:
@@ -45,7 +47,7 @@ class Fleet:
         self.backends = backends
         self._chosen_from = settings.chosen_from
         self._clock = clock
-        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings.policy, settings.chosen_from, clock))
+        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings, clock=clock))
         self.healths = {
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name))
             for name, backend in backends.items()

@@ -1,5 +1,6 @@
 """A model's policies as a text that all workers share: the last hundred, who set each and when."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ MAX_RECORDS = 100
 Kinds: TypeAlias = Mapping[str, Callable[[object], Policy]]  # of policies: what makes one of its keys
 
 
-def encode_history(records: Sequence[PolicyRecord], room: int) -> bytes:
+def encode_history(records: Sequence[PolicyRecord], room: float = math.inf) -> bytes:
     """Returns the newest MAX_RECORDS, or as many as fit into `room` bytes; the newest of all is always there."""
     texts = [_encode_record(record) for record in records[-MAX_RECORDS:]]
     while len(texts) > 1 and sum(map(len, texts)) + len(texts) + 1 > room:

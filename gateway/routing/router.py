@@ -12,6 +12,7 @@ from gateway.routing.demand import NO_LENGTHS, Held, Lengths
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.ledger import Lease
+from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import ModelState, PolicyChange, WorkerState
 from gateway.shared import Roster
 
@@ -19,11 +20,14 @@ from gateway.shared import Roster
 class Router:
     """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`.
 
-    `roster` names the node's workers; without it there is this process alone.
+    `roster` names the node's workers; without it there is this process alone. `policies`: where each change is kept.
     """
 
-    def __init__(self, fleets: Iterable[Fleet], roster: Roster | None = None) -> None:
+    def __init__(
+        self, fleets: Iterable[Fleet], roster: Roster | None = None, policies: PolicyFile | None = None
+    ) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
+        self._policies = policies or PolicyFile(None, ())
         self._roster = roster or Roster.alone()
         self.worker = self._roster.index  # this process among the node's
 
@@ -57,6 +61,10 @@ class Router:
         fleet = self._find(change.model)
         fleet.set_policy(change)
         return fleet.state()
+
+    def keep_policy(self, state: ModelState) -> None:
+        """Writes the policies of a state, so that the next start goes on with them. Waits for the disk."""
+        self._policies.try_to_keep(state.model, state.history)
 
     def drain(self, backend: str, is_draining: bool, model: str | None = None) -> ModelState:
         """Empties a backend, or uses it again; `model` None: the only one. Raises InvalidRequest, ModelNotFound."""

@@ -103,7 +103,10 @@ class MoveSettings:
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone."""
+    """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone.
+
+    `state_folder`: what outlives a restart; None: nothing does.
+    """
 
     models: tuple[ModelSettings, ...]
     listen: Listen = "127.0.0.1:8080"
@@ -116,6 +119,7 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = field(default=None, repr=False)
     runs_folder: Folder = Path("runs")
+    state_folder: Folder | None = None
 
     @property
     def listen_host(self) -> str:

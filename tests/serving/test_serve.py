@@ -216,3 +216,15 @@ async def test_every_problem_of_a_configuration_is_named(tmp_path: Path) -> None
     assert code == 2
     assert "models.0.policy.up" in log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+async def test_a_policy_set_over_http_is_in_force_after_a_kill(tmp_path: Path, options: tuple[str, ...]) -> None:
+    async with httpx.AsyncClient() as operator:
+        async with served(tmp_path, *options) as gateway:
+            policy = {"low": "triton", "high": "vllm", "up": 90, "down": 80, "by": "alice", "calibration": "run-7"}
+            answer = await operator.put(f"{gateway.url}/../admin/policy", json=policy)
+            gateway.process.kill()
+        async with served(tmp_path, *options) as gateway:
+            assert (await operator.get(f"{gateway.url}/../admin/policy")).json() == answer.json()
+            assert answer.json()["version"] == 2

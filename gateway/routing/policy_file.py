@@ -1,0 +1,148 @@
+"""The policies of a gateway in a file, with which its next start goes on.
+
+In: what is configured, and each change. Out: the history that a model begins with. Knows neither HTTP nor the ledger.
+"""
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway.core import Policy
+from gateway.routing.history import decode_history, encode_history
+from gateway.routing.policies import READERS
+from gateway.routing.states import PolicyRecord
+from gateway.settings import ModelSettings
+
+logger = logging.getLogger(__name__)
+
+NAME = "policies.json"
+CONFIGURATION = "configuration"  # who set the policy of crossover.yaml
+
+Entry = dict[str, Any]  # of a model: {"configured": the policy configured then, "history": records}; JSON, our own
+
+
+class PolicyFile:
+    """policies.json in a folder; `folder` None: nothing is kept."""
+
+    def __init__(self, folder: Path | None, models: Collection[ModelSettings]) -> None:
+        self._folder = folder
+        self._path = folder / NAME if folder else None
+        self._models = {model.id: model for model in models}
+
+    def begin(self, model: ModelSettings) -> tuple[PolicyRecord, ...]:
+        """Returns the history that the model begins with; its last entry is in force.
+
+        That is the policy kept, unless the configuration's has been changed since, or its backends are no more.
+        """
+        configured = PolicyRecord(version=1, policy=model.policy, by=CONFIGURATION, at=time.time())
+        try:
+            entry = self._read().get(model.id)
+            records = (configured,) if entry is None else _decode(entry)
+        except (OSError, ValueError) as exc:
+            logger.warning(
+                "policy of %s is the configuration's, because %s cannot be read: %s", model.id, self._path, exc
+            )
+            return (configured,)
+        if entry is None:
+            return records
+        current = records[-1]
+        if self._holds(current, entry, model):
+            logger.info("policy of %s is version %d, by %s, from %s", model.id, current.version, current.by, self._path)
+            return records
+        logger.warning("policy of %s is the configuration's; before it was %s", model.id, current.policy)
+        records = (*records, PolicyRecord(current.version + 1, model.policy, CONFIGURATION, configured.at))
+        self.try_to_keep(model.id, records)
+        return records
+
+    def try_to_keep(self, model: str, records: Sequence[PolicyRecord]) -> None:
+        """Writes the model's policies, all or nothing, unless newer ones are there; warns where it cannot."""
+        if self._folder is None:
+            return
+        configured = _describe(self._models[model].policy)
+        entry = {"configured": configured, "history": orjson.Fragment(encode_history(records))}
+        try:
+            with _locked(self._folder) as folder:
+                kept = self._read_anew()
+                before = _find_newest(kept.get(model))
+                if before < records[-1].version:  # else a worker that was later has been faster
+                    _write(self._folder / NAME, orjson.dumps({**kept, model: entry}, option=orjson.OPT_INDENT_2))
+                    os.fsync(folder)
+        except OSError as exc:
+            logger.warning("the policy of %s ends with this gateway: cannot write %s: %s", model, self._path, exc)
+
+    def _holds(self, current: PolicyRecord, entry: Entry, model: ModelSettings) -> bool:
+        """Whether a kept policy goes on; a configuration that has been changed to the very same policy is no change."""
+        if model.policy is None or current.policy is None:
+            return model.policy == current.policy
+        if any(current.policy.problems(model.chosen_from)):
+            return False
+        return model.policy == current.policy or _describe(model.policy) == entry.get("configured")
+
+    def _read(self) -> Mapping[str, Entry]:
+        """Reads the file; empty if there is none. Raises OSError, and ValueError for what is no JSON object."""
+        if self._path is None:
+            return {}
+        try:
+            content = orjson.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        if not isinstance(content, dict):
+            raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
+        return content
+
+    def _read_anew(self) -> Mapping[str, Entry]:
+        try:
+            return self._read()
+        except ValueError:  # it was reported at the start; what is written now replaces it
+            return {}
+
+
+def _describe(policy: Policy | None) -> object:
+    """Describes a policy as the file does: by plain JSON values, which can be compared."""
+    return policy and orjson.loads(orjson.dumps({"kind": policy.kind, **policy.keys()}))
+
+
+def _decode(entry: Entry) -> tuple[PolicyRecord, ...]:
+    """Returns the records of an entry, one at least. Raises ValueError for what no gateway of this version wrote."""
+    try:
+        records = decode_history(orjson.dumps(entry["history"]), READERS)
+    except (KeyError, TypeError, ValueError) as exc:  # pydantic's errors are ValueErrors
+        raise ValueError(f"{type(exc).__name__}: {exc}") from exc
+    if not records:
+        raise ValueError("holds no policy")
+    return records
+
+
+def _find_newest(entry: Entry | None) -> int:
+    try:
+        return 0 if entry is None else _decode(entry)[-1].version
+    except ValueError:
+        return 0
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Makes the folder where there is none, and yields its descriptor, which one process has at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

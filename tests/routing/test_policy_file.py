@@ -1,0 +1,135 @@
+"""Policies that outlive a gateway: what its next start begins with, and what is never lost or half written."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gateway.core import Policy
+from gateway.routing.policies import Share, Threshold
+from gateway.routing.policy_file import NAME, PolicyFile
+from gateway.routing.states import PolicyRecord
+from gateway.settings import ModelSettings
+from tests.fakes.backend import described
+
+CONFIGURED = Threshold(low="triton", high="vllm", up=48, down=40)
+SET = Share(low="triton", high="vllm", share=0.25)
+FINGERPRINT = {"vllm": {"engine": "vllm", "version": "0.32"}}
+
+
+def settings(policy: Policy | None = CONFIGURED, *names: str, model: str = "llama") -> ModelSettings:
+    return ModelSettings(model, Path(), described(names or ("triton", "vllm")), policy)
+
+
+def keep(folder: Path, record: PolicyRecord, model: ModelSettings | None = None) -> PolicyFile:
+    """As a gateway does whose policy is changed once after its start."""
+    model = model or settings()
+    file = PolicyFile(folder, [model])
+    file.try_to_keep(model.id, [*file.begin(model), record])
+    return file
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> PolicyRecord:
+    record = PolicyRecord(2, SET, "alice", 1.5, "run-7", FINGERPRINT)
+    keep(tmp_path / "state", record)
+    return record
+
+
+def test_without_a_folder_or_a_file_the_configured_policy_begins(tmp_path: Path) -> None:
+    for folder in (None, tmp_path / "none"):
+        (record,) = PolicyFile(folder, [settings()]).begin(settings())
+        assert (record.version, record.policy, record.by) == (1, CONFIGURED, "configuration")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_policy_that_was_set_goes_on_with_its_version_and_its_origin(tmp_path: Path, changed: PolicyRecord) -> None:
+    first, second = PolicyFile(tmp_path / "state", [settings()]).begin(settings())
+    assert first.policy == CONFIGURED
+    assert second == changed
+
+
+def test_a_configuration_that_was_changed_wins_for_good(tmp_path: Path, changed: PolicyRecord) -> None:
+    edited = settings(replace(CONFIGURED, up=60))
+    records = PolicyFile(tmp_path / "state", [edited]).begin(edited)
+    assert (records[-1].version, records[-1].policy, records[-1].by) == (3, edited.policy, "configuration")
+    assert records[-2] == changed
+    # Once it has been changed back, that is the newest wish; what had been set before is over.
+    again = PolicyFile(tmp_path / "state", [settings()]).begin(settings())
+    assert (again[-1].version, again[-1].policy) == (4, CONFIGURED)
+
+
+def test_a_policy_in_force_that_is_written_into_the_configuration_stays_as_it_is(
+    tmp_path: Path, changed: PolicyRecord
+) -> None:
+    edited = settings(SET)
+    assert PolicyFile(tmp_path / "state", [edited]).begin(edited)[-1] == changed
+
+
+@pytest.mark.parametrize(
+    "other", [settings(replace(CONFIGURED, low="sglang"), "sglang", "vllm"), settings(None, "vllm")]
+)
+def test_a_policy_whose_backends_are_gone_gives_way(
+    tmp_path: Path, changed: PolicyRecord, other: ModelSettings
+) -> None:
+    current = PolicyFile(tmp_path / "state", [other]).begin(other)[-1]
+    assert (current.version, current.policy) == (changed.version + 1, other.policy)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"llama": {}}',
+        b'{"llama": {"history": [["single"]]}}',
+        b'{"llama": 3}',
+        b'{"llama": {"history": []}}',
+        b'{"llama": null}',
+        b'{"llama": {"configured": {}, "history": [["share", {"policy": {"low": 1}, "version": 9}]]}}',
+    ],
+)
+def test_a_file_that_is_none_is_reported_and_replaced_by_the_next_change(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    (record,) = PolicyFile(tmp_path, [settings()]).begin(settings())
+    assert record.policy == CONFIGURED
+    assert (f"{tmp_path / NAME} cannot be read" in caplog.text) == (b"null" not in content)
+    keep(tmp_path, PolicyRecord(2, SET, "alice", 1.5))
+    assert PolicyFile(tmp_path, [settings()]).begin(settings())[-1].policy == SET
+
+
+def test_what_cannot_be_written_is_reported_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("no folder")
+    keep(tmp_path / "file", PolicyRecord(2, SET, "alice", 1.5))
+    assert "the policy of llama ends with this gateway" in caplog.text
+
+
+def test_models_and_writers_leave_each_others_policies_alone(tmp_path: Path) -> None:
+    models = [settings(model=f"org/model {number}") for number in range(4)]
+    file = PolicyFile(tmp_path, models)
+
+    def change_often(model: ModelSettings) -> None:
+        records = [*file.begin(model)]
+        for version in range(2, 12):
+            records.append(PolicyRecord(version, replace(CONFIGURED, up=50 + version), "alice", 1.5))
+            file.try_to_keep(model.id, records)
+
+    threads = [threading.Thread(target=change_often, args=[model]) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [file.begin(model)[-1].version for model in models] == [11] * 4
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert set(orjson.loads((tmp_path / NAME).read_bytes())) == {model.id for model in models}
+
+
+def test_a_writer_that_comes_late_takes_nothing_back(tmp_path: Path, changed: PolicyRecord) -> None:
+    file = keep(tmp_path / "state", PolicyRecord(3, CONFIGURED, "bob", 2.5))
+    file.try_to_keep("llama", [changed])
+    assert file.begin(settings())[-1].by == "bob"
