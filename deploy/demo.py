@@ -93,7 +93,9 @@ def demo(stack_name: str, port: int, calibrate: bool, run_dir: Path | None, **em
 
 def _calibrate(running: Launched, pace: Pace | None) -> None:
     out = running.run_dir / "calibration"
-    options = ("--quick", "--apply", "--tokens", str(ANSWER_TOKENS), "--url", running.url, "--out", str(out))
+    # In slow motion an answer takes longer than in what a quick run is for: it gets more time, and is not rehearsed.
+    slow = ("--budget", "160", "--rehearsals", "0") if pace else ()
+    options = ("--quick", "--apply", "--tokens", str(ANSWER_TOKENS), "--url", running.url, "--out", str(out), *slow)
     click.echo()
     status = running.supervisor.run(Process("calibrate", (crossover_script(), "calibrate", *options), is_ready=bool))
     if status not in CALIBRATED:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 @click.option("--arrivals", "kind", type=click.Choice(KINDS), default=KINDS[0], help="How they are spread.")
 @click.option("--tokens", type=click.IntRange(2), default=FULL.tokens, help="Length of every answer.")
 @click.option("--prompt-words", type=click.IntRange(1), default=FULL.prompt_words, help="Length of every prompt.")
-@click.option("--window", "window_s", type=float, default=FULL.window_s, help="Least seconds measured.")
+@click.option("--window", "window_s", type=float, default=20.0, help="Least seconds measured.")
 @click.option(
     "--requests",
     type=click.IntRange(0),

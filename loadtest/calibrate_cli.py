@@ -74,21 +74,21 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
     help="Words of each prompt and exact length of each answer, like 512x64; several are calibrated in turn, and the "
     "threshold is that of the first.  [default: 48x256, quick 12x32]",
 )
-@click.option("--window", "window_s", type=float, help="Least seconds of each measurement.  [default: 20, quick 2.5]")
+@click.option("--window", "window_s", type=float, help="Least seconds of each measurement.  [default: 3, quick 2.5]")
 @click.option(
     "--budget",
     "budget_s",
     type=float,
-    help="Refine for at most this many seconds from the start.  [default: quick 160]",
+    help="Refine for at most this many seconds from the start.  [default: 400, quick 120]",
 )
 @click.option("--repeats", type=int, help="Pairs at every level before refinement, at least 2.  [default: 3, quick 2]")
 @click.option("--slo", callback=parsed_by(Slo.parse), help="Limits of goodput in seconds, like ttft=0.5,tpot=0.03.")
 @click.option("--accept-wide", is_flag=True, help="Accept a threshold whose crossing is known only vaguely.")
 @click.option(
-    "--regret",
-    "regret_repeats",
+    "--rehearsals",
     type=click.IntRange(0),
-    help="After --apply, try the threshold with routing live this many times.  [default: 2, quick 0]",
+    help="After --apply, serve a changing load with routing live and on either engine alone this many times.  "
+    "[default: 2]",
 )
 @click.option(
     "--limit",
@@ -144,8 +144,8 @@ def calibrate(**options: Any) -> None:  # Any: click's
       crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
-    be trusted; 4 no single threshold is right, or it takes more measurements; 5 routing by the threshold served worse
-    than the better engine alone, and the policy before is back; 130 interrupted: --resume continues.
+    be trusted; 4 no single threshold is right, or it takes more measurements; 5 routing served a changing load worse
+    than the better engine alone does, and the policy before is back; 130 interrupted: --resume continues.
     """
     try:
         plans = make_plans(options)

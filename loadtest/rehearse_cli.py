@@ -17,14 +17,15 @@ from loadtest.cli_options import parse_target
 from loadtest.client.errors import MeasurementError
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
-from loadtest.rehearsal.outcome import HEADINGS, Outcome, find_outcomes, list_rows, render_page
-from loadtest.rehearsal.rehearse import Rehearsal, Serving, find_usual_tokens, make_arms
-from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, make_trace, read_trace
+from loadtest.rehearsal.outcome import HEADINGS, PAGE, Outcome, find_outcomes, list_rows, render_page
+from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 from loadtest.results.folder import name_run
 from loadtest.results.plan import FULL
 from loadtest.results.system import Json, SystemUnderTest
 
-PLAN, RESULT, PAGE = "plan.json", "rehearsal.json", "rehearsal.html"
+TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
+PLAN, RESULT = "plan.json", "rehearsal.json"
 TABLE_WIDTH = 150  # where nothing shows how wide the reader's window is
 
 
@@ -49,7 +50,7 @@ class Rehearsed:
 )
 @click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
 @click.option("--model", help="Which model; needed when the gateway serves several.")
-@click.option("--trace", "traces", multiple=True, help=f"A file, or {', '.join(TRACES)}.  [default: all four]")
+@click.option("--trace", "traces", multiple=True, help=TRACE_HELP)
 @click.option("--policy", "policies", multiple=True, help="A kind and its keys.  [default: the policy in force]")
 @click.option(
     "--node", "node_file", type=click.Path(path_type=Path), help="The node model's JSON.  [default: the policy's own]"
@@ -70,6 +71,7 @@ def rehearse(**options: Any) -> None:  # Any: click's
     Examples:
       crossover rehearse
       crossover rehearse --trace ramp --trace step --policy curve --policy "threshold up=70 down=52" --node node.json
+      crossover rehearse --trace "step only_high=0.2" --trace "step long=0.05 long_tokens=8000 length=60"
       crossover rehearse --out runs/tuesday --repeats 4
 
     Exit codes: 0 no policy serves worse than the better engine alone; 1 one does, by more than its interval; 2 bad
@@ -87,7 +89,7 @@ def rehearse(**options: Any) -> None:  # Any: click's
         click.echo(orjson.dumps([asdict(outcome) for outcome in rehearsed.outcomes], option=orjson.OPT_INDENT_2))
     else:
         _print(rehearsed)
-    alone = {f"{name} alone" for name in rehearsed.system.backends}
+    alone = set(map(name_alone, rehearsed.system.backends))
     raise SystemExit(any(outcome.is_worse for outcome in rehearsed.outcomes if outcome.arm not in alone))
 
 
@@ -97,16 +99,17 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
     node = _find_node(options["node_file"], system)
     tokens = options["tokens"] or int(str(node.get("answer_tokens", FULL.tokens)))
     sender = Sender(target, system.model, "", options["seed"], options["prompt_words"], wants_counts=True)
-    sender, usual_tokens = await find_usual_tokens(sender, system, tokens)
+    sender, prompts = await warm_up(sender, system, tokens)
     traces = {
-        name: _make_trace(name, node, usual_tokens, tokens, options["seed"]) for name in options["traces"] or TRACES
+        text: _make_trace(text, Pair.of(node, prompts.tokens, tokens), options["seed"])
+        for text in options["traces"] or TRACES
     }
     arms = make_arms(system, options["policies"], node)
     folder = options["out"] or Path("runs") / name_run()
     _keep_plan(folder, {"arms": arms, "tokens": tokens, "traces": {name: len(trace) for name, trace in traces.items()}})
-    rehearsal = Rehearsal(target, system, sender, traces, arms, options["repeats"], folder, usual_tokens)
+    rehearsal = Rehearsal(target, system, sender, traces, arms, options["repeats"], folder, prompts)
     servings = await rehearsal.run()
-    return Rehearsed(folder, system, servings, find_outcomes(servings, [f"{name} alone" for name in system.backends]))
+    return Rehearsed(folder, system, servings, find_outcomes(servings, list(map(name_alone, system.backends))))
 
 
 def _find_node(file: Path | None, system: SystemUnderTest) -> Json:
@@ -123,13 +126,14 @@ def _find_node(file: Path | None, system: SystemUnderTest) -> Json:
     raise ValueError("the policy in force has no node model, which says how fast both engines are: give --node FILE")
 
 
-def _make_trace(name: str, node: Json, prompt_tokens: int, tokens: int, seed: int) -> Sequence[TraceRequest]:
-    if name in TRACES:
-        return make_trace(name, Pair.of(node, tokens), prompt_tokens, tokens, seed)
+def _make_trace(text: str, pair: Pair, seed: int) -> Sequence[TraceRequest]:
     try:
-        return read_trace(Path(name))
+        variant = Variant.parse(text)
+        return read_trace(Path(text)) if variant is None else make_trace(variant, pair, seed)
     except OSError as exc:
-        raise ValueError(f"--trace {name}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
+        raise ValueError(f"--trace {text}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
+    except ValueError as exc:
+        raise ValueError(f"--trace {text}: {exc}") from exc
 
 
 def _keep_plan(folder: Path, plan: Mapping[str, object]) -> None:

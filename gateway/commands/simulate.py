@@ -20,13 +20,14 @@ from engines.simulation import Arrival, Engine, EngineSpeed, Job, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
-from loadtest.rehearsal.regret import find_regret
-from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, make_trace, read_trace
+from loadtest.decide.regret import find_regret
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 
 LOW, HIGH = "low", "high"
 ALONE = {LOW: "low alone", HIGH: "high alone"}
 CURVE = "curve"
 MAX_SEEDS = 1000
+TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
 TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 
@@ -63,7 +64,7 @@ class _Alone:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--node", "node_file", type=click.Path(path_type=Path), required=True, help="The node model's JSON.")
-@click.option("--trace", "traces", multiple=True, help=f"A file, or {', '.join(TRACES)}.  [default: all four]")
+@click.option("--trace", "traces", multiple=True, help=TRACE_HELP)
 @click.option("--policy", "policies", multiple=True, default=(CURVE,), help="A kind and its keys, as in the example.")
 @click.option(
     "--seeds", callback=lambda *given: _read_seeds(given[2]), default="1-3", help="Of the traces: 7, or 1-20."
@@ -81,6 +82,7 @@ def simulate_policies(
     Examples:
       crossover policy simulate --node node.json
       crossover policy simulate --node node.json --trace ramp --seeds 1-20 --policy curve --policy "share share=0.5"
+      crossover policy simulate --node node.json --trace "step only_high=0.2" --trace "step long=0.05 long_tokens=8000"
 
     Exit codes: 0 done; 2 bad arguments.
     """
@@ -151,15 +153,17 @@ def _describe(exc: ValidationError) -> str:
 def _make_traces(
     name: str, node: NodeModel, seeds: Iterable[int]
 ) -> Iterable[tuple[int | None, Sequence[TraceRequest]]]:
-    if name not in TRACES:
-        try:
+    try:
+        variant = Variant.parse(name)
+        if variant is None:
             return [(None, read_trace(Path(name)))]
-        except (OSError, ValueError) as exc:
-            hint = f"{exc} (known by name: {', '.join(TRACES)})"
-            raise click.BadParameter(hint, param_hint="--trace") from exc
+    except (OSError, ValueError) as exc:
+        hint = f"{exc} (known by name: {', '.join(TRACES)})"
+        raise click.BadParameter(hint, param_hint="--trace") from exc
     answers_per_s = max(engine.answers_per_s(0, node.answer_tokens) for engine in node)
-    pair = Pair(min(node.answer_tokens * engine.step_s(1) for engine in node), answers_per_s)
-    return [(seed, make_trace(name, pair, node.prompt_tokens, node.answer_tokens, seed)) for seed in seeds]
+    answer_s = min(node.answer_tokens * engine.step_s(1) for engine in node)
+    pair = Pair(answer_s, answers_per_s, node.prompt_tokens, node.answer_tokens)
+    return [(seed, make_trace(variant, pair, seed)) for seed in seeds]
 
 
 def _serve(
@@ -169,7 +173,7 @@ def _serve(
         **{label: _Alone(engine) for engine, label in ALONE.items()},
         **{text: PolicyRouter(policy) for text, policy in policies.items()},
     }
-    arrivals = [Arrival(request.at, request.prompt_tokens, request.tokens) for request in trace]
+    arrivals = [Arrival(each.at, each.prompt_tokens, each.tokens, each.only or None) for each in trace]
     speeds = {
         engine: EngineSpeed(model.step_s, model.prefill_tokens_per_s, model.max_in_flight, node.prompt_tokens)
         for engine, model in zip((LOW, HIGH), node, strict=True)

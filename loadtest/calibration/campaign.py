@@ -4,10 +4,8 @@ In: a site, the system under test, a plan. Out: cells on disk as they finish, an
 """
 
 import itertools
-import math
 import platform
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,10 +22,8 @@ from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.probe import probe
 from loadtest.client.prompts import PromptId, Work
 from loadtest.client.sender import Sender
-from loadtest.decide.regret import Loss, Trip, check_regret, plan_trips
 from loadtest.decide.soundness import Check
-from loadtest.decide.threshold import Threshold
-from loadtest.results.cell import Cell, Pair, summarise
+from loadtest.results.cell import Cell, Pair
 from loadtest.results.checks import find_failure, find_flaw, review
 from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
@@ -57,7 +53,6 @@ class Campaign:
     node: NodeModel | None = None
     _half: tuple[Pair, Cell] | None = None
     _gate: AnswerGate = field(default_factory=AnswerGate)
-    _meter: CellMeter | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _pair_s: dict[int, float] = field(default_factory=dict)
     _retries: int = 0
@@ -73,19 +68,12 @@ class Campaign:
         """Measures all pairs and returns the result. Raises Untrusted at the first answer that is not the requested
         work, and if an engine was replaced meanwhile; Unreachable if the gateway stops answering.
         """
-        meter = self._meter = await self._probe()
+        meter = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
         self.node = await NodeMeter(meter, self._numbers).measure(self.cells)
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()
-
-    async def check_regret(self, threshold: Threshold, point: float) -> tuple[list[Loss], Check]:
-        """Compares routing by the threshold in force with the better backend alone. Comes after `run`."""
-        assert self._meter is not None, "run comes first"
-        trips = plan_trips(threshold, point, self.system.backends, max(self.plan.levels), self.plan.regret_repeats)
-        losses = [await self._measure_loss(self._meter, trip) for trip in trips]
-        return losses, check_regret(losses, self.plan.limits.regret)
 
     def break_off(self, status: str, failure: str) -> Result:
         """Returns the result of a run that did not reach an answer: its cells, and no threshold."""
@@ -149,16 +137,6 @@ class Campaign:
             self.progress.measured([*self.cells, *cells])
         self.cells += cells
         return None
-
-    async def _measure_loss(self, meter: CellMeter, trip: Trip) -> Loss:
-        pair = self._number(Pair(trip.level, low_first=True))
-        rates, served = {}, Counter[str]()
-        for turn, backend in enumerate(("", trip.best) if trip.is_routed_first else (trip.best, "")):
-            recording = await meter.load(pair, backend, turn)
-            rates[backend] = summarise(recording, backend, pair, self.plan.tokens).throughput
-            if not backend:
-                served.update(answer.backend for answer in recording.answers if answer.backend)
-        return Loss(trip.level, trip.best, math.log(rates[""] / rates[trip.best]), dict(served))
 
     def _can_afford(self, level: int) -> bool:
         if self.plan.budget_s is None or not self._pair_s:

@@ -1,6 +1,6 @@
 """Measures one cell: waits until the backends are free, loads one of them, observes it meanwhile, sums it up.
 
-In: a pair and whose turn it is. Out: a Cell, or a recording where routing decides.
+In: a pair and whose turn it is. Out: a Cell.
 """
 
 import asyncio
@@ -66,9 +66,9 @@ class CellMeter:
         )
 
     async def load(self, pair: Pair, backend: str, turn: int) -> Recording:
-        """Loads one backend, or with an empty name both, as routing decides; each turn has other prompts."""
+        """Loads one backend; each turn has other prompts."""
         await self.wait_for_turn()
-        self.progress.measuring(pair, backend or "routed")
+        self.progress.measuring(pair, backend)
         return await self._load(pair, backend, turn * pair.level)
 
     async def _load(self, pair: Pair, backend: str, first_stream: int) -> Recording:

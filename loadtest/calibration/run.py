@@ -5,6 +5,7 @@ In: RunOptions and a Progress. Out: a Result, on disk however the run ends.
 
 import asyncio
 import secrets
+import shutil
 from collections.abc import Awaitable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -17,16 +18,25 @@ from loadtest.calibration.cell_meter import Site
 from loadtest.calibration.progress import Progress
 from loadtest.calibration.resume import History
 from loadtest.client.errors import MeasurementError, Unreachable, Untrusted
+from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.client.worker_pool import worker_pool
 from loadtest.decide.cost import NO_COST
+from loadtest.decide.regret import Regret, check_regret
+from loadtest.decide.soundness import Check
+from loadtest.rehearsal.outcome import PAGE, find_outcomes, render_page
+from loadtest.rehearsal.rehearse import LIVE, Rehearsal, make_arms, name_alone, warm_up
+from loadtest.rehearsal.traces import Pair, Variant, make_trace
 from loadtest.report.command import write_reports
 from loadtest.results.folder import Beginning, RunFolder
 from loadtest.results.hardware import find_contradiction, list_gpus
+from loadtest.results.node import NodeModel
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result
 from loadtest.results.system import Json, confirm_same
 
+REHEARSAL = "rehearsal"  # the folder, within the run's, of what was served after the policy was set
+TRACE = Variant("step", length=20.0)  # half as long as a rehearsal of its own has it
 T = TypeVar("T")
 PolicyKind: TypeAlias = Literal["threshold", "curve"]
 
@@ -59,7 +69,7 @@ async def run(options: RunOptions, progress: Progress) -> Result:
             result = await campaign.run()
             _write(campaign.folder, result)
             result = await _apply(options.site.target, result, options.kind) if options.should_apply else result
-            result = await _try_policy(options.site.target, campaign, result) if result.applied else result
+            result = await _try_policy(options.site, campaign, result) if result.applied else result
     except MeasurementError as exc:
         result = campaign.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
     except asyncio.CancelledError:
@@ -125,22 +135,44 @@ async def _apply(target: Target, result: Result, kind: PolicyKind) -> Result:
         raise
 
 
-async def _try_policy(target: Target, campaign: Campaign, result: Result) -> Result:
-    """Tries the policy live, if the plan asks for that. Takes it back if it serves worse than one backend alone."""
-    change = result.finding.change if result.finding else None
-    is_applied = "up" in (result.applied or {})
-    if not is_applied or result.threshold is None or change is None or not result.plan.regret_repeats:
+async def _try_policy(site: Site, campaign: Campaign, result: Result) -> Result:
+    """Rehearses the policy just set, if the plan asks for that. Takes it back if it serves worse than one backend."""
+    if result.node is None or not result.plan.rehearsals:
         return result
+    if site.max_foreign is not None:
+        check = Check("regret", "note", "not rehearsed: requests of others may be in flight")
+        return replace(result, checks=[*result.checks, check])
     try:
-        losses, check = await campaign.check_regret(result.threshold, change.point)
+        rehearsed = await _rehearse(campaign, result, result.node)
     except BaseException:  # whatever interrupts it, no policy stays in force that was not tried to the end
-        await _finish(restore_policy(target, result.system))
+        await _finish(restore_policy(site.target, result.system))
         raise
-    result = replace(result, losses=losses, checks=[*result.checks, check])
+    alone = {name: rehearsed[name_alone(name)] for name in result.system.backends}
+    check = check_regret(rehearsed[LIVE], alone, result.plan.limits.regret)
+    result = replace(result, rehearsed=rehearsed, checks=[*result.checks, check])
     if check.status != "failed":
         return result
-    await _finish(restore_policy(target, result.system))
+    await _finish(restore_policy(site.target, result.system))
     return replace(result, status="regretted", failure=check.message, threshold=None, applied=None)
+
+
+async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict[str, Regret]:
+    """Serves a step in the load on either engine alone and with routing live. Returns what it cost, by arm."""
+    plan, system, target = result.plan, result.system, campaign.site.target
+    trace = make_trace(TRACE, Pair.of(asdict(node), node.prompt_tokens, plan.tokens), plan.seed)
+    arms = make_arms(system, (), None)
+    took_s = trace[-1].at * len(arms) * plan.rehearsals
+    campaign.progress.note(f"rehearsing a load that changes, alone and with routing live: about {took_s:.0f} s")
+    folder = campaign.folder.path / REHEARSAL
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off, by another node model
+    folder.mkdir()
+    sender = Sender(target, system.model, "", plan.seed, plan.prompt_words, wants_counts=True)
+    sender, prompts = await warm_up(sender, system, plan.tokens)
+    rehearsal = Rehearsal(target, system, sender, {TRACE.name: trace}, arms, plan.rehearsals, folder, prompts)
+    servings = await rehearsal.run()
+    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)))
+    (folder / PAGE).write_text(render_page(result.run, system.backends, outcomes, servings))
+    return {outcome.arm: outcome.regret for outcome in outcomes}
 
 
 async def _finish(setting: Awaitable[T]) -> T:

@@ -22,12 +22,13 @@ LEAD_S = 0.1  # from the start of the loop to the moment that due times count fr
 class Due:
     """A request of an open loop: due `at` so many seconds after its beginning, with an answer of so many tokens.
 
-    `words`: of its prompt; None for as many as the sender's.
+    `words`: of its prompt; None for as many as the sender's. `backend`: the one it is pinned to; None: the loop's.
     """
 
     at: float
     tokens: int
     words: int | None = None
+    backend: str | None = None
 
 
 @dataclass(slots=True)
@@ -53,7 +54,8 @@ class OpenLoop:
                     answer = StreamedAnswer(due_at=began_at + due.at)
                     answers.append(answer)
                     await asyncio.sleep(max(0.0, began_at + due.at - clock()))
-                    work = Work(self.backend, PromptId(self.number, 0, number), due.tokens, due.words)
+                    backend = self.backend if due.backend is None else due.backend
+                    work = Work(backend, PromptId(self.number, 0, number), due.tokens, due.words)
                     group.create_task(self._request(answer, work))
         except ExceptionGroup as failed:
             raise first_cause(failed) from failed

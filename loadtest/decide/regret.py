@@ -1,72 +1,106 @@
-"""Whether routing by a threshold serves as well as the better of its two backends alone. Pure.
+"""What routing costs on a trace: against the better engine of each moment, and against the better engine alone.
 
-In: throughput with routing live, compared with that of the better backend. Out: a check on what routing loses.
+In: every answer's time, for each way of serving the same trace, in one or more repeats. Out: ratios with intervals,
+and whether a policy may stay. Pure.
 """
 
-import math
-import statistics
-from collections.abc import Iterator, Sequence
+import itertools
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from loadtest.decide.estimate import quantile
 from loadtest.decide.soundness import Check
-from loadtest.decide.threshold import Threshold
 
-ALPHA = 0.05  # probability that routing which loses nothing is refused, over all levels
+LEAST_ARRIVALS = 50  # in a window: the minimum of two noisy means is too low, the more so the fewer they are of
+RESAMPLES = 1000
+SURE = 0.95
 
-
-@dataclass(frozen=True, slots=True)
-class Trip:
-    """Two cells at one level: one whose requests go wherever routing sends them, and one of the better backend."""
-
-    level: int
-    best: str
-    is_routed_first: bool
+# An arm's answer times, in seconds: by repeat, then by request of the trace.
+Times: TypeAlias = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """What one trip found. `gain`: log of routed throughput over the better backend's. `served`: routed answers by
-    backend.
+class Ratio:
+    """A ratio, and the interval that holds it with the probability SURE; None for both with fewer than two repeats."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """One arm on one trace.
+
+    `regret`: the sum of its answer times over the sum, for the same requests, of the better single engine's mean in
+    their window. `over_best`: its mean answer time over that of the better single engine for the whole trace.
     """
 
-    level: int
-    best: str
-    gain: float
-    served: dict[str, int]
+    regret: Ratio
+    over_best: Ratio
+    mean_s: float
+    p99_s: float
 
 
-def plan_trips(
-    threshold: Threshold, point: float, backends: tuple[str, str], max_level: int, repeats: int
-) -> Iterator[Trip]:
-    """Yields trips at both ends of the band, the crossing and twice it, up to `max_level`; upwards, downwards in turn.
+def check_regret(live: Regret, alone: Mapping[str, Regret], max_loss: float) -> Check:
+    """Returns a check: failed if the mean answer surely takes over `max_loss`, a share, longer than alone.
 
-    Within the band the direction of the load decides: upwards requests still go to the low-load backend, downwards to
-    the other one.
+    `alone`: by backend. Sure is what the whole interval shows.
     """
-    low, high = backends
-    levels = sorted({min(max_level, level) for level in (threshold.down, round(point), threshold.up, round(2 * point))})
-    for repeat in range(repeats):
-        for level in levels if repeat % 2 == 0 else levels[::-1]:
-            yield Trip(level, low if level <= point else high, is_routed_first=repeat % 2 == 0)
+    best, ratio = min(alone, key=lambda name: alone[name].mean_s), live.over_best
+    found = f"with routing live, an answer takes {ratio.value:.2f} times as long as with {best} alone"
+    if (ratio.value if ratio.low is None else ratio.low) <= 1 + max_loss:
+        return Check("regret", "passed", f"{found}, while the load changes")
+    advice = (
+        f"The policy before is in force again. Use {best} alone: for every load of the rehearsal it is the better way."
+    )
+    return Check("regret", "failed", f"REGRET: {found}, while the load changes. {advice}")
 
 
-def check_regret(losses: Sequence[Loss], max_loss: float) -> Check:
-    """Returns a check: failed if routing surely loses over `max_loss`, a share, by one-sided t tests at all levels."""
-    gains: dict[int, list[float]] = {}
-    for loss in losses:
-        gains.setdefault(loss.level, []).append(loss.gain)
-    dof = len(losses) - len(gains)
-    if dof < 1:
-        return Check("regret", "note", "no level was measured twice with routing live")
-    variance = sum(statistics.pvariance(own) * len(own) for own in gains.values()) / dof
-    reach = quantile(2 * ALPHA / len(gains), dof)
-    means = {level: statistics.fmean(own) for level, own in gains.items()}
-    from_worst = sorted(means, key=lambda level: means[level])
-    for level in from_worst:
-        if means[level] + reach * math.sqrt(variance / len(gains[level])) < math.log1p(-max_loss):
-            share, best = math.exp(means[level]), next(loss.best for loss in losses if loss.level == level)
-            lost = f"REGRET: with routing live, c={level} has {share:.0%} of the throughput that {best} has alone."
-            return Check("regret", "failed", f"{lost} The policy before is in force again.")
-    share, levels = math.exp(means[from_worst[0]]), ", ".join(map(str, sorted(gains)))
-    return Check("regret", "passed", f"with routing live at {levels}: at least {share:.0%} of the better backend alone")
+def find_regret(arm: str, arms: Mapping[str, Times], singles: Sequence[str], seed: int = 0) -> Regret:
+    """Returns the regret of an arm. All arms served the same requests, in the same number of repeats.
+
+    Windows are of at least LEAST_ARRIVALS requests, the same for all arms. Intervals resample the repeats, each as a
+    whole (a block bootstrap), because the answers of one repeat depend on each other.
+    """
+    repeats = len(arms[arm])
+    every = tuple(range(repeats))
+    draws = [every]
+    if repeats > 1:
+        draw = random.Random(seed)
+        draws += [tuple(draw.choices(every, k=repeats)) for _ in range(RESAMPLES)]
+    ratios = [_find_ratios(arm, arms, singles, chosen) for chosen in draws]
+    times = sorted(time for repeat in arms[arm] for time in repeat)
+    return Regret(
+        regret=_make_ratio([regret for regret, _ in ratios]),
+        over_best=_make_ratio([over_best for _, over_best in ratios]),
+        mean_s=sum(times) / len(times),
+        p99_s=times[min(int(0.99 * len(times)), len(times) - 1)],
+    )
+
+
+def _find_ratios(
+    arm: str, arms: Mapping[str, Times], singles: Sequence[str], chosen: Sequence[int]
+) -> tuple[float, float]:
+    means = {name: _average([arms[name][index] for index in chosen]) for name in {arm, *singles}}
+    count = len(means[arm])
+    windows = max(count // LEAST_ARRIVALS, 1)
+    edges = [index * count // windows for index in range(windows + 1)]
+    sums = {name: [sum(mean[start:end]) for start, end in itertools.pairwise(edges)] for name, mean in means.items()}
+    best = sum(map(min, zip(*(sums[name] for name in singles), strict=True)))
+    return sum(sums[arm]) / best, sum(sums[arm]) / min(sum(sums[name]) for name in singles)
+
+
+def _average(repeats: Times) -> Sequence[float]:
+    """Averages each request's time over the repeats."""
+    return [sum(times) / len(times) for times in zip(*repeats, strict=True)]
+
+
+def _make_ratio(values: Sequence[float]) -> Ratio:
+    """Makes a ratio of its value and those of the resamples."""
+    if len(values) == 1:
+        return Ratio(values[0])
+    resampled = sorted(values[1:])
+    tail = round((1 - SURE) / 2 * len(resampled))
+    return Ratio(values[0], resampled[tail], resampled[-1 - tail])

@@ -56,7 +56,9 @@ class Limits:
     gpu_clock: float = _limit(
         0.05, "most that a busy GPU's mean clock may lie below its usual one in a cell: it was hot, or out of power"
     )
-    regret: float = _limit(0.03, "most that routing may lose of what the better backend has alone, beyond chance")
+    regret: float = _limit(
+        0.05, "most that the mean answer may take longer with routing live than with one engine alone, beyond chance"
+    )
     plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
 
     @classmethod

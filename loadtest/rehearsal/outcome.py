@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loadtest.rehearsal.regret import Ratio, Regret, find_regret
-from loadtest.rehearsal.rehearse import Sample, Serving
+from loadtest.decide.regret import Ratio, Regret, find_regret
+from loadtest.rehearsal.rehearse import Sample, Serving, name_alone
 from loadtest.report.chart import Axis, Chart, Line, Point, axis_from_zero, render_template
 
+PAGE = "rehearsal.html"  # of a rehearsal's folder
 HEADINGS = ("trace", "arm", "regret", "over best", "mean", "p99", "sent late", "changes", "moves")
 
 
@@ -73,7 +74,7 @@ def list_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
 
 def render_page(name: str, backends: tuple[str, str], outcomes: Sequence[Outcome], servings: Sequence[Serving]) -> str:
     """Renders rehearsal.html: the table, and what was in flight on both backends in each serving that was routed."""
-    alone = {f"{backend} alone" for backend in backends}
+    alone = set(map(name_alone, backends))
     routed = [serving for serving in servings if serving.arm not in alone and serving.samples]
     charts = [_draw(serving).render() for serving in routed]
     return render_template(

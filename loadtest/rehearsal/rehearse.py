@@ -65,6 +65,18 @@ class Serving:
     samples: tuple[Sample, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PromptLengths:
+    """A prompt of so many `words` has so many `tokens`, and with each word more `tokens_per_word` more."""
+
+    words: int
+    tokens: int
+    tokens_per_word: float
+
+    def count_words(self, tokens: int) -> int:
+        return max(self.words + round((tokens - self.tokens) / self.tokens_per_word), 1)
+
+
 _SERVINGS = TypeAdapter(Serving)
 
 
@@ -75,7 +87,7 @@ def name_file(trace: str, repeat: int, arm: str) -> str:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """One rehearsal. `words`: of prompts of `usual_tokens`. `folder` keeps servings; what is there is not repeated."""
+    """One rehearsal. `folder` keeps servings; what is there is not repeated."""
 
     target: Target
     system: SystemUnderTest
@@ -84,7 +96,7 @@ class Rehearsal:
     arms: Sequence[Arm]
     repeats: int
     folder: Path
-    usual_tokens: int
+    prompts: PromptLengths
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
 
     async def run(self) -> Sequence[Serving]:
@@ -119,8 +131,12 @@ class Rehearsal:
     async def _measure(self, trace: str, repeat: int, arm: Arm) -> Serving:
         requests = self.traces[trace]
         sender = replace(self.sender, run=RUN if arm.backend else "", seed=secrets.randbits(32))
-        spare_words = sender.prompt_words - self.usual_tokens
-        due = [Due(each.at, each.tokens, max(each.prompt_tokens + spare_words, 1)) for each in requests]
+        # What one engine alone can serve goes there whoever serves the rest; untagged, so that the policy counts it.
+        only = {"": None, "low": self.system.low, "high": self.system.high}
+        due = [
+            Due(each.at, each.tokens, self.prompts.count_words(each.prompt_tokens), only[each.only])
+            for each in requests
+        ]
         loop = OpenLoop(sender, AnswerGate(), arm.backend, next(self._numbers))
         before, moved = await read_routing(self.target, self.system), await count_moves(self.target, self.system)
         samples: list[tuple[float, Routing]] = []
@@ -154,14 +170,19 @@ class Rehearsal:
         return Sample(round(at, 3), *(routing.in_flight[name] for name in self.system.backends))
 
 
-async def find_usual_tokens(sender: Sender, system: SystemUnderTest, tokens: int) -> tuple[Sender, int]:
-    """Warms both backends up with a request each. Returns the sender to use, and the tokens of its usual prompt."""
-    count = 0
+def name_alone(backend: str) -> str:
+    return f"{backend} alone"
+
+
+async def warm_up(sender: Sender, system: SystemUnderTest, tokens: int) -> tuple[Sender, PromptLengths]:
+    """Sends each backend a request. Returns the sender to use, and how long its prompts are."""
+    counts = []
     for number, backend in enumerate(system.backends):
-        work = Work(backend, PromptId(-1, 0, number), tokens)
+        work = Work(backend, PromptId(-1, 0, number), tokens, (number + 1) * sender.prompt_words)
         sender, answer = await probe(replace(sender, run=RUN), AnswerGate(), work)
-        count = answer.prompt_tokens or 0
-    return sender, count
+        counts.append(answer.prompt_tokens or 0)
+    usual, twice = counts
+    return sender, PromptLengths(sender.prompt_words, usual, max(twice - usual, 1) / sender.prompt_words)
 
 
 def _round(seconds: float | None) -> float:
@@ -181,7 +202,7 @@ def make_arms(system: SystemUnderTest, policies: Sequence[str], node: Json | Non
 
     Without policies the one in force is tried. Raises ValueError that names a key which is none.
     """
-    alone = [Arm(f"{name} alone", name) for name in system.backends]
+    alone = [Arm(name_alone(name), name) for name in system.backends]
     routed = [Arm(text, policy=_parse_policy(text, node)) for text in policies] or [Arm(LIVE)]
     return [*alone, *routed]
 

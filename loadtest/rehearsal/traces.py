@@ -1,4 +1,4 @@
-"""Arrivals whose rate changes as live traffic does: a ramp, a step, bursts, a day; or those of a file.
+"""Arrivals whose rate changes as live traffic does: a ramp, a step, bursts, a day, as variants; or those of a file.
 
 In: how fast the pair of engines is, and a seed. Out: requests in order of arrival. Pure, but for reading a file.
 """
@@ -7,46 +7,55 @@ import json
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 LOW, HIGH = 0.04, 0.8  # rates, as parts of the most that the pair completes
 MAX_REQUESTS = 1_000_000
+MAX_TOKENS = 10_000_000
 
 Rate: TypeAlias = Callable[[float], float]  # by the part of the trace that is over, from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A request that arrives `at` so many seconds after the beginning; lengths in tokens."""
+    """A request that arrives `at` so many seconds after the beginning; lengths in tokens.
+
+    `only`: the one engine that can serve it, "low" or "high"; empty: either.
+    """
 
     at: float
     prompt_tokens: int
     tokens: int
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a trace has to know of two engines.
+    """What a trace has to know of two engines, and of the requests they get.
 
     `answer_s`: an answer's time on the better of both while nothing else runs. `answers_per_s`: the most that the
-    better one completes.
+    better one completes. `prompt_tokens`, `tokens`: the usual lengths.
     """
 
     answer_s: float
     answers_per_s: float
+    prompt_tokens: int
+    tokens: int
 
     @classmethod
-    def of(cls, node: Mapping[str, object], tokens: int) -> Self:
+    def of(cls, node: Mapping[str, object], prompt_tokens: int, tokens: int) -> Self:
         """Reads it from the JSON of a node model (docs/routing.md). Raises ValueError that names what is wrong."""
         engines = [_read_engine(node, name) for name in ("low", "high")]
         idle_ms = min(steps[0][1] for steps, _ in engines)
         most = max(
             count / step_ms for steps, max_in_flight in engines for count, step_ms in steps if count <= max_in_flight
         )
-        return cls(tokens * idle_ms / 1000, 1000 * most / tokens)
+        return cls(tokens * idle_ms / 1000, 1000 * most / tokens, prompt_tokens, tokens)
 
 
 def _read_engine(node: Mapping[str, object], name: str) -> tuple[Sequence[tuple[float, float]], float]:
@@ -93,16 +102,55 @@ TRACES: Mapping[str, Trace] = {
 }
 
 
-def make_trace(name: str, pair: Pair, prompt_tokens: int, tokens: int, seed: int) -> tuple[TraceRequest, ...]:
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A named shape, and what its requests are like.
+
+    `length`: in answer times; None: the shape's own. `only_high`: the part of the requests that only the high-load
+    engine can serve. `long`: the part with prompts of `long_tokens`.
+    """
+
+    name: str
+    length: Annotated[float, Field(gt=0, le=1000)] | None = None
+    only_high: Annotated[float, Field(ge=0, le=1)] = 0.0
+    long: Annotated[float, Field(ge=0, le=1)] = 0.0
+    long_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 8000
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Reads a name and its keys, like "step only_high=0.2"; None for another name. Raises ValueError."""
+        name, *terms = text.split() or [""]
+        if name not in TRACES:
+            return None
+        keys = dict(term.partition("=")[::2] for term in terms)
+        try:
+            return TypeAdapter(cls).validate_python({"name": name} | keys)
+        except ValidationError as exc:
+            problem = exc.errors()[0]
+            known = ", ".join(field.name for field in fields(cls) if field.name != "name")
+            raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']} (keys: {known})") from exc
+
+
+def make_trace(variant: Variant, pair: Pair, seed: int) -> tuple[TraceRequest, ...]:
     """Returns Poisson arrivals at the named shape's rate, from LOW to HIGH of what the pair completes.
 
-    Raises KeyError if there is no such shape.
+    Arrivals are the same whatever their requests are like.
     """
-    trace, draw = TRACES[name], random.Random(f"{name} {seed}")
-    rate, seconds = trace.make_rate(draw), trace.length * pair.answer_s
+    trace, draw = TRACES[variant.name], random.Random(f"{variant.name} {seed}")
+    rate, seconds = trace.make_rate(draw), (variant.length or trace.length) * pair.answer_s
     low, high = LOW * pair.answers_per_s, HIGH * pair.answers_per_s
     times = _thin(draw, high, seconds, lambda at: (low + (high - low) * rate(at / seconds)) / high)
-    return tuple(TraceRequest(at, prompt_tokens, tokens) for at in times)
+    kinds = random.Random(f"{variant} {seed}")
+    return tuple(
+        TraceRequest(
+            at,
+            variant.long_tokens if kinds.random() < variant.long else pair.prompt_tokens,
+            pair.tokens,
+            "high" if kinds.random() < variant.only_high else "",
+        )
+        for at in times
+    )
 
 
 def _thin(draw: random.Random, most: float, seconds: float, share: Rate) -> Iterator[float]:
@@ -118,7 +166,9 @@ def _thin(draw: random.Random, most: float, seconds: float, share: Rate) -> Iter
 
 
 def read_trace(path: Path) -> tuple[TraceRequest, ...]:
-    """Reads one JSON object per line: `at` (seconds), `prompt_tokens`, `tokens`. Raises OSError, and ValueError."""
+    """Reads one JSON object per line: `at` (seconds), `prompt_tokens`, `tokens`, and `only` where one engine alone can
+    serve it. Raises OSError, and ValueError.
+    """
     requests = tuple(_read_lines(path))
     if not requests:
         raise ValueError(f"{path}: holds no request")
@@ -142,13 +192,16 @@ def _read_request(entry: Mapping[str, object]) -> TraceRequest:
     at, lengths = entry["at"], (entry["prompt_tokens"], entry["tokens"])
     if not isinstance(at, int | float) or not 0 <= at < 1e9:
         raise ValueError("at must be a number of seconds, 0 or more")
-    if not all(isinstance(length, int) and 1 <= length <= 10_000_000 for length in lengths):
-        raise ValueError("prompt_tokens and tokens must be whole numbers from 1 to 10000000")
-    return TraceRequest(float(at), *lengths)  # type: ignore[arg-type]  # checked above
+    if not all(isinstance(length, int) and 1 <= length <= MAX_TOKENS for length in lengths):
+        raise ValueError(f"prompt_tokens and tokens must be whole numbers from 1 to {MAX_TOKENS}")
+    only = entry.get("only", "")
+    if only not in ("", "low", "high"):
+        raise ValueError("only must be low or high")
+    return TraceRequest(float(at), *lengths, only)  # type: ignore[arg-type]  # checked above
 
 
 def list_lines(trace: Sequence[TraceRequest]) -> Iterator[str]:
     """Yields the lines that `read_trace` reads."""
     for request in trace:
         shown = {"at": round(request.at, 6), "prompt_tokens": request.prompt_tokens, "tokens": request.tokens}
-        yield json.dumps(shown)
+        yield json.dumps(shown | ({"only": request.only} if request.only else {}))

@@ -34,7 +34,7 @@ def _options(plan: Plan) -> Iterator[str]:
         ("--window", plan.window_s, usual.window_s),
         ("--budget", plan.budget_s, usual.budget_s),
         ("--repeats", plan.repeats, usual.repeats),
-        ("--regret", plan.regret_repeats, usual.regret_repeats),
+        ("--rehearsals", plan.rehearsals, usual.rehearsals),
     ):
         if value is not None and value != default:
             yield from (option, _show(value))

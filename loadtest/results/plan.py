@@ -26,8 +26,8 @@ class Plan:
     cell was not steady. `refine_pairs`: the most pairs after the sweep, measured until `aim` is reached or the run has
     taken `budget_s` seconds. `widest`: a confidence set whose upper end is more than this many times its lower one
     gives no threshold; None accepts any. `band`: backends closer than this share are tied. `margin`: least share
-    between the crossing and either bound of the threshold. `regret_repeats`: how often the threshold in force is tried
-    at each of its levels. `limits`: how sound the measurement has to be. `hardware`: what the operator declared.
+    between the crossing and either bound of the threshold. `rehearsals`: how often a changing load is served in each
+    way once a policy is set. `limits`: how sound the measurement has to be. `hardware`: what the operator declared.
     `cost`: what GPUs cost; it changes nothing that is measured.
     """
 
@@ -38,18 +38,18 @@ class Plan:
     repeats: int = 3
     shuffle: bool = True
     null_pairs: int = 2
-    settle_requests: int = 1
-    window_requests: int = 12
+    settle_requests: int = 0
+    window_requests: int = 2
     window_answers: int = 0
-    window_s: float = 20.0
+    window_s: float = 3.0
     retries: int = 4
     refine_pairs: int = 24
     aim: Aim = field(default_factory=Aim)
     widest: float | None = 1.5
-    budget_s: float | None = None
+    budget_s: float | None = 400.0
     band: float = 0.03
     margin: float = 0.15
-    regret_repeats: int = 2
+    rehearsals: int = 2
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None
@@ -105,7 +105,7 @@ class Plan:
 
 
 FULL = Plan()
-# Two or three minutes instead of half an hour, for a demo or a first look.
+# Three minutes instead of ten, for a demo or a first look.
 QUICK = Plan(
     mode="quick",
     levels=(1, 8, 32, 64, 128),
@@ -114,11 +114,8 @@ QUICK = Plan(
     repeats=2,
     shuffle=False,
     null_pairs=0,
-    settle_requests=0,
-    window_requests=2,
     window_s=2.5,
     widest=4.0,
-    regret_repeats=0,
-    budget_s=160.0,
+    budget_s=120.0,
     limits=LOOSE,
 )

@@ -5,14 +5,14 @@ In: findings, or bytes. Out: a Result, or a ValueError that names what is wrong 
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from loadtest.decide.crossing import Change, Finding, Verdict, find_crossing
 from loadtest.decide.estimate import estimate
-from loadtest.decide.regret import Loss
+from loadtest.decide.regret import Regret
 from loadtest.decide.soundness import Check
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Cell
@@ -27,8 +27,8 @@ SCHEMA = "crossover.calibration/1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` reports why), or
-    interrupted. `node`: what a policy that predicts has to know. `losses`: what the threshold in force lost, where it
-    was tried.
+    interrupted. `node`: what a policy that predicts has to know. `rehearsed`: how a changing load was served, by
+    arm, where a policy was set.
     """
 
     run: str
@@ -45,7 +45,7 @@ class Result:
     node: NodeModel | None = None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
-    losses: Sequence[Loss] = ()
+    rehearsed: Mapping[str, Regret] = field(default_factory=dict)
 
     @property
     def finding(self) -> Finding | None:
@@ -77,7 +77,7 @@ class Result:
             else None,
             "node": self.node,
             "applied": self.applied,
-            "routed": self.losses,
+            "rehearsed": self.rehearsed,
         }
 
 
@@ -141,8 +141,7 @@ def parse_result(text: bytes) -> Result:
         raise ValueError(f"its schema is {schema}, this version reads {SCHEMA}")
     fingerprint = document.get("fingerprint")
     client = fingerprint.get("client") if isinstance(fingerprint, dict) else None
-    losses = document.get("routed", ())  # runs of earlier versions have none
-    moved = {"system": fingerprint, "client": client, "findings": document.get("crossover"), "losses": losses}
+    moved = {"system": fingerprint, "client": client, "findings": document.get("crossover")}
     try:
         return _RESULTS.validate_python(document | moved)
     except ValidationError as exc:

@@ -5,15 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.rehearsal.traces import HIGH, LOW, TRACES, Pair, TraceRequest, list_lines, make_trace, read_trace
+from loadtest.rehearsal.traces import HIGH, LOW, TRACES, Pair, TraceRequest, Variant, list_lines, make_trace, read_trace
 
-PAIR = Pair(answer_s=0.5, answers_per_s=1000)
+PAIR = Pair(answer_s=0.5, answers_per_s=1000, prompt_tokens=80, tokens=128)
+
+
+def trace_of(text: str, seed: int) -> tuple[TraceRequest, ...]:
+    variant = Variant.parse(text)
+    assert variant is not None
+    return make_trace(variant, PAIR, seed)
 
 
 def count(name: str, start: float, end: float, seed: int = 1) -> float:
     """Arrivals a second between two parts of the trace, over the most that the pair completes."""
     seconds = TRACES[name].length * PAIR.answer_s
-    trace = make_trace(name, PAIR, 80, 128, seed)
+    trace = trace_of(name, seed)
     return sum(start <= request.at / seconds < end for request in trace) / ((end - start) * seconds) / 1000
 
 
@@ -31,7 +37,7 @@ def test_a_step_is_high_in_its_middle_third() -> None:
 def test_bursts_are_high_for_about_a_third_and_nothing_between() -> None:
     seconds, busy = TRACES["bursts"].length * PAIR.answer_s, 0
     for seed in range(10):
-        counts = Counter(int(200 * request.at / seconds) for request in make_trace("bursts", PAIR, 80, 128, seed))
+        counts = Counter(int(200 * request.at / seconds) for request in trace_of("bursts", seed))
         rates = [200 * counts[part] / seconds / 1000 for part in range(200)]
         assert sum(0.15 < rate < 0.5 for rate in rates) < 40  # those in which a turn ends
         busy += sum(rate > 0.4 for rate in rates)
@@ -39,15 +45,16 @@ def test_bursts_are_high_for_about_a_third_and_nothing_between() -> None:
 
 
 def test_one_seed_gives_one_trace() -> None:
-    assert make_trace("day", PAIR, 80, 128, 7) == make_trace("day", PAIR, 80, 128, 7)
-    assert make_trace("day", PAIR, 80, 128, 7) != make_trace("day", PAIR, 80, 128, 8)
-    assert make_trace("day", PAIR, 80, 128, 7)[-1].at <= 100
+    assert trace_of("day", 7) == trace_of("day", 7)
+    assert trace_of("day", 7) != trace_of("day", 8)
+    assert trace_of("day", 7)[-1].at <= 100
 
 
 def test_a_file_holds_what_was_written(tmp_path: Path) -> None:
-    trace, file = make_trace("ramp", PAIR, 80, 128, 1)[:50], tmp_path / "trace.jsonl"
+    trace, file = trace_of("ramp only_high=0.5", 1)[:50], tmp_path / "trace.jsonl"
     file.write_text("\n".join(list_lines(trace)))
     assert [request.tokens for request in read_trace(file)] == [128] * 50
+    assert [request.only for request in read_trace(file)] == [request.only for request in trace]
     assert [request.at for request in read_trace(file)] == pytest.approx([request.at for request in trace], abs=1e-6)
 
 
@@ -61,6 +68,7 @@ def test_a_file_holds_what_was_written(tmp_path: Path) -> None:
         ('{"at": 1, "prompt_tokens": 1, "tokens": 0}', "tokens must be whole numbers"),
         ('{"at": 1, "prompt_tokens": 1, "tokens": 1}\n{"at": 0, "prompt_tokens": 1, "tokens": 1}', "sorted by at"),
         ("[]", "line 1: TypeError"),
+        ('{"at": 1, "prompt_tokens": 1, "tokens": 1, "only": "vllm"}', "only must be low or high"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:
@@ -70,5 +78,28 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, line: str, message:
         read_trace(file)
 
 
-def test_a_request_is_a_value() -> None:
-    assert TraceRequest(1.0, 2, 3) == TraceRequest(1.0, 2, 3)
+def test_a_variant_has_the_same_arrivals_and_other_requests() -> None:
+    plain, mixed = trace_of("step", 3), trace_of("step only_high=0.2 long=0.05 long_tokens=4000", 3)
+    assert [request.at for request in plain] == [request.at for request in mixed]
+    assert {(request.prompt_tokens, request.only) for request in plain} == {(80, "")}
+    assert sum(request.only == "high" for request in mixed) / len(mixed) == pytest.approx(0.2, abs=0.02)
+    assert sum(request.prompt_tokens == 4000 for request in mixed) / len(mixed) == pytest.approx(0.05, abs=0.01)
+    assert trace_of("step length=4", 3)[-1].at <= 2 < plain[-1].at
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("step long", "long: Input should be a valid number"),
+        ("step long=2", "long: Input should be less than or equal to 1"),
+        ("step length=0", "length: Input should be greater than 0"),
+        ("step height=3", r"height: .* \(keys: length, only_high, long, long_tokens\)"),
+    ],
+)
+def test_a_bad_key_of_a_variant_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Variant.parse(text)
+
+
+def test_any_other_name_is_no_variant() -> None:
+    assert [Variant.parse(text) for text in ("", "steps", "step.jsonl")] == [None] * 3

@@ -6,7 +6,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from loadtest.decide.regret import Loss
+from loadtest.decide.regret import Ratio, Regret
 from loadtest.decide.slo import Slo
 from loadtest.results.hardware import Hardware
 from loadtest.results.plan import FULL
@@ -34,13 +34,13 @@ def test_a_run_with_everything_that_may_be_set_is_read() -> None:
         failure="the gateway went away",
         applied={"version": 7, "up": 47},
         plan=replace(FULL, slo=Slo(ttft_s=0.5), budget_s=99.0, widest=None, hardware={"vllm": GPU}),
-        losses=(Loss(64, "vllm", -0.01, {"triton": 3, "vllm": 61}),),
+        rehearsed={"live": Regret(Ratio(1.1), Ratio(1.02, 1.01, 1.03), 0.5, 0.9)},
         system=replace(result.system, engines={"vllm": {"engine": "vllm", "tp": 2}}),
     )
     read = parse_result(encode(result))
     assert (read.plan, read.system, read.cells) == (result.plan, result.system, list(result.cells))
     assert (read.status, read.failure, read.applied) == (result.status, result.failure, result.applied)
-    assert list(read.losses) == list(result.losses)
+    assert read.rehearsed == result.rehearsed
 
 
 @pytest.mark.parametrize(
