@@ -29,7 +29,7 @@ def print_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: resul
 
 
 def print_usage(url: str) -> None:
-    """Prints one curl line, one Python line, and how to show the threshold and move it."""
+    """Prints one curl line, one Python line, and how to show the policy and change it."""
     body = f'{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
     python = (
         f"from openai import OpenAI; print(OpenAI(base_url='{url}/v1', api_key='-').chat.completions.create("
@@ -40,7 +40,7 @@ def print_usage(url: str) -> None:
 Ask it, with curl or with the official client (pip install openai):
   curl -i {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'
   python -c "{python}"
-Look at the threshold, or move it:
+Look at the policy, or change it:
   {crossover} policy show --url {url}
-  {crossover} policy set --url {url} --up 8 --down 6
+  {crossover} policy set --url {url} --kind threshold --up 8 --down 6
 """)

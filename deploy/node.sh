@@ -54,7 +54,7 @@ declare -A titles=(
     [start]="both engines and the gateway ready"
     [boot]="the node starts with the machine"
     [doctor]="crossover doctor finds nothing"
-    [calibrate]="the threshold measured, applied and kept"
+    [calibrate]="both engines measured, and the policy set"
 )
 declare -A cures=(
     [host]="use Ubuntu 22.04 or 24.04 on x86-64, as root, with 200 GiB free"
@@ -336,18 +336,14 @@ do_doctor() {
     emit "   $ docker compose exec -T gateway crossover doctor -c $home/crossover.yaml --log triton=$home/logs/triton.log --log vllm=$home/logs/vllm.log"
 }
 
-# A policy set over HTTP ends with the gateway, so the one that was measured goes into the file as well.
+# The gateway keeps the policy over restarts.
 has_calibrate() {
     load_settings
-    local kept in_force
-    kept=$(sed -n 's/^# calibrated: //p' "$home/crossover.yaml")
-    [[ -n $kept ]] || lacks "crossover.yaml is not calibrated" || return
-    in_force=$(policy) || lacks "the gateway does not tell its policy" || return
-    [[ $kept == "$in_force" ]] || lacks "crossover.yaml keeps '$kept', in force is '$in_force'"
-}
-policy() {
-    "$cli" policy show --url "$(gateway_url)" --json |
-        python3 -c 'import json, sys; [m] = json.load(sys.stdin)["models"]; print("up: {up}, down: {down}".format(**m["policy"]))'
+    local calibration
+    calibration=$("$cli" policy show --url "$(gateway_url)" --json |
+        python3 -c 'import json, sys; [m] = json.load(sys.stdin)["models"]; print(m["policy"]["calibration"] or "")') ||
+        lacks "the gateway does not report its policy" || return
+    [[ -n $calibration ]] || lacks "the policy in force comes from no calibration"
 }
 do_calibrate() {
     load_settings
@@ -356,14 +352,6 @@ do_calibrate() {
     run "$cli" calibrate --url "$(gateway_url)" --apply --out "$home/runs" $calibrate || code=$?
     ((code != 4)) || { emit "node.sh: the node runs; no single threshold is right for it, the report gives the reason" >&2; exit 4; }
     ((code == 0)) || die calibrate "crossover calibrate ended with $code"
-    keep_policy
-}
-keep_policy() {
-    ((!dry_run)) || { emit "   > $home/crossover.yaml: up and down of the policy in force"; return; }
-    local measured
-    measured=$(policy)
-    sed -E "/^# calibrated: /d; s/up: [0-9]+, down: [0-9]+/$measured/" "$home/crossover.yaml" |
-        { cat; emit "# calibrated: $measured"; } | put "$home/crossover.yaml" 644
 }
 
 # ---- arguments ----

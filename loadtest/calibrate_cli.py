@@ -52,13 +52,13 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 @click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
 @click.option("--model", help="Which model; needed when the gateway serves several.")
 @click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: about three minutes.")
-@click.option("--apply", "should_apply", is_flag=True, help="Set the live policy to what was found.")
+@click.option("--apply", "should_apply", is_flag=True, help="Set the live policy by what was found.")
 @click.option(
     "--policy",
     "kind",
     type=click.Choice(get_args(PolicyKind)),
-    default="threshold",
-    help="The kind that --apply sets: curve predicts from the node model, for load that changes.",
+    default=get_args(PolicyKind)[0],
+    help="The kind that --apply sets: curve predicts from the node model, threshold changes sides where both cross.",
 )
 @click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where the run's folder is created.")
 @click.option(
@@ -131,7 +131,7 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print result.json on stdout; progress goes to stderr.")
 def calibrate(**options: Any) -> None:  # Any: click's
-    """Measure both engines through the gateway, find the load at which they cross, set the threshold.
+    """Measure both engines through the gateway, find the load at which they cross, set the policy.
 
     Every request decodes exactly the same number of tokens on either engine, or the run is refused. The threshold
     holds for that length of answer.
@@ -144,8 +144,9 @@ def calibrate(**options: Any) -> None:  # Any: click's
       crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot
-    be trusted; 4 no single threshold is right, or it takes more measurements; 5 routing served a changing load worse
-    than the better engine alone does, and the policy before is back; 130 interrupted: --resume continues.
+    be trusted; 4 no single threshold is right or known, and no policy was set that needs none; 5 routing served a
+    changing load worse than the better engine alone does, and the policy before is back; 130 interrupted: --resume
+    continues.
     """
     try:
         plans = make_plans(options)

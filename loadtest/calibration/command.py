@@ -42,7 +42,12 @@ def calibrate(options: Options, plans: Sequence[Plan], console: Console, lines: 
 
 
 def find_exit_code(results: Sequence[Result]) -> int:
-    return min((EXIT_CODES[result.status] for result in results), key=GRAVEST.index)
+    return min(map(_find_exit_code, results), key=GRAVEST.index)
+
+
+def _find_exit_code(result: Result) -> int:
+    """Returns the status's code. A policy that needs no threshold may be in force where no single one is right."""
+    return 0 if result.status == "unresolved" and result.applied else EXIT_CODES[result.status]
 
 
 def print_lines(console: Console, *lines: str) -> None:
@@ -85,7 +90,7 @@ def _measure(options: RunOptions, console: Console, lines: JsonProgress | None) 
     with closing(lines or open_progress(console)) as progress:
         result = uvloop.run(run(options, progress))
     if lines:
-        lines.conclude(result, EXIT_CODES[result.status])
+        lines.conclude(result, _find_exit_code(result))
     folder = options.resumed or options.folder or RunFolder(options.out / result.run)
     *findings, report = summarise_result(folder.path, result)
     checks = (f"{check.status:<9}  {check.message}" for check in result.checks if check.status in {"warning", "failed"})

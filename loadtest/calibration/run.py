@@ -38,7 +38,7 @@ from loadtest.results.system import Json, confirm_same
 REHEARSAL = "rehearsal"  # the folder, within the run's, of what was served after the policy was set
 TRACE = Variant("step", length=20.0)  # half as long as a rehearsal of its own has it
 T = TypeVar("T")
-PolicyKind: TypeAlias = Literal["threshold", "curve"]
+PolicyKind: TypeAlias = Literal["curve", "threshold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class RunOptions:
     resumed: RunFolder | None = None
     folder: RunFolder | None = None
     should_apply: bool = False
-    kind: PolicyKind = "threshold"
+    kind: PolicyKind = "curve"
     processes: int = 1
 
 

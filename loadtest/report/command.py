@@ -16,7 +16,7 @@ from loadtest.report.markdown import render_markdown
 from loadtest.report.published import render
 from loadtest.report.published_sweeps import Sweep, parse
 from loadtest.report.spreadsheet import render_csv
-from loadtest.report.text import describe, describe_costs, describe_threshold
+from loadtest.report.text import describe, describe_costs, describe_node, describe_threshold
 from loadtest.results.comparison import compare_runs
 from loadtest.results.curves import THROUGHPUT
 from loadtest.results.folder import RESULT, RunFolder
@@ -38,7 +38,8 @@ def summarise_result(folder: Path, result: Result) -> list[str]:
     return [
         f"crossing   {describe(THROUGHPUT, result)}",
         f"threshold  {describe_threshold(result)}",
-        *([f"node       {result.node}"] if result.node else []),
+        *([f"node       {describe_node(result)}"] if result.node else []),
+        *(["applied    nothing, the policy stays as it is"] if result.applied is None else []),
         *(f"cost       {sentence}" for sentence in describe_costs(result)),
         f"report     {folder / PAGE}",
     ]

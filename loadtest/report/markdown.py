@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from loadtest.report.cell_table import make_table
 from loadtest.report.ratios import HEADINGS, make_ratios
 from loadtest.report.rerun_command import describe_command
-from loadtest.report.text import describe, describe_costs, describe_threshold, describe_work
+from loadtest.report.text import describe, describe_costs, describe_node, describe_threshold, describe_work
 from loadtest.results.result import Result, list_objectives
 
 
@@ -45,5 +45,7 @@ def _head(result: Result) -> Iterator[str]:
     for objective in list_objectives(result.plan):
         yield f"- **{objective.name}**: {describe(objective, result)}"
     yield f"- **threshold**: {describe_threshold(result)}"
+    if result.node is not None:
+        yield f"- **node model**: {describe_node(result)}"
     yield from (f"- **cost**: {sentence}" for sentence in describe_costs(result))
     yield ""

@@ -86,12 +86,27 @@ def describe_threshold(result: Result) -> str:
     """Describes the threshold and whether it is in force, or what an operator may do without one."""
     if result.threshold:
         setting = f"up {result.threshold.up}, down {result.threshold.down}"
-        state = f"applied as policy version {result.applied.get('version')}" if result.applied else "not applied"
+        state = describe_applied(result) if _is_applied(result, "up") else "not applied"
         return f"{setting} (outside the 95 % set, and {result.plan.margin:.0%} or more from the crossing), {state}"
     if result.finding is None or result.failure:
         return f"none: {result.failure}"
     advice = ADVICE[result.finding.verdict].format(low=result.system.low, high=result.system.high)
-    return f"none, the policy stays as it is; {advice}"
+    return f"none; {advice}"
+
+
+def describe_node(result: Result) -> str:
+    """Describes the node model, and whether a policy by it is in force; empty where there is none."""
+    if result.node is None:
+        return ""
+    return f"{result.node}, {describe_applied(result) if _is_applied(result, 'node') else 'not applied'}"
+
+
+def describe_applied(result: Result) -> str:
+    return f"applied as policy version {result.applied['version']}" if result.applied else "the policy stays as it is"
+
+
+def _is_applied(result: Result, key: str) -> bool:
+    return result.applied is not None and result.applied.get(key) is not None
 
 
 def describe_set(objective: Objective, result: Result) -> str:

@@ -47,6 +47,13 @@ case "$name $*" in
         mkdir -p "$out/tensorrt_llm"
         { echo "gpt_model_path: $engine"; cat "$STATE/rendered" 2>/dev/null || true; } >"$out/tensorrt_llm/config.pbtxt"
         ;;
-    "crossover calibrate"*) exit "$(cat "$STATE/calibrate" 2>/dev/null || echo 0)" ;;
-    "crossover policy show"*) echo '{"models": [{"model": "m", "policy": {"kind": "threshold", "up": 71, "down": 53}}]}' ;;
+    "crossover calibrate"*)
+        status=$(cat "$STATE/calibrate" 2>/dev/null || echo 0)
+        ((status != 0)) || touch "$STATE/calibrated"
+        exit "$status"
+        ;;
+    "crossover policy show"*)
+        calibration=$(has calibrated && echo '"run-7"' || echo null)
+        printf '{"models": [{"model": "m", "policy": {"kind": "curve", "calibration": %s}}]}\n' "$calibration"
+        ;;
 esac

@@ -245,9 +245,9 @@ class FakeGateway(FakeOpenAI):
         self._finish(request, prompt, name)
 
     def _route(self) -> str:
-        """Up at `up` in flight, back at `down`, as the policy says."""
+        """Up at `up` in flight, back at `down`, as a threshold says; under any other policy all to the high backend."""
         before = self._is_high
-        if self.in_flight >= int(str(self.policy["up"])):
+        if self.policy["kind"] != "threshold" or self.in_flight >= int(str(self.policy["up"])):
             self._is_high = True
         elif self.in_flight <= int(str(self.policy["down"])):
             self._is_high = False

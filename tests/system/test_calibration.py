@@ -116,8 +116,10 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     policy = read_json(f"{demo.url}/admin/policy")
     assert (policy["low"], policy["high"]) == ("triton", "vllm")
     lowest, highest = crossover["set"][0][0], crossover["set"][-1][1]
-    assert policy["up"] == pytest.approx(max(highest, 1.15 * crossover["point"]), abs=1)
-    assert policy["down"] == pytest.approx(min(lowest, 0.85 * crossover["point"]), abs=1)
+    threshold = demo.result["threshold"]
+    assert threshold["up"] == pytest.approx(max(highest, 1.15 * crossover["point"]), abs=1)
+    assert threshold["down"] == pytest.approx(min(lowest, 0.85 * crossover["point"]), abs=1)
+    assert (policy["kind"], policy["node"]) == ("curve", demo.result["node"])
     assert policy["calibration"] == demo.result["run"]
     assert set(policy["fingerprint"]) == {"triton", "vllm"}
     assert (policy["fingerprint"], policy["stale"]) == (demo.result["fingerprint"]["engines"], [])

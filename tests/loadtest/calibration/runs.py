@@ -25,7 +25,19 @@ from loadtest.results.result import Result
 from tests.loadtest.fake_gateway import FakeGateway, Speed
 
 LOW, HIGH = Speed(base_s=0.012, per_request_s=0.002), Speed(base_s=0.0216, per_request_s=0.0004)  # cross at 6
-SHORT = ("--quick", "--tokens", "8", "--window", "0.4", "--levels", "2,4,8,16")
+SHORT = (
+    "--quick",
+    "--rehearsals",
+    "0",
+    "--policy",
+    "threshold",
+    "--tokens",
+    "8",
+    "--window",
+    "0.4",
+    "--levels",
+    "2,4,8,16",
+)
 
 
 async def run_campaign(

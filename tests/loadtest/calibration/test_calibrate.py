@@ -18,7 +18,20 @@ from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed, crossing
 
 pytestmark = pytest.mark.timeout(180)  # some calibrate twice
 FILES = ("run.json", "cells.jsonl", "cells.csv", "result.json", "report.md", "report.html")
-SHAPED = ("--quick", "--window", "0.4", "--levels", "2,4,8,16", "--budget", "0", "--accept-wide")
+SHAPED = (
+    "--quick",
+    "--rehearsals",
+    "0",
+    "--policy",
+    "threshold",
+    "--window",
+    "0.4",
+    "--levels",
+    "2,4,8,16",
+    "--budget",
+    "0",
+    "--accept-wide",
+)
 IN_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")  # as a shell starts what ends in &
 
 
@@ -70,6 +83,18 @@ async def test_the_wrong_way_round_is_unresolved(tmp_path: Path) -> None:
         assert gateway.policy["version"] == 1
     assert outcome.exit_code == 4, outcome
     assert "swap its low (triton) and high (vllm)" in outcome.stdout
+
+
+async def test_a_policy_by_the_node_model_needs_no_crossing(tmp_path: Path) -> None:
+    async with FakeGateway(HIGH, LOW) as gateway:
+        options = ("--levels", "2,16", "--budget", "0", "--rehearsals", "0", "--apply")
+        outcome = await calibrate(gateway, tmp_path, "--quick", "--tokens", "8", "--window", "0.4", *options)
+        policy = gateway.policy
+    assert outcome.exit_code == 0, outcome
+    result = read_result(tmp_path)
+    assert (result["status"], result["threshold"]) == ("unresolved", None)
+    assert (policy["kind"], policy["node"], policy["calibration"]) == ("curve", result["node"], result["run"])
+    assert "applied as policy version 2" in outcome.stdout
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def test_a_sentence_says_who_is_better_and_one_what_becomes_of_the_threshold(
 
 
 def test_an_applied_threshold_names_the_policy_version() -> None:
-    assert "applied as policy version 7" in describe_threshold(replace(make_result(CROSSING), applied={"version": 7}))
+    assert "applied as policy version 7" in describe_threshold(
+        replace(make_result(CROSSING), applied={"version": 7, "up": 47})
+    )
 
 
 @pytest.mark.parametrize(
