@@ -3,6 +3,7 @@
 In: one worker's counts. Out: the core.Demand of the node, at most once a beat, whichever worker asks first.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -15,11 +16,15 @@ SAMPLES = 64
 BEAT_S = 0.05
 FIXED, CONTEXT, LEFT = range(3)  # words of what a worker holds at a backend
 WEIGHT, TOKENS, PROMPTS = range(3)  # words of its recent answers' lengths
+COUNTED, RECENT = range(2)  # words of what arrives: as of the last sample, and how much of it lately
+LATELY_S = 20.0  # after which an arrival counts a third
 
 
 @dataclass(frozen=True, slots=True)
 class DemandSpans:
-    """The spans of one model's demand. Each worker has words of its own in all but the ring, which the lock guards."""
+    """The spans of one model's demand. Each worker has words of its own in all but the ring and the mix, which the lock
+    guards. `mix`: of all that arrives, and of what each backend alone may get.
+    """
 
     arrived: Span
     fixed: tuple[Span, ...]
@@ -27,6 +32,7 @@ class DemandSpans:
     lengths: tuple[Span, ...]
     count: Span
     ring: Span
+    mix: tuple[Span, ...]
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
@@ -37,6 +43,7 @@ class DemandSpans:
             lengths=tuple(plan.words(workers) for _ in range(3)),
             count=plan.words(1),
             ring=plan.words(2 * SAMPLES),
+            mix=tuple(plan.words(2) for _ in range(len(backends) + 1)),
         )
 
 
@@ -76,6 +83,8 @@ class DemandCounts:
         self._lengths: tuple[Floats, ...] = tuple(map(memory.floats, spans.lengths))
         self._count = memory.ints(spans.count)
         self._ring = memory.floats(spans.ring)
+        self._all, *fixed = map(memory.floats, spans.mix)
+        self._mix = dict(zip(backends, fixed, strict=True))
 
     def arrive(self, sequences: int, only: str | None) -> None:
         """Counts a request. `only`: the one backend that it may go to."""
@@ -108,13 +117,17 @@ class DemandCounts:
         # A little early is in time: a beat that waits for the next one would be two beats.
         if count and 0 <= now - ring[newest] < 0.9 * BEAT_S:
             return None
+        kept = math.exp(min(ring[newest] - now, 0.0) / LATELY_S) if count else 0.0
         ring[2 * (count % SAMPLES)] = now
         ring[2 * (count % SAMPLES) + 1] = arrived = sum(self._arrived)
+        _count_lately(self._all, arrived, kept)
+        for name, words in self._mix.items():
+            _count_lately(words, sum(self._fixed[name]), kept)
         self._count[0] = count = count + 1
         weight, tokens, prompts = (sum(words) for words in self._lengths)
         return Demand(
             arrivals=self._read_ring(count),
-            backends={name: self._read_backend(name, in_flight[name], arrived) for name in self._backends},
+            backends={name: self._read_backend(name, in_flight[name]) for name in self._backends},
             prompt_tokens=prompts / weight if weight else 0.0,
             answer_tokens=tokens / weight if weight else 0.0,
         )
@@ -123,7 +136,13 @@ class DemandCounts:
         starts = (2 * (index % SAMPLES) for index in range(max(count - SAMPLES, 0), count))
         return tuple(Arrivals(self._ring[start], int(self._ring[start + 1])) for start in starts)
 
-    def _read_backend(self, name: str, in_flight: int, arrived: int) -> BackendDemand:
+    def _read_backend(self, name: str, in_flight: int) -> BackendDemand:
         fixed, context, left = (sum(words) for words in self._held[name])
-        share = sum(self._fixed[name]) / arrived if arrived else 0.0
+        share = self._mix[name][RECENT] / self._all[RECENT] if self._all[RECENT] else 0.0
         return BackendDemand(in_flight, min(fixed, in_flight), share, context, left)
+
+
+def _count_lately(words: Floats, total: float, kept: float) -> None:
+    """Adds what has arrived since the last sample, of which the share `kept` of all before still counts."""
+    words[RECENT] = words[RECENT] * kept + total - words[COUNTED]
+    words[COUNTED] = total

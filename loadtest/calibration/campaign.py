@@ -71,7 +71,8 @@ class Campaign:
         meter = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
-        self.node = await NodeMeter(meter, self._numbers).measure(self.cells)
+        change = find_crossings(self.cells, self.system, self.plan)[THROUGHPUT.name].change
+        self.node = await NodeMeter(meter, self._numbers).measure(self.cells, change.point if change else None)
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()
 

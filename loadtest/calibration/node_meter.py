@@ -4,6 +4,7 @@ In: a CellMeter, and the cells so far. Out: a NodeModel.
 """
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,11 +30,16 @@ class NodeMeter:
     meter: CellMeter
     numbers: Iterator[int]
 
-    async def measure(self, cells: Sequence[Cell]) -> NodeModel | None:
-        """Measures both. Raises MeasurementError."""
+    async def measure(self, cells: Sequence[Cell], crossing: float | None) -> NodeModel | None:
+        """Measures both, at the level nearest to the crossing, where plans change. Raises MeasurementError.
+
+        `crossing`: in flight; None where there is not exactly one: the middle level.
+        """
         meter, levels = self.meter, sorted({cell.level for cell in cells})
         meter.progress.note("measuring how both engines slow each other down, and how fast they read prompts")
         backends, level = meter.system.backends, levels[len(levels) // 2]
+        if crossing is not None:
+            level = min(levels, key=lambda each: abs(math.log(each / crossing)))
         beside = {
             name: await self._measure_beside(name, other, level)
             for name, other in zip(backends, reversed(backends), strict=True)

@@ -72,7 +72,7 @@ def test_the_demand_is_that_of_all_workers() -> None:
     two.clear(1)
     later = two.sample({"low": 5, "high": 0}, 11.0)
     assert later is not None
-    assert later.backends == {"low": (5, 0, 0.0, 500, 90), "high": (0, 0, 0.25, 0, 0)}
+    assert later.backends == {"low": (5, 0, 0.0, 500, 90), "high": (0, 0, pytest.approx(0.25), 0, 0)}
     assert [sample.total for sample in later.arrivals] == [4, 4]  # what had arrived stays counted
 
 
@@ -102,3 +102,20 @@ def test_nothing_known_is_zero() -> None:
     assert demand is not None
     assert (demand.answer_tokens, demand.prompt_tokens) == (0.0, 0.0)
     assert demand.backends["low"] == (0, 0, 0.0, 0, 0)
+
+
+def test_what_one_engine_alone_could_serve_is_soon_forgotten() -> None:
+    """A load test that pins its requests would else hold a plan for as long as the gateway lives."""
+    (one,) = seats(1)
+    for _ in range(1000):
+        one.arrive(1, "high")
+    shares = []
+    for second in range(100):
+        for _ in range(10):
+            one.arrive(1, None)
+        demand = one.sample({"low": 0, "high": 0}, float(second))
+        assert demand is not None
+        shares.append(demand.backends["high"].fixed_share)
+    assert shares[0] == pytest.approx(1000 / 1010)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 0.05

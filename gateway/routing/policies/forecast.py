@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from gateway.routing.policies.node_model import EngineModel, NodeModel
 
-ROUNDS = 12  # of the fixed point, which halves its distance in each
-OVERLOAD = 1.5  # how much worse than its in-flight an engine is whose queue grows
-FULL = 0.98  # of an engine's most answers a second: above that its queue grows
+HORIZON_S, STEPS = 4.0, 12  # of a forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +27,32 @@ class Part:
 
 
 def predict_s(node: NodeModel, shape: Shape, low: Part, high: Part) -> float:
-    """Returns the mean seconds of an answer, over both engines.
+    """Returns the mean seconds of an answer, over both engines and the next HORIZON_S.
 
-    Each engine's in-flight settles where as many arrive as finish (Little's law: in-flight = rate x time), which its
-    own step time decides, and the other engine's as far as the two interfere. Where no such point exists, capacity and
-    the queue count. What runs now is on its way to that point: the mean of both is what an answer meets.
+    In-flight changes by what arrives and what finishes (dn/dt = rate - n / time), and an answer's time follows from it.
+    The point at which it would settle does not count: a rate that chance has raised above what an engine completes has
+    none, and would show a queue of minutes where there are seconds.
     """
-    settled = _settle(node, shape, low.rate, high.rate)
-    met = tuple((settled[index] + part.present) / 2 for index, part in enumerate((low, high)))
-    times = _answers_s(node, shape, *met)
-    weights = [part.rate + part.present / max(time, 1e-3) for part, time in zip((low, high), times, strict=True)]
-    penalties = [
-        OVERLOAD if part.rate > FULL * engine.answers_per_s(shape.prompt_tokens, shape.answer_tokens) else 1.0
-        for engine, part in zip(node, (low, high), strict=True)
-    ]
-    total = sum(weights)
-    if total <= 0:
-        return times[0] if low.rate >= high.rate else times[1]
-    return sum(weight * time * penalty for weight, time, penalty in zip(weights, times, penalties, strict=True)) / total
+    counts, rates, beat_s = [low.present, high.present], (low.rate, high.rate), HORIZON_S / STEPS
+    total_s = weight = 0.0
+    for _ in range(STEPS):
+        times = _answers_s(node, shape, *counts)
+        for index, (rate, time_s) in enumerate(zip(rates, times, strict=True)):
+            total_s += rate * beat_s * time_s
+            weight += rate * beat_s
+            counts[index] = _go_on(counts[index], rate, time_s, beat_s)
+    times = _answers_s(node, shape, *counts)
+    for part, time_s in zip((low, high), times, strict=True):  # on average half of what runs now is still to come
+        total_s += part.present / 2 * time_s
+        weight += part.present / 2
+    return total_s / weight if weight else times[low.rate < high.rate]
 
 
-def _settle(node: NodeModel, shape: Shape, low_rate: float, high_rate: float) -> tuple[float, float]:
-    most = tuple(
-        engine.max_in_flight * max(1.0, rate / engine.answers_per_s(shape.prompt_tokens, shape.answer_tokens))
-        for engine, rate in zip(node, (low_rate, high_rate), strict=True)
-    )
-    low, high = min(low_rate, most[0]), min(high_rate, most[1])
-    for _ in range(ROUNDS):
-        low_s, high_s = _answers_s(node, shape, low, high)
-        low, high = min((low + low_rate * low_s) / 2, most[0]), min((high + high_rate * high_s) / 2, most[1])
-    return low, high
+def _go_on(count: float, rate: float, time_s: float, beat_s: float) -> float:
+    """Returns what is in flight a beat later."""
+    if time_s <= beat_s:  # all that runs has finished by then
+        return rate * time_s
+    return count + beat_s * (rate - count / time_s)
 
 
 def _answers_s(node: NodeModel, shape: Shape, low: float, high: float) -> tuple[float, float]:
