@@ -42,7 +42,7 @@ def predict_s(node: NodeModel, shape: Shape, low: Part, high: Part) -> float:
             weight += rate * beat_s
             counts[index] = _go_on(counts[index], rate, time_s, beat_s)
     times = _answers_s(node, shape, *counts)
-    for part, time_s in zip((low, high), times, strict=True):  # on average half of what runs now is still to come
+    for part, time_s in zip((low, high), times, strict=True):  # what comes after the horizon begins where that ends
         total_s += part.present / 2 * time_s
         weight += part.present / 2
     return total_s / weight if weight else times[low.rate < high.rate]
