@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.routing.policies import EngineModel, NodeModel
-from gateway.routing.policies.forecast import HORIZON_S, Part, Shape, predict_s
+from gateway.routing.policies.forecast import Part, Shape, predict_s
 
 # A step takes 10 ms up to 100 at once; an answer of 100 tokens 1 s, so at most 100 answers a second.
 FLAT = EngineModel(((1, 10.0), (100, 10.0)), 1e6, 100)
@@ -34,4 +34,4 @@ def test_engines_that_share_their_gpus_slow_each_other_down() -> None:
 def test_an_overload_shows_the_queue_of_the_next_seconds_and_no_more() -> None:
     """20 a second too many: after 4 s 80 more than the 100 that run, so 1.8 s for an answer at the end."""
     predicted = predict_s(node(), SHAPE, Part(120, 100), NOTHING)
-    assert 1.2 < predicted < 1 + 20 * HORIZON_S / 100
+    assert 1.2 < predicted < 1 + 20 * 4.0 / 100

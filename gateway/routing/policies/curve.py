@@ -87,10 +87,14 @@ class Curve(TwoBackends):
         in_flight = request.sequences
         for load in loads.values():
             in_flight += load.in_flight
-        if loads[backend].is_ready:
-            return self._make_route(backend, in_flight, state), state
-        instead = self._make_route(self.find_ready(loads), in_flight, state)
-        return replace(instead, reason=f"{instead.reason} {backend}=unavailable"), state
+        is_ready = loads[backend].is_ready
+        to = backend if is_ready else self.find_ready(loads)
+        if self.node is None:
+            route = _make_fallback(to, in_flight)
+        else:
+            plan = "split" if state.is_split else state.side
+            route = _make_route(to, in_flight, plan, state.rate, state.answer_s)
+        return route if is_ready else replace(route, reason=f"{route.reason} {backend}=unavailable"), state
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
         if self.node is None:
@@ -164,11 +168,6 @@ class Curve(TwoBackends):
         low_s = self.node.low.step_s(low.in_flight + request.sequences)
         return self.low if low_s <= self.node.high.step_s(high.in_flight + request.sequences) else self.high
 
-    def _make_route(self, backend: str, in_flight: int, state: State) -> Route:
-        if self.node is None:
-            return _make_fallback(backend, in_flight)
-        return _make_route(backend, in_flight, state)
-
 
 def _beat_s(demand: Demand) -> float:
     return demand.arrivals[-1].at - demand.arrivals[-2].at if len(demand.arrivals) > 1 else 0.0
@@ -184,9 +183,8 @@ def _make_fallback(backend: str, in_flight: int) -> Route:
     return Route(backend, f"curve fallback={backend} in_flight={in_flight} node=unknown")
 
 
-# The same few routes again and again: making one takes ten times as long as finding it.
+# The same few routes again and again: making one takes ten times as long as finding it, and a state's own hash as long.
 @lru_cache(maxsize=4096)
-def _make_route(backend: str, in_flight: int, state: State) -> Route:
-    plan = "split" if state.is_split else f"all={state.side}"
-    expected = f"rate={state.rate:g}/s answer={state.answer_s:g}s"
-    return Route(backend, f"curve {plan} in_flight={in_flight} {expected}")
+def _make_route(backend: str, in_flight: int, plan: str, rate: float, answer_s: float) -> Route:
+    shown = plan if plan == "split" else f"all={plan}"
+    return Route(backend, f"curve {shown} in_flight={in_flight} rate={rate:g}/s answer={answer_s:g}s")

@@ -5,13 +5,15 @@ from typing import Any
 
 from gateway.core import Route
 from gateway.routing.needs import find_lacking
-from tests.mutants.mutant import Mutant, returns
+from tests.mutants.mutant import Mutant, becomes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"
+CURVE = "gateway.routing.policies.curve:Curve"
 FLEET = "gateway.routing.fleet:Fleet"
 HEALTH = "gateway.routing.health:Health"
 
 POLICY = "tests/routing/test_threshold.py::test_"
+PLANNED = "tests/routing/test_curve.py::test_"
 ROUTED = "tests/routing/test_router.py::test_"
 NEEDED = "tests/routing/test_needs.py::test_"
 
@@ -44,6 +46,16 @@ MUTANTS = (
         lambda was: lambda self, request, loads, state, now: was(
             self, request, loads, replace(state, since=float("-inf")), now),
         (f"{POLICY}a_side_is_kept_for_its_dwell",)),
+    Mutant("a change of plan has its price", f"{CURVE}._find_price", returns(0.0),
+        (f"{PLANNED}the_way_back_waits_until_what_was_lost_would_have_paid_both_changes",)),
+    Mutant("answers follow a plan", f"{CURVE}.find_left", returns(()),
+        (f"{PLANNED}answers_follow_on_shared_gpus_only",)),
+    Mutant("an overload shows the queue of some seconds", "gateway.routing.policies.forecast:HORIZON_S", becomes(300.0),
+        ("tests/routing/test_forecast.py::test_an_overload_shows_the_queue_of_the_next_seconds_and_no_more",)),
+    Mutant("what one engine alone could serve is forgotten", "gateway.routing.demand:LATELY_S", becomes(1e9),
+        ("tests/routing/test_demand.py::test_what_one_engine_alone_could_serve_is_soon_forgotten",)),
+    Mutant("a policy kept is in force after a restart", "gateway.routing.policy_file:PolicyFile._holds", returns(False),
+        ("tests/routing/test_policy_file.py::test_a_policy_that_was_set_goes_on_with_its_version_and_its_origin",)),
     Mutant("a measurement does not steer", "gateway.routing.ledger:Ledger.place",
         lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, sequences=sequences, steers=True),
         (f"{ROUTED}only_a_tagged_and_pinned_request_does_not_steer",)),
