@@ -157,7 +157,7 @@ async def count_users_requests(site: Site) -> tuple[float, float]:
 @pytest.mark.timeout(300)
 async def test_a_calibration_is_followed_to_its_end_and_its_threshold_is_in_force(site: Site) -> None:
     # Four levels, so that two pairs at each suffice to tell; with time for more where the machine is busy.
-    begun = await site.begin(apply=True, levels=[1, 2, 8, 16], budget_s=75)
+    begun = await site.begin(apply=True, policy="threshold", levels=[1, 2, 8, 16], budget_s=75)
     assert (begun["state"], begun["progress"], begun["options"]["max_foreign"]) == ("running", None, 0)
     body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     assert (await site.ask("POST", "/v1/chat/completions", json=body)).status_code == 200

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -24,6 +24,7 @@ class CalibrationBody(BaseModel):
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     quick: bool = False
     apply: bool = False
+    policy: Literal["curve", "threshold"] | None = None
     tokens: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
     levels: Annotated[list[Level], Field(min_length=1, max_length=64)] | None = None
     budget_s: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
@@ -46,7 +47,8 @@ class CalibrationBody(BaseModel):
 
     def _values(self) -> Iterator[str]:
         levels = ",".join(map(str, self.levels)) if self.levels else None
-        values = {"--model": self.model, "--tokens": self.tokens, "--levels": levels, "--budget": self.budget_s}
+        values = {"--model": self.model, "--policy": self.policy, "--tokens": self.tokens}
+        values |= {"--levels": levels, "--budget": self.budget_s}
         bounds = {"--max-in-flight": self.max_in_flight, "--max-foreign": self.max_foreign}
         for name, value in (values | bounds).items():
             if value is not None:
