@@ -6,7 +6,7 @@ In: a site, the system under test, a plan. Out: cells on disk as they finish, an
 import itertools
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from loadtest.results.cell import Cell, Pair
 from loadtest.results.checks import find_failure, find_flaw, review
 from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
-from loadtest.results.node import NodeModel
+from loadtest.results.node import NodeModel, OpenCell, check_open_loop
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result, find_crossings, find_threshold, is_resolved
 from loadtest.results.system import SystemUnderTest
@@ -51,6 +51,7 @@ class Campaign:
     history: History = field(default_factory=History)
     cells: list[Cell] = field(default_factory=list)
     node: NodeModel | None = None
+    open_loop: Sequence[OpenCell] = ()
     _half: tuple[Pair, Cell] | None = None
     _gate: AnswerGate = field(default_factory=AnswerGate)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -72,7 +73,10 @@ class Campaign:
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
         change = find_crossings(self.cells, self.system, self.plan)[THROUGHPUT.name].change
-        self.node = await NodeMeter(meter, self._numbers).measure(self.cells, change.point if change else None)
+        node_meter = NodeMeter(meter, self._numbers)
+        self.node = await node_meter.measure(self.cells, change.point if change else None)
+        if self.node is not None and change is not None:
+            self.open_loop = await node_meter.measure_open(self.node, change.point)
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()
 
@@ -149,6 +153,8 @@ class Campaign:
         plan = self.plan
         findings = find_crossings(self.cells, self.system, plan)
         checks = review(self.cells, self._gate.answers, self.system.low, plan.limits, plan.hardware)
+        if self.node is not None:
+            checks.append(check_open_loop(self.node, self.open_loop, self.system, plan.limits))
         failure = find_failure(checks)
         finding = findings[THROUGHPUT.name]
         threshold = None if failure else find_threshold(finding, plan)
@@ -166,4 +172,5 @@ class Campaign:
             findings=findings,
             threshold=threshold,
             node=self.node,
+            open_loop=self.open_loop,
         )

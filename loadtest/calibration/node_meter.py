@@ -5,21 +5,25 @@ In: a CellMeter, and the cells so far. Out: a NodeModel.
 
 import asyncio
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from loadtest.calibration.cell_meter import CellMeter, observe
+from loadtest.client.arrivals import Arrivals
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop
+from loadtest.client.open_loop import Due, OpenLoop
 from loadtest.client.probe import probe
 from loadtest.client.prompts import PromptId, Work
 from loadtest.client.window import WindowRule
 from loadtest.results.cell import Cell, Pair, summarise
-from loadtest.results.node import NodeModel, Prefill, make_node
+from loadtest.results.node import OPEN_SHARE, EngineModel, NodeModel, OpenCell, Prefill, choose_rate, make_node
 
 PREFILLS = 5  # prompts of each length; of their times the least counts: whatever else an idle engine does adds to them
 LONGER = 8  # times the usual prompt: short enough for any engine's context
 FOREVER = WindowRule(0, 1, float("inf"))
+OPEN_ANSWERS, OPEN_S = 3, 3.0  # the least of an open loop: answer times, and seconds
 TOKENS = 2  # of answers that are asked for their first token alone
 
 
@@ -46,6 +50,24 @@ class NodeMeter:
         }
         prefills = {name: await self._measure_prefill(name) for name in backends}
         return make_node(cells, beside, prefills, meter.system, meter.plan)
+
+    async def measure_open(self, node: NodeModel, crossing: float) -> Sequence[OpenCell]:
+        """Measures each engine under arrivals by chance, with a good part of the crossing in flight."""
+        engines = zip(self.meter.system.backends, (node.low, node.high), strict=True)
+        return [await self._measure_open(name, engine, crossing) for name, engine in engines]
+
+    async def _measure_open(self, backend: str, engine: EngineModel, crossing: float) -> OpenCell:
+        meter, tokens = self.meter, self.meter.plan.tokens
+        await meter.wait_for_turn()
+        rate = choose_rate(engine, tokens, crossing)
+        warm_s = OPEN_SHARE * crossing / rate  # an answer's time: until then fewer are in flight
+        number = next(self.numbers)
+        due = Arrivals(rate, seed=number).within(warm_s + max(OPEN_ANSWERS * warm_s, OPEN_S))
+        loop = OpenLoop(meter.sender, meter.gate, backend, number)
+        _, answers = await loop.run([Due(at, tokens) for at in due])
+        counted = [answer for answer, at in zip(answers, due, strict=True) if at >= warm_s] or answers
+        mean_s = statistics.fmean(answer.e2e_s or 0.0 for answer in counted)
+        return OpenCell(backend, round(rate, 3), round(rate * mean_s, 2), round(1000 * mean_s / tokens, 4))
 
     async def _measure_beside(self, backend: str, other: str, level: int) -> Cell:
         """Measures a cell while the other backend has as much to do."""

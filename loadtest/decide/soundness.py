@@ -59,6 +59,9 @@ class Limits:
     regret: float = _limit(
         0.05, "most that the mean answer may take longer with routing live than with one engine alone, beyond chance"
     )
+    open_loop: float = _limit(
+        0.25, "most difference in an answer's time between arrivals by chance and the closed loop, near the crossing"
+    )
     plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
 
     @classmethod

@@ -6,7 +6,9 @@ In: cells. Out: the `node` of a policy `curve`, whose JSON docs/routing.md descr
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from loadtest.decide.soundness import Check, Limits
 from loadtest.results.cell import Cell
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
@@ -14,6 +16,7 @@ from loadtest.results.system import SystemUnderTest
 MOST_PREFILL = 1_000_000.0  # tokens a second: where a longer prompt takes no measurable time
 MOST_INTERFERENCE = 4.0
 CAPACITY = "max_batch_size"  # of an engine's identity, where it reports one
+OPEN_SHARE = 0.75  # of the crossing: what an open loop is to have in flight, below where chance makes its queue grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,25 @@ class EngineModel:
     steps_ms: tuple[tuple[int, float], ...]
     prefill_tokens_per_s: float
     max_in_flight: int
+
+    def find_step_ms(self, in_flight: float) -> float:
+        """Returns the step between two levels by a straight line; outside of them that of the nearest."""
+        for (below, below_ms), (above, above_ms) in pairwise(self.steps_ms):
+            if in_flight <= above:
+                return below_ms + (above_ms - below_ms) * max(in_flight - below, 0) / (above - below)
+        return self.steps_ms[-1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCell:
+    """One engine alone while requests arrive by chance (Poisson), `rate` a second: what was in flight in the mean, and
+    an answer's milliseconds by its tokens.
+    """
+
+    backend: str
+    rate: float
+    in_flight: float
+    step_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +77,28 @@ class Prefill:
         longer_s = self.long_ttft_s - self.ttft_s
         more = self.long_tokens - self.tokens
         return round(min(more / longer_s, MOST_PREFILL), 1) if longer_s > 0 else MOST_PREFILL
+
+
+def choose_rate(engine: EngineModel, tokens: int, crossing: float) -> float:
+    """Chooses the arrivals a second of an open loop that is to have OPEN_SHARE of the crossing in flight."""
+    in_flight = max(OPEN_SHARE * crossing, 1.0)
+    return 1000 * in_flight / (tokens * engine.find_step_ms(in_flight))
+
+
+def check_open_loop(node: NodeModel, cells: Sequence[OpenCell], system: SystemUnderTest, limits: Limits) -> Check:
+    """Returns a check: a warning where an engine under chance arrivals is not as fast as its closed-loop curve says."""
+    engines, found = dict(zip(system.backends, (node.low, node.high), strict=True)), []
+    for cell in cells:
+        expected_ms = engines[cell.backend].find_step_ms(cell.in_flight)
+        found.append((abs(cell.step_ms / expected_ms - 1), cell, expected_ms))
+    if not found:
+        return Check("open loop", "note", "no open loop was measured")
+    worst, cell, expected_ms = max(found, key=lambda one: one[0])
+    shown = f"at {cell.rate:.3g} requests a second a token of {cell.backend} takes {cell.step_ms:.3g} ms"
+    if worst <= limits.open_loop:
+        return Check("open loop", "passed", f"{shown}, {expected_ms:.3g} by its curve: the farther of both")
+    doubt = "a policy by the node model misjudges it, and the rehearsal shows what that costs"
+    return Check("open loop", "warning", f"OPEN LOOP: {shown}, {expected_ms:.3g} by its closed-loop curve: {doubt}.")
 
 
 def make_node(

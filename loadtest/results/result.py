@@ -17,7 +17,7 @@ from loadtest.decide.soundness import Check
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Cell
 from loadtest.results.curves import GOODPUT, OBJECTIVES, THROUGHPUT, Objective, make_trials
-from loadtest.results.node import NodeModel
+from loadtest.results.node import NodeModel, OpenCell
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
 
@@ -27,8 +27,8 @@ SCHEMA = "crossover.calibration/1"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` reports why), or
-    interrupted. `node`: what a policy that predicts has to know. `rehearsed`: how a changing load was served, by
-    arm, where a policy was set.
+    interrupted. `node`: what a policy that predicts has to know. `open_loop`: what checks it. `rehearsed`: how a
+    changing load was served, by arm, where a policy was set.
     """
 
     run: str
@@ -45,6 +45,7 @@ class Result:
     node: NodeModel | None = None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
+    open_loop: Sequence[OpenCell] = ()
     rehearsed: Mapping[str, Regret] = field(default_factory=dict)
 
     @property
@@ -76,6 +77,7 @@ class Result:
             if threshold
             else None,
             "node": self.node,
+            "open_loop": self.open_loop,
             "applied": self.applied,
             "rehearsed": self.rehearsed,
         }

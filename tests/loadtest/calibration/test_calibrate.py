@@ -62,6 +62,11 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
     rows = re.findall(r"^ +\d+  (?:triton|vllm) +[\d.,]+ .*$", outcome.stdout, re.MULTILINE)
     assert len(rows) >= len(result["cells"])
     assert "applied as policy version 2" in outcome.stdout
+    low, high = result["open_loop"]
+    assert (low["backend"], high["backend"]) == ("triton", "vllm")
+    for cell in (low, high):  # what arrived and what was in flight agree (Little's law)
+        assert cell["in_flight"] == pytest.approx(cell["rate"] * cell["step_ms"] * 8 / 1000, rel=0.01)
+        assert 2 < cell["in_flight"] < 12
 
 
 async def test_one_winner_is_an_answer_and_applies_nothing(tmp_path: Path) -> None:

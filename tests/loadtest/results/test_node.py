@@ -3,7 +3,18 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.results.node import MOST_INTERFERENCE, MOST_PREFILL, NodeModel, Prefill, make_node
+from loadtest.decide.soundness import USUAL
+from loadtest.results.node import (
+    MOST_INTERFERENCE,
+    MOST_PREFILL,
+    EngineModel,
+    NodeModel,
+    OpenCell,
+    Prefill,
+    check_open_loop,
+    choose_rate,
+    make_node,
+)
 from loadtest.results.percentiles import Percentiles
 from loadtest.results.plan import QUICK
 from tests.loadtest.samples import CELL, SYSTEM, make_cells
@@ -70,3 +81,33 @@ def test_prefill_is_what_a_token_more_takes() -> None:
 
 def test_a_backend_without_steps_gives_no_model() -> None:
     assert make_node([CELL], {}, PREFILLS, SYSTEM, PLAN) is None
+
+
+ENGINE = EngineModel(((1, 10.0), (11, 20.0), (31, 60.0)), 1000.0, 64)
+
+
+def test_a_step_between_two_levels_lies_on_a_line() -> None:
+    steps = [ENGINE.find_step_ms(in_flight) for in_flight in (0.2, 1, 6, 11, 21, 31, 99)]
+    assert steps == pytest.approx([10, 10, 15, 20, 40, 60, 60])
+
+
+def test_an_open_loop_has_three_quarters_of_the_crossing_in_flight() -> None:
+    """6 in flight take 15 ms a token: 100 tokens take 1.5 s, so 4 a second."""
+    assert choose_rate(ENGINE, 100, 8.0) == pytest.approx(4.0)
+    assert choose_rate(ENGINE, 100, 0.1) == pytest.approx(1.0)  # one in flight at the least
+
+
+@pytest.mark.parametrize(
+    ("cells", "status", "message"),
+    [
+        ([], "note", "no open loop was measured"),
+        ([OpenCell("triton", 4.0, 6.0, 15.5), OpenCell("vllm", 4.0, 6.0, 14.0)], "passed", "vllm takes 14 ms, 15 by"),
+        ([OpenCell("triton", 4.0, 11.0, 30.0), OpenCell("vllm", 4.0, 6.0, 14.0)], "warning", "at 4 requests a second"),
+        ([OpenCell("vllm", 4.0, 21.0, 20.0)], "warning", "a token of vllm takes 20 ms, 40 by its closed-loop curve"),
+    ],
+)
+def test_an_engine_that_chance_arrivals_slow_down_is_reported(cells: list[OpenCell], status: str, message: str) -> None:
+    node = NodeModel(ENGINE, ENGINE, 1.0, 20, 100)
+    check = check_open_loop(node, cells, SYSTEM, USUAL)
+    assert check.status == status
+    assert message in check.message
