@@ -47,7 +47,7 @@ class CalibrationBody(BaseModel):
 
     def _values(self) -> Iterator[str]:
         levels = ",".join(map(str, self.levels)) if self.levels else None
-        values = {"--model": self.model, "--policy": self.policy, "--tokens": self.tokens}
+        values: dict[str, object] = {"--model": self.model, "--policy": self.policy, "--tokens": self.tokens}
         values |= {"--levels": levels, "--budget": self.budget_s}
         bounds = {"--max-in-flight": self.max_in_flight, "--max-foreign": self.max_foreign}
         for name, value in (values | bounds).items():
