@@ -26,6 +26,8 @@ SLOW = ("--curve", "vllm", "--time-scale", "20")
 LONG: dict[str, object] = {"model": MODEL, "stream": True, "max_tokens": 900, "ignore_eos": True}
 LABELS = 'backend="{}",model="' + MODEL + '"'
 SILENT = "silent"
+ENGINE = {"steps_ms": [[1, 5.0], [64, 9.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64}
+NODE = {"low": ENGINE, "high": ENGINE, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
 
 pytestmark = pytest.mark.timeout(120)  # a start of everything may fall into any of these
 
@@ -183,8 +185,9 @@ async def test_load_of_our_own_leaves_no_drift_behind(site: Site) -> None:
 async def test_a_policy_is_stale_while_an_engine_is_not_the_one_it_was_measured_on(site: Site) -> None:
     ours = site.ours
     fingerprint = {name: await ours.engine(name) for name in ("triton", "vllm")}
-    measured = ours.put(calibration="run-1", fingerprint=fingerprint)
-    assert (measured["fingerprint"], measured["stale"]) == (fingerprint, [])
+    planned = {"kind": "curve", "node": NODE, "up": None, "down": None}
+    measured = ours.put(**planned, calibration="run-1", fingerprint=fingerprint)
+    assert (measured["kind"], measured["fingerprint"], measured["stale"]) == ("curve", fingerprint, [])
     assert ours.metric("crossover_policy_stale") == {f'model="{MODEL}"': 0}
     site.replace("second")
     change = {"backend": "vllm", "field": "model", "old": MODEL, "new": "second"}
