@@ -232,9 +232,14 @@ def _describe(policy_in_force: Json) -> str:
     terms = {key: policy_in_force[key] for key in (*KEYS, "calibration")}
     shown = " ".join((
         policy_in_force["kind"],
-        *(f"{key}={value}" for key, value in terms.items() if value is not None),
+        *(f"{key}={_show_term(value)}" for key, value in terms.items() if value is not None),
     ))
     return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
+
+
+def _show_term(value: object) -> object:
+    """A node model is shown whole by --json alone."""
+    return "measured" if isinstance(value, dict) else value
 
 
 def _print_model(entry: Json) -> None:

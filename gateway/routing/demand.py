@@ -143,6 +143,6 @@ class DemandCounts:
 
 
 def _count_lately(words: Floats, total: float, kept: float) -> None:
-    """Adds what has arrived since the last sample, of which the share `kept` of all before still counts."""
+    """Adds what has arrived since the last sample. Of all that arrived before, the share `kept` still counts."""
     words[RECENT] = words[RECENT] * kept + total - words[COUNTED]
     words[COUNTED] = total
