@@ -19,12 +19,11 @@ from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.rehearsal.outcome import HEADINGS, PAGE, Outcome, find_outcomes, list_rows, render_page
 from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
-from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
+from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 from loadtest.results.folder import name_run
 from loadtest.results.plan import FULL
 from loadtest.results.system import Json, SystemUnderTest
 
-TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
 PLAN, RESULT = "plan.json", "rehearsal.json"
 TABLE_WIDTH = 150  # where nothing shows how wide the reader's window is
 

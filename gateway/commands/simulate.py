@@ -21,19 +21,18 @@ from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
 from loadtest.decide.regret import find_regret
-from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
+from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 
 LOW, HIGH = "low", "high"
 ALONE = {LOW: "low alone", HIGH: "high alone"}
 CURVE = "curve"
 MAX_SEEDS = 1000
-TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
 TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy did with one trace. Ratios are as in loadtest/rehearsal/regret.py."""
+    """What one policy did with one trace. Ratios are as in loadtest/decide/regret.py."""
 
     trace: str
     seed: int | None

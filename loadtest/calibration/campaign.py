@@ -75,7 +75,8 @@ class Campaign:
         change = find_crossings(self.cells, self.system, self.plan)[THROUGHPUT.name].change
         node_meter = NodeMeter(meter, self._numbers)
         self.node = await node_meter.measure(self.cells, change.point if change else None)
-        if self.node is not None and change is not None:
+        # Arrivals by chance have no bound in flight, which users beside them were promised.
+        if self.node is not None and change is not None and self.site.max_foreign is None:
             self.open_loop = await node_meter.measure_open(self.node, change.point)
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()

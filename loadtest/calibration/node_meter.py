@@ -1,6 +1,7 @@
-"""Measures what curves of single engines do not show: how fast prompts are read, and how much two engines interfere.
+"""Measures what curves of single engines do not show: how fast prompts are read, how much two engines interfere, and
+what arrivals by chance do to each.
 
-In: a CellMeter, and the cells so far. Out: a NodeModel.
+In: a CellMeter, and the cells so far. Out: a NodeModel, and OpenCells that check it.
 """
 
 import asyncio
@@ -42,7 +43,9 @@ class NodeMeter:
         meter, levels = self.meter, sorted({cell.level for cell in cells})
         meter.progress.note("measuring how both engines slow each other down, and how fast they read prompts")
         backends, level = meter.system.backends, levels[len(levels) // 2]
-        if crossing is not None:
+        if meter.site.max_foreign is not None:  # beside users both together must not exceed the highest level
+            level = max((each for each in levels if 2 * each <= levels[-1]), default=levels[0])
+        elif crossing is not None:
             level = min(levels, key=lambda each: abs(math.log(each / crossing)))
         beside = {
             name: await self._measure_beside(name, other, level)

@@ -100,6 +100,7 @@ TRACES: Mapping[str, Trace] = {
     "bursts": Trace(60, _bursts),
     "day": Trace(200, _ramp),
 }
+TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -105,7 +105,7 @@ def test_nothing_known_is_zero() -> None:
 
 
 def test_what_one_engine_alone_could_serve_is_soon_forgotten() -> None:
-    """A load test that pins its requests would else hold a plan for as long as the gateway lives."""
+    """A load test that pins its requests would else weigh on plans for as long as the gateway lives."""
     (one,) = seats(1)
     for _ in range(1000):
         one.arrive(1, "high")

@@ -1,5 +1,6 @@
 """The command, as its users run it: a process of its own against a gateway on a socket."""
 
+import asyncio
 import csv
 import json
 import re
@@ -67,6 +68,26 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
     for cell in (low, high):  # what arrived and what was in flight agree (Little's law)
         assert cell["in_flight"] == pytest.approx(cell["rate"] * cell["step_ms"] * 8 / 1000, rel=0.01)
         assert 2 < cell["in_flight"] < 12
+
+
+async def test_beside_users_no_more_is_in_flight_than_the_highest_level(tmp_path: Path) -> None:
+    async with FakeGateway(LOW, HIGH) as gateway:
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, gateway.in_flight)
+                await asyncio.sleep(0.005)
+
+        watching = asyncio.ensure_future(watch())
+        outcome = await calibrate(gateway, tmp_path, *SHORT, "--max-foreign", "0")
+        watching.cancel()
+    assert outcome.exit_code in {0, 4}, outcome  # where a crossing lies is not what this asks
+    result = read_result(tmp_path)
+    assert result["node"]["interference"] < 0.5  # both were measured together
+    assert result["open_loop"] == []
+    assert most <= 16
 
 
 async def test_one_winner_is_an_answer_and_applies_nothing(tmp_path: Path) -> None:
