@@ -10,7 +10,7 @@ from gateway.routing.policies.demand import find_rate
 from gateway.shared import Memory, NodeLock, Plan, Seat
 
 BACKENDS = ("low", "high")
-EVIDENCE = 3.0
+EVIDENCE = 3.7
 
 
 def sample(*rates: float) -> list[Arrivals]:
@@ -37,7 +37,7 @@ def test_a_jump_counts_at_once_and_a_small_change_with_time() -> None:
 
 
 def test_chance_alone_is_rarely_taken_for_a_jump() -> None:
-    """At three standard deviations a Poisson rate of 110 a second strays beyond a tenth in few of all beats."""
+    """By default a Poisson rate of 110 a second strays beyond a tenth in few of all beats."""
     draw, at, arrived, jumps = random.Random(1), 0.0, 0, 0
     samples = [Arrivals(0.0, 0)]
     due = draw.expovariate(110)

@@ -19,6 +19,7 @@ from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import number
 
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
+BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
 SPLITS = (0.9, 0.75, 0.6, 0.5, 0.4, 0.25, 0.1)  # shares of the low-load engine that a forecast tries
 
 
@@ -40,8 +41,8 @@ class Curve(TwoBackends):
     horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 3.0
     margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.08
     evidence: Annotated[
-        float, number(0, 100, "How many standard deviations the last moment's arrivals must be off to count alone.")
-    ] = 3.0
+        float, number(0, 100, "How many standard deviations later arrivals must be off for earlier ones not to count.")
+    ] = 3.7
     dwell_s: Annotated[float, number(0, 3600, "Keep a plan for at least this many seconds.")] = 0.3
 
     def __str__(self) -> str:
@@ -143,14 +144,16 @@ class Curve(TwoBackends):
     def _find_price(self, node: NodeModel, demand: Demand, to: tuple[str, bool]) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
 
-        Who goes to the low-load engine goes back when the load rises, with as many as are in flight at the crossing.
+        What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer. Who
+        goes to the low-load engine goes back when the load rises: a rise shows when half of the crossing has come.
         """
         if to[1] or node.interference < SHARED:
             return 0.0  # nothing moves
         context = sum(demand.backends[name].context for name in (self.low, self.high) if name != to[0])
         if to[0] == self.high:
-            return self._find_pause(node.high, node, context) * demand.in_flight
-        back = node.crossing
+            moved = min(demand.in_flight, node.crossing)
+            return self._find_pause(node.high, node, context * moved / max(demand.in_flight, 1)) * moved
+        back = node.crossing * BACK
         each = demand.prompt_tokens + (demand.answer_tokens or node.answer_tokens) / 2
         return (
             self._find_pause(node.low, node, context) * demand.in_flight
@@ -158,8 +161,8 @@ class Curve(TwoBackends):
         )
 
     def _find_pause(self, to: EngineModel, node: NodeModel, context: float) -> float:
-        """Returns the mean seconds without a token: answers move one after the other, so half of the prefills."""
-        return node.move_s + context / to.prefill_tokens_per_s / 2
+        """Returns the seconds without a token: while the prompts of what moves are prefilled, nobody gets any."""
+        return node.move_s + context / to.prefill_tokens_per_s
 
     def _find_fastest(self, request: Placeable, loads: Mapping[str, Load]) -> str:
         low, high = loads[self.low], loads[self.high]

@@ -8,33 +8,52 @@ from collections.abc import Sequence
 
 from gateway.core import Arrivals
 
-FAST_S = 0.3
-ENOUGH = 200  # arrivals for a mean: Poisson's scatter is 7 % then
-LEAST_S, MOST_S = 1.0, 2.0
+LEAST_S, MOST_S = 0.1, 2.0  # that a rate is the mean of
 
 
 def find_rate(arrivals: Sequence[Arrivals], evidence: float) -> float:
-    """Returns arrivals a second: the mean over the last second or some more, unless the last FAST_S contradict it.
+    """Returns arrivals a second since the rate last changed, in the last MOST_S at most.
 
-    A short window sees a step at once, but at 110 a second 0.3 s of Poisson arrivals scatter by 17 %. So it counts only
-    where it differs from the long one by more than `evidence` standard deviations. The long one holds ENOUGH arrivals,
-    within its bounds: engines that are almost full are wrongly left, or kept, by a rate that is 15 % off.
+    A short window sees a step at once, but at 110 a second 0.3 s of Poisson arrivals scatter by 17 %. So the window is
+    as long as nothing in it contradicts one rate: where it could be cut in two whose rates differ by more than
+    `evidence` standard deviations, what lies before the cut is dropped, and the rest is looked at again (A. Bifet and
+    R. Gavaldà, Learning from time-changing data with adaptive windowing, SDM 2007).
     """
     if len(arrivals) < 2:
         return 0.0
-    now = arrivals[-1]
-    slow = _mean(_find_since(arrivals, now.at - LEAST_S), now)
-    slow = _mean(_find_since(arrivals, now.at - min(max(ENOUGH / max(slow, 1.0), LEAST_S), MOST_S)), now)
-    start = _find_since(arrivals, now.at - FAST_S)
-    expected = slow * (now.at - start.at)
-    if abs(now.total - start.total - expected) > evidence * math.sqrt(max(expected, 1.0)):
-        return _mean(start, now)
-    return slow
+    window = arrivals[_find_since(arrivals, arrivals[-1].at - MOST_S) :]
+    while cut := _find_cut(window, evidence):
+        window = window[cut:]
+    return _mean(window[0], window[-1])
 
 
-def _find_since(arrivals: Sequence[Arrivals], at: float) -> Arrivals:
-    """Returns the last sample that is not after `at`, or the oldest."""
-    return next((sample for sample in reversed(arrivals) if sample.at <= at + 1e-9), arrivals[0])
+def _find_since(arrivals: Sequence[Arrivals], at: float) -> int:
+    """Returns the index of the last sample that is not after `at`, or 0."""
+    return next((index for index in range(len(arrivals) - 1, 0, -1) if arrivals[index].at <= at + 1e-9), 0)
+
+
+def _find_cut(window: Sequence[Arrivals], evidence: float) -> int:
+    """Returns the index of the sample at which two different rates are likeliest to meet; 0 where one rate will do.
+
+    Twice the logarithm of the likelihood ratio is the square of as many standard deviations (S. S. Wilks, The
+    large-sample distribution of the likelihood ratio, Annals of Mathematical Statistics 1938).
+    """
+    start, end = window[0], window[-1]
+    one_rate, best, likeliest = _log_likelihood(start, end), 0, evidence * evidence / 2
+    for index in range(1, len(window) - 1):
+        at = window[index]
+        if end.at - at.at < LEAST_S - 1e-9:
+            break
+        gain = _log_likelihood(start, at) + _log_likelihood(at, end) - one_rate
+        if gain > likeliest:
+            best, likeliest = index, gain
+    return best
+
+
+def _log_likelihood(start: Arrivals, end: Arrivals) -> float:
+    """Returns that of the likeliest Poisson rate, but for a term in which all cuts of a window agree."""
+    count = end.total - start.total
+    return count * math.log(_mean(start, end)) if count else 0.0
 
 
 def _mean(start: Arrivals, end: Arrivals) -> float:
