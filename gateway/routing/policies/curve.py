@@ -39,7 +39,7 @@ class Curve(TwoBackends):
         Literal["low", "high"], Field(description="Which backend gets all requests while there is no node model.")
     ] = "high"
     horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 3.0
-    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.08
+    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.05
     evidence: Annotated[
         float, number(0, 100, "How many standard deviations later arrivals must be off for earlier ones not to count.")
     ] = 3.7
