@@ -18,7 +18,7 @@ from gateway.core import Backend, Need
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import EvidenceCollector, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
-from gateway.metrics import Metrics, noting_tasks
+from gateway.metrics import ArrivalsFile, Metrics, noting_tasks
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router
@@ -50,7 +50,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     """Joins rooms that exist already; without a `node` this process is the only worker."""
     node = node or Node.alone(settings)
     router = Router(fleets, node.roster, node.policies)
-    metrics = Metrics(router.state, node.tally, node.roster)
+    metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file))
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
@@ -80,6 +80,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(noting_tasks(node.tally))
+        await stack.enter_async_context(app.metrics.arrivals.writing())
         await stack.enter_async_context(app.endpoints.mover.running())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
             view = _routing_view(app.router)

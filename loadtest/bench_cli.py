@@ -1,27 +1,33 @@
 """`crossover bench`: measures one workload against one endpoint, with figures on a terminal or as JSON."""
 
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 import orjson
 import uvloop
 
-from loadtest.cli_options import gpu_price, is_given, parse_target, parsed_by
+from loadtest.cli_options import find_trace, gpu_price, is_given, parse_target, parsed_by, read_node
 from loadtest.client.arrivals import Kind
 from loadtest.client.errors import MeasurementError
+from loadtest.client.open_loop import Due
+from loadtest.client.probe import PromptLengths
 from loadtest.decide.cost import EVERY, Cost
 from loadtest.decide.slo import Slo
+from loadtest.rehearsal.traces import Pair
 from loadtest.results.plan import FULL
 from loadtest.workload.ceiling import STREAMS, WINDOW_S, measure_ceiling
 from loadtest.workload.figures import add_cost
-from loadtest.workload.measure import Workload, measure
+from loadtest.workload.measure import MakeTrace, Workload, measure
 from loadtest.workload.tables import print_ceiling, print_figures
 
 MIN_WINDOW_S = 1e-3
 KINDS = get_args(Kind)
+LOADS = ("concurrency", "rate", "trace")
+NOT_OF_A_TRACE = ("last_rate", "kind", "window_s", "requests")
 WITH_NULL = {"is_null", "concurrency", "window_s", "as_json"}
 T = TypeVar("T")
 
@@ -36,6 +42,11 @@ T = TypeVar("T")
 @click.option("--concurrency", type=click.IntRange(1), help="Closed loop: this many requests in flight all the time.")
 @click.option("--rate", type=float, help="Open loop: requests per second, sent when due whatever becomes of others.")
 @click.option("--ramp-to", "last_rate", type=float, help="The rate grows, or falls, to this one in a straight line.")
+@click.option(
+    "--trace",
+    help="A file's requests, or a shape of changing load as in `crossover rehearse`, which needs --node.",
+)
+@click.option("--node", type=click.Path(path_type=Path), help="A node model's JSON: how fast engines are.")
 @click.option("--arrivals", "kind", type=click.Choice(KINDS), default=KINDS[0], help="How they are spread.")
 @click.option("--tokens", type=click.IntRange(2), default=FULL.tokens, help="Length of every answer.")
 @click.option("--prompt-words", type=click.IntRange(1), default=FULL.prompt_words, help="Length of every prompt.")
@@ -58,14 +69,16 @@ T = TypeVar("T")
 def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Workload has the types
     """Load any OpenAI endpoint with one workload and measure how fast it is.
 
-    Closed loop (--concurrency) or open loop (--rate). In an open loop latencies count from when a request was due, so
-    that a server which falls behind shows it.
+    Closed loop (--concurrency), open loop (--rate), or the requests of a trace (--trace). Without a closed loop
+    latencies count from when a request was due, so that a server which falls behind shows it.
 
     \b
     Examples:
       crossover bench --url http://gpu-node:8080 --concurrency 64
       crossover bench --url http://gpu-node:8080 --concurrency 64 --requests 640
       crossover bench --url http://gpu-node:8000/v1 --rate 12 --tokens 128 --slo ttft=0.5,tpot=0.03
+      crossover bench --url http://gpu-node:8080 --trace monday.jsonl
+      crossover bench --url http://gpu-node:8080 --trace "step length=60" --node result.json
       crossover bench --null
 
     Exit codes: 0 measured; 2 bad arguments or no endpoint; 3 an answer was not the work asked for.
@@ -77,28 +90,57 @@ def bench(context: click.Context, /, **values: Any) -> None:  # Any: click's; Wo
 
 
 def _measure_endpoint(context: click.Context, values: dict[str, Any]) -> None:  # Any: see bench
-    workload, cost = _make_workload(context, values), _make_cost(values)
     seed = secrets.randbits(32) if values["seed"] is None else values["seed"]
+    workload, cost = _make_workload(context, values, seed), _make_cost(values)
     figures = add_cost(_run(measure(workload, seed)), cost, workload.backend)
     if values["as_json"]:
         click.echo(orjson.dumps(asdict(figures), option=orjson.OPT_INDENT_2))
         return
-    closed, kind = workload.concurrency, workload.kind
-    load = f"{closed} in flight" if closed else f"{workload.rate:g} requests/s, {kind}"
-    print_figures(figures, f"{workload.target}: {load}", workload.slo, cost.price)
+    print_figures(figures, f"{workload.target}: {_describe(values)}", workload.slo, cost.price)
 
 
-def _make_workload(context: click.Context, values: dict[str, Any]) -> Workload:  # Any: see bench
+def _describe(values: dict[str, Any]) -> str:  # Any: see bench
+    if values["trace"]:
+        return str(values["trace"])
+    if values["concurrency"]:
+        return f"{values['concurrency']} in flight"
+    return f"{values['rate']:g} requests/s, {values['kind']}"
+
+
+def _make_workload(context: click.Context, values: dict[str, Any], seed: int) -> Workload:  # Any: see bench
     """Makes the workload. With --requests the window ends by requests, and by time only if --window was given too."""
-    if (values["concurrency"] is None) == (values["rate"] is None):
-        raise click.UsageError("one of --concurrency and --rate says which load it is to be")
+    if sum(values[load] is not None for load in LOADS) != 1:
+        raise click.UsageError("one of --concurrency, --rate and --trace says which load it is to be")
     if values["requests"] and values["rate"] is not None:
         raise click.UsageError("--requests: of a closed loop; in an open one --window and --rate say how many")
     workload = {each.name: values[each.name] for each in fields(Workload)}
+    if values["trace"] is not None:
+        workload["trace"] = _read_trace(context, values, seed)
     workload["target"] = replace(values["target"], key=values["key"])
     if values["requests"] and not is_given(context, "window_s"):
         workload["window_s"] = MIN_WINDOW_S
     return Workload(**workload)
+
+
+def _read_trace(context: click.Context, values: dict[str, Any], seed: int) -> MakeTrace:  # Any: see bench
+    """Returns what makes the trace's requests, once it is known how long prompts are."""
+    if given := [name for name in NOT_OF_A_TRACE if is_given(context, name)]:
+        options = {name: parameter.opts[0] for parameter in context.command.params if (name := parameter.name)}
+        raise click.UsageError(f"{options[given[0]]}: a trace has arrivals of its own")
+    text, tokens = values["trace"], values["tokens"]
+    try:
+        node = read_node(values["node"]) if values["node"] else None
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
+
+    def make(prompts: PromptLengths) -> Sequence[Due]:
+        pair = None if node is None else Pair.of(node, prompts.tokens, tokens)
+        trace = find_trace(text, pair, seed)
+        if any(request.only for request in trace):
+            raise ValueError(f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them")
+        return [Due(each.at, each.tokens, prompts.count_words(each.prompt_tokens)) for each in trace]
+
+    return make
 
 
 def _make_cost(values: dict[str, Any]) -> Cost:  # Any: see bench

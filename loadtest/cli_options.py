@@ -1,12 +1,16 @@
 """Options that several commands have, and how option texts become values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import click
+import orjson
 
 from loadtest.client.target import Target
 from loadtest.decide.cost import Price, parse_gpus
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
+from loadtest.results.system import Json
 
 T = TypeVar("T")
 
@@ -47,3 +51,29 @@ gpu_count = click.option(
     metavar="N",
     help="GPUs of every backend, or of each, like triton=2,vllm=4: reports then show tokens per GPU-hour.",
 )
+
+
+def read_node(file: Path) -> Json:
+    """Reads a node model's JSON, or that in a calibration's result. Raises ValueError."""
+    try:
+        content = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as exc:
+        raise ValueError(f"--node: {file}: {exc}") from exc
+    node = content.get("node", content) if isinstance(content, dict) else None
+    if isinstance(node, dict) and {"low", "high"} <= node.keys():
+        return node
+    raise ValueError(f"--node: {file} holds no node model")
+
+
+def find_trace(text: str, pair: Pair | None, seed: int) -> Sequence[TraceRequest]:
+    """Makes a trace known by name, for which it needs the pair, or reads a file's. Raises ValueError."""
+    try:
+        if (variant := Variant.parse(text)) is None:
+            return read_trace(Path(text))
+        if pair is None:
+            raise ValueError("its rates and lengths follow from a node model: give --node FILE")
+        return make_trace(variant, pair, seed)
+    except OSError as exc:
+        raise ValueError(f"--trace {text}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
+    except ValueError as exc:
+        raise ValueError(f"--trace {text}: {exc}") from exc

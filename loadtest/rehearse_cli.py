@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.admin import find_system
-from loadtest.cli_options import parse_target
+from loadtest.cli_options import find_trace, parse_target, read_node
 from loadtest.client.errors import MeasurementError
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.rehearsal.outcome import HEADINGS, PAGE, Outcome, find_outcomes, list_rows, render_page
 from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
-from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
+from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair
 from loadtest.results.folder import name_run
 from loadtest.results.plan import FULL
 from loadtest.results.system import Json, SystemUnderTest
@@ -100,7 +100,7 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
     sender = Sender(target, system.model, "", options["seed"], options["prompt_words"], wants_counts=True)
     sender, prompts = await warm_up(sender, system, tokens)
     traces = {
-        text: _make_trace(text, Pair.of(node, prompts.tokens, tokens), options["seed"])
+        text: find_trace(text, Pair.of(node, prompts.tokens, tokens), options["seed"])
         for text in options["traces"] or TRACES
     }
     arms = make_arms(system, options["policies"], node)
@@ -113,26 +113,12 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
 
 def _find_node(file: Path | None, system: SystemUnderTest) -> Json:
     """Finds the node model in a file, or in the policy in force. Raises ValueError if there is none."""
-    content: object = system.policy
     if file is not None:
-        try:
-            content = orjson.loads(file.read_bytes())
-        except (OSError, orjson.JSONDecodeError) as exc:
-            raise ValueError(f"--node: {file}: {exc}") from exc
-    node = content.get("node", content) if isinstance(content, dict) else None
-    if isinstance(node, dict) and {"low", "high"} <= node.keys():
+        return read_node(file)
+    node = system.policy.get("node")
+    if isinstance(node, dict):
         return node
     raise ValueError("the policy in force has no node model, which says how fast both engines are: give --node FILE")
-
-
-def _make_trace(text: str, pair: Pair, seed: int) -> Sequence[TraceRequest]:
-    try:
-        variant = Variant.parse(text)
-        return read_trace(Path(text)) if variant is None else make_trace(variant, pair, seed)
-    except OSError as exc:
-        raise ValueError(f"--trace {text}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
-    except ValueError as exc:
-        raise ValueError(f"--trace {text}: {exc}") from exc
 
 
 def _keep_plan(folder: Path, plan: Mapping[str, object]) -> None:

@@ -83,7 +83,8 @@ def _resolve_paths(file: ConfigurationFile, folder: Path) -> Settings:
         replace(model, tokenizer=model.tokenizer and folder / model.tokenizer.expanduser()) for model in file.models
     )
     runs, state = (folder / path.expanduser() for path in (file.runs_folder, file.state_folder))
-    return replace(file, models=models, runs_folder=runs, state_folder=state)
+    arrivals = file.arrivals_file and folder / file.arrivals_file.expanduser()
+    return replace(file, models=models, runs_folder=runs, state_folder=state, arrivals_file=arrivals)
 
 
 def _find_contradictions(settings: Settings) -> Iterator[str]:

@@ -1,8 +1,19 @@
 """The gateway's metrics for Prometheus. Names, labels and meanings: docs/metrics.md."""
 
+from gateway.metrics.arrivals import ArrivalsFile
 from gateway.metrics.observation import CANCELLED, MOVED, Observation
 from gateway.metrics.processes import noting_tasks
 from gateway.metrics.registry import CONTENT_TYPE, Metrics
 from gateway.metrics.tally import Tally, TallySpans
 
-__all__ = ["CANCELLED", "CONTENT_TYPE", "MOVED", "Metrics", "Observation", "Tally", "TallySpans", "noting_tasks"]
+__all__ = [
+    "CANCELLED",
+    "CONTENT_TYPE",
+    "MOVED",
+    "ArrivalsFile",
+    "Metrics",
+    "Observation",
+    "Tally",
+    "TallySpans",
+    "noting_tasks",
+]

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core import FinishReason, GenerateRequest, Placeable, RelayOutcome, Route, Sink
 from gateway.errors import GatewayError
+from gateway.metrics.arrivals import ArrivalsFile
 from gateway.metrics.gauges import ModelReading, RoutingCollector
 from gateway.metrics.lengths import NO_ANSWERS, AnswerLengths, LengthTable
 from gateway.metrics.observation import Observation
@@ -35,6 +36,7 @@ class Metrics:
     """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
     `read_routing` is called at every scrape. `roster` names the node's workers; without it there is this process alone.
+    `arrivals` keeps users' requests that were answered.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Metrics:
         tally: Tally,
         roster: Roster | None = None,
         clock: Callable[[], float] = time.monotonic,
+        arrivals: ArrivalsFile | None = None,
     ) -> None:
         self.clock = clock
+        self.arrivals = arrivals or ArrivalsFile(None)
         self._lengths: dict[str, AnswerLengths] = {}
         self._length_tables: dict[str, LengthTable] = {}
         self._tally = tally
@@ -89,6 +93,7 @@ class Metrics:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
             if outcome in FINISHED:
                 self._time(pair, seen, seen.started, len(seen.token_ids))
+                self._note(request.model, seen.started, len(request.prompt) - seen.earlier, len(seen.token_ids))
         if outcome in FINISHED and (request.pin is None or not is_run):
             if (lengths := self._lengths.get(request.model)) is None:
                 lengths = self._lengths[request.model] = AnswerLengths()
@@ -106,6 +111,7 @@ class Metrics:
             self._tally.observe(pair.ttft, seen.first - arrived)
         if outcome in FINISHED:
             self._time(pair, seen, arrived, completion_tokens)
+            self._note(request.model, arrived, prompt_tokens, completion_tokens)
 
     def lengths_of(self, model: str) -> LengthTable:
         """Returns how long this worker's answers were, as of the last `renew_lengths`."""
@@ -124,6 +130,10 @@ class Metrics:
         """Returns the exposition text, in the form of CONTENT_TYPE."""
         note_tasks(self._tally)
         return generate_latest(self._registry)
+
+    def _note(self, model: str, arrived: float, prompt_tokens: int, tokens: int) -> None:
+        if prompt_tokens and tokens:  # a relayed answer need not report them
+            self.arrivals.note(time.time() - self.clock() + arrived, model, prompt_tokens, tokens)
 
     def _time(self, pair: Pair, seen: Timing, started: float, tokens: int) -> None:
         """Notes E2E and TPOT of a finished answer of so many tokens."""

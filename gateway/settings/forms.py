@@ -104,6 +104,12 @@ def _check_folder(folder: object) -> object:
     return folder
 
 
+def _check_file(file: object) -> object:
+    if file == "":
+        raise make_problem("must name a file")
+    return file
+
+
 def _check_relay_path(path: str) -> str:
     if path in OWN_PATHS or path.startswith("/v1/models/"):
         raise make_problem("is answered by the gateway itself")
@@ -121,6 +127,7 @@ ModelId: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,256}$")]
 Seconds: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Flag: TypeAlias = Annotated[bool, Strict()]
 Folder: TypeAlias = Annotated[Path, BeforeValidator(_check_folder)]
+File: TypeAlias = Annotated[Path, BeforeValidator(_check_file)]
 # Exactly as in a request: without a query, and with no segment that a server could read as another path.
 RelayPath: TypeAlias = Annotated[
     str, Field(pattern=r"^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=256), AfterValidator(_check_relay_path)

@@ -18,8 +18,7 @@ from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.connection import clock
 from loadtest.client.errors import Unreachable, first_cause
 from loadtest.client.open_loop import Due, OpenLoop
-from loadtest.client.probe import probe
-from loadtest.client.prompts import PromptId, Work
+from loadtest.client.probe import PromptLengths, probe_lengths
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.rehearsal.traces import TraceRequest
@@ -63,18 +62,6 @@ class Serving:
     switches: int
     moves: int
     samples: tuple[Sample, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PromptLengths:
-    """A prompt of so many `words` has so many `tokens`, and with each word more `tokens_per_word` more."""
-
-    words: int
-    tokens: int
-    tokens_per_word: float
-
-    def count_words(self, tokens: int) -> int:
-        return max(self.words + round((tokens - self.tokens) / self.tokens_per_word), 1)
 
 
 _SERVINGS = TypeAdapter(Serving)
@@ -176,13 +163,7 @@ def name_alone(backend: str) -> str:
 
 async def warm_up(sender: Sender, system: SystemUnderTest, tokens: int) -> tuple[Sender, PromptLengths]:
     """Sends each backend a request. Returns the sender to use, and how long its prompts are."""
-    counts = []
-    for number, backend in enumerate(system.backends):
-        work = Work(backend, PromptId(-1, 0, number), tokens, (number + 1) * sender.prompt_words)
-        sender, answer = await probe(replace(sender, run=RUN), AnswerGate(), work)
-        counts.append(answer.prompt_tokens or 0)
-    usual, twice = counts
-    return sender, PromptLengths(sender.prompt_words, usual, max(twice - usual, 1) / sender.prompt_words)
+    return await probe_lengths(replace(sender, run=RUN), AnswerGate(), system.backends, tokens)
 
 
 def _round(seconds: float | None) -> float:

@@ -7,8 +7,7 @@ import json
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
@@ -167,15 +166,15 @@ def _thin(draw: random.Random, most: float, seconds: float, share: Rate) -> Iter
 
 
 def read_trace(path: Path) -> tuple[TraceRequest, ...]:
-    """Reads one JSON object per line: `at` (seconds), `prompt_tokens`, `tokens`, and `only` where one engine alone can
-    serve it. Raises OSError, and ValueError.
+    """Reads one JSON object per line, in any order: `at` (seconds), `prompt_tokens`, `tokens`, and `only` where one
+    engine alone can serve it. A trace begins with its first request, as one that a gateway has written does. Raises
+    OSError, and ValueError.
     """
-    requests = tuple(_read_lines(path))
+    requests = sorted(_read_lines(path), key=lambda request: request.at)
     if not requests:
         raise ValueError(f"{path}: holds no request")
-    if any(after.at < before.at for before, after in pairwise(requests)):
-        raise ValueError(f"{path}: must be sorted by at")
-    return requests
+    start = requests[0].at
+    return tuple(replace(request, at=round(request.at - start, 6)) for request in requests)
 
 
 def _read_lines(path: Path) -> Iterator[TraceRequest]:
@@ -191,7 +190,7 @@ def _read_lines(path: Path) -> Iterator[TraceRequest]:
 
 def _read_request(entry: Mapping[str, object]) -> TraceRequest:
     at, lengths = entry["at"], (entry["prompt_tokens"], entry["tokens"])
-    if not isinstance(at, int | float) or not 0 <= at < 1e9:
+    if not isinstance(at, int | float) or not 0 <= at < 1e11:
         raise ValueError("at must be a number of seconds, 0 or more")
     if not all(isinstance(length, int) and 1 <= length <= MAX_TOKENS for length in lengths):
         raise ValueError(f"prompt_tokens and tokens must be whole numbers from 1 to {MAX_TOKENS}")

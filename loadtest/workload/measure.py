@@ -1,13 +1,15 @@
 """Loads one endpoint with one workload. In: the workload. Out: Figures."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.arrivals import Arrivals, Kind
 from loadtest.client.closed_loop import ClosedLoad, ClosedLoop
 from loadtest.client.errors import Unreachable
 from loadtest.client.open_loop import Due, OpenLoop
-from loadtest.client.probe import probe
+from loadtest.client.probe import PromptLengths, probe, probe_lengths
 from loadtest.client.prompts import PromptId, Work
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
@@ -18,11 +20,13 @@ from loadtest.workload.figures import Figures, figures_of_answers, figures_of_ce
 
 WARM_SHARE = 0.25  # of an open loop's window
 
+MakeTrace: TypeAlias = Callable[[PromptLengths], Sequence[Due]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A closed loop of `concurrency` requests in flight, or else an open loop at `rate` requests per second, which
-    changes to `last_rate` if that is given. `requests`: least answers in the window of a closed loop.
+    """A closed loop of `concurrency` requests in flight, an open loop at `rate` requests per second, which changes to
+    `last_rate` if that is given, or the requests of a trace. `requests`: least answers in the window of a closed loop.
     """
 
     target: Target
@@ -30,6 +34,7 @@ class Workload:
     backend: str
     concurrency: int | None
     rate: float | None
+    trace: MakeTrace | None
     last_rate: float | None
     kind: Kind
     tokens: int
@@ -47,6 +52,8 @@ async def measure(workload: Workload, seed: int) -> Figures:
     model = workload.model or await _find_model(workload.target)
     gate = AnswerGate(is_exact=not workload.any_length)
     sender = Sender(workload.target, model, "", seed, workload.prompt_words, wants_counts=True, is_exact=gate.is_exact)
+    if workload.trace is not None:
+        return await _measure_trace(workload, workload.trace, sender, gate)
     sender, _ = await probe(sender, gate, Work(workload.backend, PromptId(-1, 0, 0), workload.tokens))
     if workload.concurrency is not None:
         return await _measure_closed(workload, workload.concurrency, sender, gate)
@@ -80,3 +87,11 @@ async def _measure_open(workload: Workload, rate: float, sender: Sender, gate: A
     began_at, answers = await OpenLoop(sender, gate, workload.backend).run(requests)
     start, is_ramp = began_at + warm_s, workload.last_rate is not None
     return figures_of_answers(answers, start, start + window_s, workload.slo, is_ramp=is_ramp)
+
+
+async def _measure_trace(workload: Workload, make: MakeTrace, sender: Sender, gate: AnswerGate) -> Figures:
+    """Measures a whole trace, from its first request to its last answer."""
+    sender, prompts = await probe_lengths(sender, gate, [workload.backend] * 2, workload.tokens)
+    start, answers = await OpenLoop(sender, gate, workload.backend).run(make(prompts))
+    end = max(answer.finished_at or start for answer in answers)
+    return figures_of_answers(answers, start, end, workload.slo, is_ramp=True)

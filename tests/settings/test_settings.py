@@ -87,6 +87,8 @@ def test_what_is_left_out_has_its_default(folder: Path, document: Document) -> N
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
     assert (settings.log_level, settings.operator_key) == ("info", None)
     assert settings.runs_folder == folder / "runs"
+    assert settings.arrivals_file is None
+    assert read(folder, {**document, "arrivals_file": "trace.jsonl"}).arrivals_file == folder / "trace.jsonl"
     assert settings.models[0].policy == Threshold(low="triton", high="vllm", up=48, down=40, dwell_s=1.0)
 
 
@@ -336,6 +338,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         ".max_bodies_bytes",
         limits={"max_body_bytes": 9_000_000, "max_bodies_bytes": 8_000_000},
     ),
+    "an arrivals file without a name": top("must name a file", arrivals_file=""),
     "a runs folder without a name": top("must name a directory", runs_folder=""),
     "backends that are a list": in_model("input should be a valid dictionary", backends=[]),
     "short operator key": top(r"string should match pattern '^[\x21-\x7e]{8,256}$'", operator_key="abc"),

@@ -31,6 +31,7 @@ class StreamedAnswer:
     error: dict[str, Any] | None = None  # Any: JSON
     is_done: bool = False
     began: asyncio.Event = field(default_factory=asyncio.Event)
+    times: list[float] = field(default_factory=list)  # of the request, and of each piece of text; in the loop's seconds
 
     @property
     def is_whole(self) -> bool:
@@ -65,6 +66,7 @@ class Site:
     ) -> StreamedAnswer:
         """Stream one answer to its end."""
         answer = answer or StreamedAnswer()
+        answer.times.append(asyncio.get_running_loop().time())
         headers = {} if pin is None else {"x-crossover-pin": pin}
         url = f"{self.url}/v1/chat/completions"
         async with self.session.post(url, json=self.body(tokens, **fields), headers=headers) as response:
@@ -159,6 +161,7 @@ def _read_event(answer: StreamedAnswer, data: bytes) -> None:
         answer.text += choice["delta"].get("content") or ""
         answer.finish_reason = choice["finish_reason"] or answer.finish_reason
         if choice["delta"].get("content"):
+            answer.times.append(asyncio.get_running_loop().time())
             answer.began.set()
 
 

@@ -1,6 +1,8 @@
 """Running answers that are made to change engines again and again, over two workers, while they are counted."""
 
 import asyncio
+import itertools
+import statistics
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -77,3 +79,32 @@ async def test_twenty_changes_under_two_hundred_and_fifty_answers(two_workers: S
         assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
     assert await site.in_flight() == 0
     assert await site.count_moves() > STREAMS
+
+
+@pytest.mark.alone
+async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_length_takes(two_workers: Site) -> None:
+    site = two_workers
+    await site.drain("vllm", is_draining=True)
+    streams, fresh = [StreamedAnswer() for _ in range(24)], [StreamedAnswer() for _ in range(24)]
+    async with asyncio.TaskGroup() as group:
+        for stream in streams:
+            group.create_task(site.ask(64, stream, **GREEDY))
+        await becomes(lambda: _have_begun(streams), True, within_s=30)
+        await site.drain("vllm", is_draining=False)
+        moved_at = asyncio.get_running_loop().time()
+        await site.drain("triton", is_draining=True)
+        for stream, answer in zip(streams, fresh, strict=True):
+            group.create_task(site.ask(2, answer, prompt=f"Tell me a story. {stream.text}", **GREEDY))
+    await site.drain("triton", is_draining=False)
+
+    assert all(stream.is_whole and stream.completion_tokens == 64 for stream in streams)
+    assert await site.count_moves() >= 0.8 * len(streams)
+    gaps = [[b - a for a, b in itertools.pairwise(stream.times) if b > moved_at] for stream in streams]
+    pause_s = statistics.median(max(stream_gaps) for stream_gaps in gaps)
+    ttft_s = statistics.median(answer.times[1] - answer.times[0] for answer in fresh)
+    assert pause_s <= 1.5 * ttft_s
+
+
+async def _have_begun(streams: list[StreamedAnswer]) -> bool:
+    """Returns whether each has a quarter of its text."""
+    return all(len(stream.times) > 16 for stream in streams)

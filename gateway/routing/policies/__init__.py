@@ -14,6 +14,7 @@ from gateway.routing.policies.curve import Curve
 from gateway.routing.policies.node_model import EngineModel, NodeModel
 from gateway.routing.policies.share import Share
 from gateway.routing.policies.single import Single
+from gateway.routing.policies.spillover import Spillover
 from gateway.routing.policies.threshold import Threshold
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import make_problem
@@ -28,6 +29,7 @@ __all__ = [
     "NodeModel",
     "Share",
     "Single",
+    "Spillover",
     "Threshold",
     "TwoBackends",
     "read_policy",
@@ -36,6 +38,7 @@ __all__ = [
 POLICIES: Mapping[str, type[TwoBackends]] = {
     "threshold": Threshold,
     "share": Share,
+    "spillover": Spillover,
     "curve": Curve,
 }
 DEFAULT_KIND = "threshold"

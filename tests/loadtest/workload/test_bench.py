@@ -1,6 +1,7 @@
 """`crossover bench` against an endpoint whose pace is known."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
@@ -18,7 +19,7 @@ SHORT = ("--tokens", "8", "--prompt-words", "5")
 
 async def run(gateway: FakeGateway, *options: str) -> tuple[int, str]:
     """In a thread: the command has an event loop of its own."""
-    window = () if "--requests" in options else ("--window", "1")
+    window = () if {"--requests", "--trace"} & {*options} else ("--window", "1")
     arguments = ["--url", gateway.url, *SHORT, *window, *options]
     done = await anyio.to_thread.run_sync(lambda: CliRunner().invoke(bench, arguments))
     return done.exit_code, done.output
@@ -46,6 +47,33 @@ async def test_a_closed_loop_may_end_by_requests_that_its_window_held() -> None:
     answered = round(found["requests_per_s"] * found["window_s"])
     assert 14 <= answered <= 14 + 4
     assert found["in_flight"] == pytest.approx(4, rel=0.05)
+
+
+async def test_a_traces_requests_have_their_own_arrivals_and_lengths(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    requests = [{"at": 7 + 0.1 * n, "prompt_tokens": 20 + 10 * n, "tokens": 3 + n} for n in range(6)]
+    file.write_text("\n".join(map(json.dumps, requests)))
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--trace", str(file))
+        measured = gateway.bodies[2:]  # two are sent before, to learn how long prompts are
+    assert sorted(body["max_tokens"] for body in measured) == [3, 4, 5, 6, 7, 8]
+    assert (found["requests"], found["doubts"]) == (6, [])
+    assert found["e2e_s"]["p50"] == pytest.approx(5.5 * 0.02, rel=0.3)
+    assert found["window_s"] == pytest.approx(0.5 + 8 * 0.02, rel=0.3)
+    words = [len(str(body["messages"][0]["content"]).split()) for body in measured]
+    assert words == sorted(words)
+    assert words[-1] > words[0]
+
+
+async def test_a_known_shape_follows_from_a_node_model(tmp_path: Path) -> None:
+    node = tmp_path / "node.json"
+    engine = {"steps_ms": [[1, 20.0], [8, 20.0]], "max_in_flight": 8}
+    node.write_text(json.dumps({"node": {"low": engine, "high": engine}}))
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--trace", "step length=8", "--node", str(node), "--seed", "1")
+        assert found["requests"] == len(gateway.bodies) - 2 > 10
+        code, text = await run(gateway, "--trace", "step")
+        assert (code, "--trace step: its rates and lengths follow from a node model" in text) == (2, True)
 
 
 @pytest.mark.alone  # a client that gets no CPU in time says so
@@ -83,8 +111,8 @@ async def test_an_answer_that_ends_early_is_refused_unless_any_length_will_do() 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "one of --concurrency and --rate"),
-        (("--concurrency", "2", "--rate", "3"), "one of --concurrency and --rate"),
+        ((), "one of --concurrency, --rate and --trace"),
+        (("--concurrency", "2", "--rate", "3"), "one of --concurrency, --rate and --trace"),
         (("--rate", "3", "--requests", "9"), "--requests: of a closed loop"),
         (("--concurrency", "2", "--window", "0"), "a window has a length"),
         (("--concurrency", "2", "--slo", "itl=1"), "limits are ttft, tpot and e2e"),
