@@ -75,6 +75,7 @@ class Engine:
     step_s: float = 0.0  # of the step under way
     running: set[Job] = field(default_factory=set)
     waiting: deque[Job] = field(default_factory=deque)
+    generated: int = 0
     _starting: list[Job] = field(default_factory=list)
     _ends: list[tuple[int, int, Job]] = field(default_factory=list)  # a heap; entries of jobs that left are skipped
 
@@ -117,6 +118,7 @@ class Engine:
     def end_step(self, now: float) -> None:
         """Counts a token for each that runs."""
         self.steps += 1
+        self.generated += len(self.running)
         for job in self._starting:
             if job.first_s is None and job in self.running:
                 job.first_s = now

@@ -342,12 +342,27 @@ class Placeable(Protocol):
     def sequences(self) -> int: ...
 
 
+class Seen(NamedTuple):
+    """A backend's tokens of the last minute, older ones less: what a model of it expected, and what it generated.
+
+    `counted`: of BackendDemand.generated, what is in it already.
+    """
+
+    expected: float = 0.0
+    generated: float = 0.0
+    counted: float = 0.0
+
+
+NOTHING_SEEN = Seen()
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """A policy's memory between choices: its side, since when (monotonic seconds), and its version.
 
     For a policy that plans: `is_split`: both backends are used, `rate`: arrivals a second that it expects, `answer_s`:
     seconds that it predicts for an answer. `foregone_s`: the seconds that requests would have saved elsewhere of late.
+    `seen`: of its low-load and its high-load backend; `paces`: the time of a step of each over its model's.
     """
 
     side: str
@@ -357,6 +372,8 @@ class State:
     rate: float = 0.0
     answer_s: float = 0.0
     foregone_s: float = 0.0
+    seen: tuple[Seen, Seen] = (NOTHING_SEEN, NOTHING_SEEN)
+    paces: tuple[float, float] = (1.0, 1.0)
 
 
 class Arrivals(NamedTuple):
@@ -371,6 +388,7 @@ class BackendDemand(NamedTuple):
 
     `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `context`: the tokens
     of the others, which another engine would prefill after a move. `left`: the tokens that all of it still needs.
+    `generated`: all tokens so far, since counting began.
     """
 
     in_flight: int
@@ -378,6 +396,7 @@ class BackendDemand(NamedTuple):
     fixed_share: float = 0.0
     context: int = 0
     left: int = 0
+    generated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +466,10 @@ class Policy(Protocol):
 
     def find_min_left(self, state: State, in_flight: int) -> int:
         """Returns how many tokens an answer has to have still to come, so that it gains by a move."""
+        ...
+
+    def find_paces(self, state: State) -> Mapping[str, float]:
+        """Returns by backend how many times as long as by the policy's model a step takes; nothing without a model."""
         ...
 
     def gauges(self) -> Mapping[str, float]:

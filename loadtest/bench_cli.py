@@ -137,7 +137,9 @@ def _read_trace(context: click.Context, values: dict[str, Any], seed: int) -> Ma
         pair = None if node is None else Pair.of(node, prompts.tokens, tokens)
         trace = find_trace(text, pair, seed)
         if any(request.only for request in trace):
-            raise ValueError(f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them")
+            raise ValueError(
+                f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them"
+            )
         return [Due(each.at, each.tokens, prompts.count_words(each.prompt_tokens)) for each in trace]
 
     return make

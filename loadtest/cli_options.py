@@ -68,12 +68,15 @@ def read_node(file: Path) -> Json:
 def find_trace(text: str, pair: Pair | None, seed: int) -> Sequence[TraceRequest]:
     """Makes a trace known by name, for which it needs the pair, or reads a file's. Raises ValueError."""
     try:
-        if (variant := Variant.parse(text)) is None:
-            return read_trace(Path(text))
-        if pair is None:
-            raise ValueError("its rates and lengths follow from a node model: give --node FILE")
-        return make_trace(variant, pair, seed)
+        variant = Variant.parse(text)
+        return read_trace(Path(text)) if variant is None else make_trace(variant, _need(pair), seed)
     except OSError as exc:
         raise ValueError(f"--trace {text}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
     except ValueError as exc:
         raise ValueError(f"--trace {text}: {exc}") from exc
+
+
+def _need(pair: Pair | None) -> Pair:
+    if pair is None:
+        raise ValueError("its rates and lengths follow from a node model: give --node FILE")
+    return pair

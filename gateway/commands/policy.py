@@ -249,11 +249,14 @@ def _print_model(entry: Json) -> None:
         terms = "{backend} {field} was {old}, is {new}".format_map(change)
         click.echo(f"STALE: measured on other engines ({terms}); calibrate again")
     click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
-    counts = (Column(name, justify="right") for name in ("in flight", "steering", "drift", "steady drift"))
+    figures = ["in_flight", "steering", "drift", "steady_drift"]
+    if any(backend["pace"] is not None for backend in entry["backends"].values()):
+        figures.append("pace")
+    counts = (Column(figure.replace("_", " "), justify="right") for figure in figures)
     table = Table("backend", "side", "ready", *counts, box=box.SIMPLE_HEAD)
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        shown = (backend[key] for key in ("in_flight", "steering", "drift", "steady_drift"))
+        shown = (backend[figure] for figure in figures)
         table.add_row(name, side, ready, *("?" if count is None else str(count) for count in shown))
     Console().print(table)

@@ -33,7 +33,7 @@ class PolicyRouter:
 
     def __init__(self, policy: Policy, tokens_per_s: float = 50_000) -> None:
         self._policy = policy
-        self._state = policy.start(1, 0.0)
+        self.state = policy.start(1, 0.0)
         self._tokens_per_s = tokens_per_s
         self._budget = 0.0
         self._arrived = 0
@@ -44,7 +44,7 @@ class PolicyRouter:
     def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
         self._arrived += 1
         loads = {name: Load(engine.in_flight, True) for name, engine in engines.items()}
-        route, state = self._policy.choose(_Request(), loads, self._state, now)
+        route, state = self._policy.choose(_Request(), loads, self.state, now)
         self._take(state)
         if job.arrival.only is not None:
             self._fixed[job.arrival.only] = self._fixed.get(job.arrival.only, 0) + 1
@@ -54,14 +54,14 @@ class PolicyRouter:
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
         self._samples.append(Arrivals(now, self._arrived))
         if self._policy.plans:
-            self._take(self._policy.plan(self._measure(engines), self._state, now))
+            self._take(self._policy.plan(self._measure(engines), self.state, now))
         self._budget = min(self._budget + BEAT_S * self._tokens_per_s, 2 * BEAT_S * self._tokens_per_s)
-        left = self._policy.find_left(self._state)
-        to = self._state.side
+        left = self._policy.find_left(self.state)
+        to = self.state.side
         return list(self._move(engines, left, to)) if left else ()
 
     def _move(self, engines: Mapping[str, Engine], left: Iterable[str], to: str) -> Iterator[tuple[Job, str]]:
-        min_left = self._policy.find_min_left(self._state, sum(engine.in_flight for engine in engines.values()))
+        min_left = self._policy.find_min_left(self.state, sum(engine.in_flight for engine in engines.values()))
         movable = [
             (job.arrival.prompt_tokens + tokens, job)
             for name in left
@@ -76,8 +76,8 @@ class PolicyRouter:
             yield job, to
 
     def _take(self, state: State) -> None:
-        self.changes += (state.side, state.is_split) != (self._state.side, self._state.is_split)
-        self._state = state
+        self.changes += (state.side, state.is_split) != (self.state.side, self.state.is_split)
+        self.state = state
 
     def _measure(self, engines: Mapping[str, Engine]) -> Demand:
         backends = {name: self._measure_engine(name, engine) for name, engine in engines.items()}
@@ -91,4 +91,5 @@ class PolicyRouter:
         context = sum(
             job.arrival.prompt_tokens + engine.count_tokens(job) for job in engine.jobs() if job.arrival.only is None
         )
-        return BackendDemand(engine.in_flight, fixed, self._fixed.get(name, 0) / max(self._arrived, 1), context)
+        share = self._fixed.get(name, 0) / max(self._arrived, 1)
+        return BackendDemand(engine.in_flight, fixed, share, context, generated=engine.generated)

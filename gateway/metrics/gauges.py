@@ -19,6 +19,8 @@ class BackendReading(Protocol):
     def steering(self) -> int: ...
     @property
     def is_ready(self) -> bool: ...
+    @property
+    def pace(self) -> float | None: ...
 
 
 class PolicyReading(Protocol):
@@ -62,6 +64,9 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     side = GaugeMetricFamily(
         "crossover_policy_side", "1 for the backend the policy stands on", labels=["model", "backend"]
     )
+    pace = GaugeMetricFamily(
+        "crossover_policy_pace", "How many times as long as by its model a step takes", labels=["model", "backend"]
+    )
     for model in models:
         for name, backend in model.backends.items():
             labels = (model.model, name)
@@ -69,7 +74,9 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
             steering.add_metric(labels, backend.steering)
             ready.add_metric(labels, backend.is_ready)
             side.add_metric(labels, name == model.side)
-    return iter((in_flight, steering, ready, side))
+            if backend.pace is not None:
+                pace.add_metric(labels, backend.pace)
+    return iter((in_flight, steering, ready, side, pace))
 
 
 def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:

@@ -4,6 +4,7 @@ In: observations when they end, refusals, routing's state at each scrape. Out: t
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -36,7 +37,8 @@ class Metrics:
     """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
     `read_routing` is called at every scrape. `roster` names the node's workers; without it there is this process alone.
-    `arrivals` keeps users' requests that were answered.
+    `arrivals` keeps users' requests that were answered. `generated`: by model and backend, the tokens of all attempts
+    that this worker has ended, but for those of load tests that were pinned.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Metrics:
         self.clock = clock
         self.arrivals = arrivals or ArrivalsFile(None)
         self._lengths: dict[str, AnswerLengths] = {}
+        self.generated: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._length_tables: dict[str, LengthTable] = {}
         self._tally = tally
         self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
@@ -87,7 +90,10 @@ class Metrics:
         if seen.is_moved:  # its first attempt has counted the prompt
             self._tally.count_move(traffic, prompt_tokens)
             prompt_tokens = 0
-        self._tally.count(traffic, outcome, prompt_tokens, len(seen.token_ids) - seen.earlier)
+        generated = len(seen.token_ids) - seen.earlier
+        self._tally.count(traffic, outcome, prompt_tokens, generated)
+        if request.pin is None or not is_run:
+            self.generated[request.model, seen.route.backend] += generated
         if not is_run:  # a calibration's latencies are not those that users get
             if seen.first is not None and not seen.earlier:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
@@ -102,6 +108,8 @@ class Metrics:
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
         """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
         prompt_tokens, completion_tokens = seen.usage
+        if request.pin is None or request.run is None:
+            self.generated[request.model, route.backend] += completion_tokens
         pair = self._tally.pairs[request.model, route.backend]
         if request.run is not None:
             self._tally.count(pair.runs, outcome, prompt_tokens, completion_tokens, seen.events)

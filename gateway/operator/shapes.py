@@ -122,7 +122,8 @@ class BackendView(BaseModel):
 
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
-    `drift`: how many more these were than it had been sent by then.
+    `drift`: how many more these were than it had been sent by then. `pace`: how many times as long as by the policy's
+    node model a step takes of late.
     """
 
     ready: bool
@@ -134,6 +135,7 @@ class BackendView(BaseModel):
     drift: int | None
     steady_drift: int | None
     evidence_age_s: float | None
+    pace: float | None
 
     @classmethod
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
@@ -147,6 +149,7 @@ class BackendView(BaseModel):
             drift=evidence.drift,
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
+            pace=None if backend.pace is None else round(backend.pace, 3),
         )
 
 

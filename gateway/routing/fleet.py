@@ -176,6 +176,7 @@ class Fleet:
         ledger = self._ledger.read()
         if ledger.state.version != self._version:
             self._follow(ledger.text)
+        paces = self._policy.find_paces(ledger.state)
         backends = {
             name: BackendState(
                 ledger.in_flight[name],
@@ -183,6 +184,7 @@ class Fleet:
                 health.is_ready and name not in ledger.doubted,
                 name in ledger.draining,
                 self.backends[name].capabilities,
+                paces.get(name),
             )
             for name, health in self.healths.items()
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gateway.core import Demand, Route, State
+from gateway.core import Demand, Route, Seen, State
 from gateway.routing.demand import DemandCounts, DemandSpans
 from gateway.shared import Ints, Plan, Seat, Span
 
@@ -19,7 +19,9 @@ TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at mo
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
 # Words of a record. A float stands among integers; both views cover the same span.
-SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING, IS_SPLIT, RATE, ANSWER_S, FOREGONE_S = range(11)
+SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING, IS_SPLIT, RATE, ANSWER_S, FOREGONE_S, PACES = range(12)
+SEEN = PACES + 2  # two paces, and then three words of each backend
+RECORD_WORDS = SEEN + 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class LedgerSpans:
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
         return cls(
             generation=plan.words(1),
-            records=(plan.words(11), plan.words(11)),
+            records=(plan.words(RECORD_WORDS), plan.words(RECORD_WORDS)),
             in_flight=tuple(plan.words(workers) for _ in backends),
             steering=tuple(plan.words(workers) for _ in backends),
             ready=tuple(plan.words(workers) for _ in backends),
@@ -283,7 +285,9 @@ class Ledger:
         record, times = self._record, self._times[self._generation % 2]
         side, is_split = self._backends[record[SIDE]], bool(record[IS_SPLIT])
         planned = (times[RATE], times[ANSWER_S], times[FOREGONE_S])
-        self._state = State(side, times[SINCE], record[VERSION], is_split, *planned)
+        low, high = (Seen(*times[start : start + 3]) for start in (SEEN, SEEN + 3))
+        paces = (times[PACES], times[PACES + 1])
+        self._state = State(side, times[SINCE], record[VERSION], is_split, *planned, (low, high), paces)
         self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
@@ -293,6 +297,9 @@ class Ledger:
         record[IS_SPLIT], times = state.is_split, self._times[generation % 2]
         times[SINCE], times[RATE] = state.since, state.rate
         times[ANSWER_S], times[FOREGONE_S] = state.answer_s, state.foregone_s
+        times[PACES], times[PACES + 1] = state.paces
+        for word, value in enumerate((*state.seen[0], *state.seen[1]), SEEN):
+            times[word] = value
         record[TEXT], record[LENGTH] = old[TEXT], old[LENGTH]
         record[DRAINING] = sum(1 << index for index, name in enumerate(self._backends) if name in self.draining)
         if text is not None:

@@ -42,7 +42,8 @@ class BackendState:
     """A backend. Over all workers, `in_flight` counts every lease's sequences, `steering` those the policy decides by.
 
     `is_ready`: this worker may choose it and no other worker doubts it. `is_draining`: an operator wants it empty.
-    `capabilities`: the needs that it meets, as far as this worker knows.
+    `capabilities`: the needs that it meets, as far as this worker knows. `pace`: how many times as long as by the
+    policy's model a step takes; None: the policy has no model of it.
     """
 
     in_flight: int
@@ -50,6 +51,7 @@ class BackendState:
     is_ready: bool
     is_draining: bool
     capabilities: frozenset[Need]
+    pace: float | None
 
 
 @dataclass(frozen=True, slots=True)

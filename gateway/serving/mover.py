@@ -57,7 +57,7 @@ class Mover:
         if self._router.plans():
             lengths = self._metrics.renew_lengths()
             sums = {name: Lengths(table.weight, table.tokens, table.prompt_tokens) for name, table in lengths.items()}
-            self._router.plan(_sum(self._find_running()), sums)
+            self._router.plan(_sum(self._find_running(), self._metrics.generated), sums)
         if left := self._router.find_left():
             self._move(left)
 
@@ -105,14 +105,20 @@ def _is_free(running: _Running) -> bool:
     return running.extent.may_move and running.work.request.pin is None
 
 
-def _sum(answers: Iterable[_Running]) -> Mapping[str, Mapping[str, Held]]:
-    """Sums by model and backend, without what does not steer."""
+def _sum(answers: Iterable[_Running], ended: Mapping[tuple[str, str], int]) -> Mapping[str, Mapping[str, Held]]:
+    """Sums by model and backend, without what does not steer. `ended`: the tokens of answers that are over."""
     sums: defaultdict[str, dict[str, Held]] = defaultdict(dict)
+    for (model, backend), tokens in ended.items():
+        sums[model][backend] = Held(generated=tokens)
     for running in answers:
         backend, extent = running.lease.route.backend, running.extent
         if sequences := running.lease.steers_at(backend):
             before = sums[running.work.request.model].get(backend, Held())
             fixed, context = (0, extent.context) if _is_free(running) else (sequences, 0)
-            held = Held(before.fixed + fixed, before.context + context, before.left + round(extent.left))
-            sums[running.work.request.model][backend] = held
+            sums[running.work.request.model][backend] = Held(
+                before.fixed + fixed,
+                before.context + context,
+                before.left + round(extent.left),
+                before.generated + extent.generated,
+            )
     return sums

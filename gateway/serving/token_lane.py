@@ -107,12 +107,14 @@ class TokenAttempt:
 
     def measure(self) -> Extent:
         requests, lengths = self._work.generations.requests, self._work.metrics.lengths_of(self._work.request.model)
-        context, left = 0, 0.0
+        context, left, generated = 0, 0.0, 0
         for index in self._open:
-            params, tokens = requests[index].params, len(self._running[index][0].token_ids)
+            observation = self._running[index][0]
+            params, tokens = requests[index].params, len(observation.token_ids)
+            generated += tokens - observation.earlier
             context += len(requests[index].prompt) + tokens
             left += lengths.left(tokens, params.max_tokens - tokens)
-        return Extent(context, left, self._is_movable())
+        return Extent(context, left, self._is_movable(), generated)
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)

@@ -13,7 +13,8 @@ from gateway.serving.reply import Reply
 
 
 class Extent(NamedTuple):
-    """How far an answer is, in tokens: `context` is what another backend would prefill, `left` what is to be expected.
+    """How far an answer is, in tokens: `context` is what another backend would prefill, `left` what is to be expected,
+    `generated` what this attempt has received.
 
     `may_move`: it may go on at another backend now.
     """
@@ -21,6 +22,7 @@ class Extent(NamedTuple):
     context: int = 0
     left: float = 0.0
     may_move: bool = False
+    generated: int = 0
 
 
 class Attempt(Protocol):

@@ -12,7 +12,19 @@ from pydantic import Field, with_config
 
 from gateway.core import Policy
 from gateway.settings.backends import BackendSettings
-from gateway.settings.forms import FORM, File, Flag, Folder, Key, Listen, ModelId, RelayPath, Seconds, number, split_listen
+from gateway.settings.forms import (
+    FORM,
+    File,
+    Flag,
+    Folder,
+    Key,
+    Listen,
+    ModelId,
+    RelayPath,
+    Seconds,
+    number,
+    split_listen,
+)
 
 MAX_WORKERS = 64  # each placing of a request sums a count per worker
 
@@ -105,7 +117,7 @@ class MoveSettings:
 class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone.
 
-    `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests; None: none.
+    `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests.
     """
 
     models: tuple[ModelSettings, ...]

@@ -169,9 +169,10 @@ def describe(scenario: Scenario, result: Score) -> str:
     return f"{scenario.name:32} {coverage:>6} {result.correct:7.3f} {width:>5} {result.pairs:5.0f}  {verdicts}"
 
 
-def run_by_name(name: str, runs: int, seed: int) -> str:
-    """In a process of its own, which cannot be handed a curve."""
+def run_by_name(name: str, runs: int, seed: int, further: int) -> str:
+    """In a process of its own, which cannot be handed a curve. `further`: the most pairs after the sweep."""
     (scenario,) = [each for each in scenarios() if each.name == name]
+    scenario = replace(scenario, plan=replace(scenario.plan, refine_pairs=further))
     return describe(scenario, run(scenario, runs, seed))
 
 
@@ -180,11 +181,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
+    parser.add_argument(
+        "--further", type=int, default=FULL.refine_pairs, help="pairs after the sweep, as a budget leaves"
+    )
     options = parser.parse_args()
     names = [scenario.name for scenario in scenarios() if options.only in scenario.name]
     print(f"{'scenario':32} covers correct hi/lo pairs  verdicts")  # noqa: T201 - a program
     with ProcessPoolExecutor() as pool:
-        for line in pool.map(partial(run_by_name, runs=options.runs, seed=options.seed), names):
+        for line in pool.map(
+            partial(run_by_name, runs=options.runs, seed=options.seed, further=options.further), names
+        ):
             print(line, flush=True)  # noqa: T201
 
 

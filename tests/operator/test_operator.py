@@ -17,7 +17,7 @@ Json: TypeAlias = Any  # whatever the server answered
 READY = {
     "ready": True,
     "draining": False,
-    **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s")),
+    **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s", "pace")),
 }
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 
@@ -168,7 +168,7 @@ def test_a_change_of_a_policy_no_longer_in_force_is_a_conflict(shared: Operated)
         ({"dwell_s": -1}, "dwell_s"),
         ({"low": "trt"}, "low"),
         ({"high": "triton"}, "high"),
-        ({"kind": "spillover"}, "kind"),
+        ({"kind": "magic"}, "kind"),
         ({"kind": "share"}, "up"),
         ({"kind": "share", "up": None, "down": None, "dwell_s": None}, "share"),
         ({"kind": "share", "up": None, "down": None, "dwell_s": None, "share": 1.5}, "share"),

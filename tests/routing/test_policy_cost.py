@@ -39,7 +39,9 @@ def time_calls(call: Callable[[int], object], times: int) -> float:
 
 def take_turns(*measures: Callable[[], float]) -> list[float]:
     """Returns the median of each, measured in turns."""
-    return [statistics.median(times) for times in zip(*([one() for one in measures] for _ in range(TURNS)), strict=True)]
+    return [
+        statistics.median(times) for times in zip(*([one() for one in measures] for _ in range(TURNS)), strict=True)
+    ]
 
 
 @pytest.mark.alone
@@ -59,4 +61,4 @@ if __name__ == "__main__":
         ),
         strict=True,
     ):
-        print(f"{name:24} {1e6 * median:8.2f} microseconds")
+        print(f"{name:24} {1e6 * median:8.2f} microseconds")  # noqa: T201 - a program

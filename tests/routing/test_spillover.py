@@ -28,7 +28,9 @@ POLICY = Spillover(low="triton", high="vllm", keep=4)
 def test_low_keeps_so_many_and_the_rest_spill_over(
     at_low: int, sequences: int, ready: str, backend: str, reason: str
 ) -> None:
-    loads = {name: Load(at_low if name == "triton" else 9, name in ready.split()) for name in ("triton", "vllm", "third")}
+    loads = {
+        name: Load(at_low if name == "triton" else 9, name in ready.split()) for name in ("triton", "vllm", "third")
+    }
     request = replace(REQUEST, sequences=sequences)
     state = POLICY.start(1, 0.0)
     route, after = POLICY.choose(request, loads, state, 0.0)

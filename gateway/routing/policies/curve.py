@@ -13,8 +13,9 @@ from pydantic import Field
 
 from gateway.core import Demand, Load, Placeable, Route, State
 from gateway.routing.policies.demand import find_rate
-from gateway.routing.policies.forecast import Part, Shape, predict_s
+from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
+from gateway.routing.policies.pace import CALM_S, find_pace, look
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import number
 
@@ -74,17 +75,21 @@ class Curve(TwoBackends):
             return ()
         return {self.low, self.high} - {state.side}
 
+    def find_paces(self, state: State) -> Mapping[str, float]:
+        return {} if self.node is None else dict(zip((self.low, self.high), state.paces, strict=True))
+
     def find_min_left(self, state: State, in_flight: int) -> int:
         """Returns the tokens that the engine to go to would generate while an answer moves."""
         node = self.node
         if node is None:
             return TwoBackends.find_min_left(self, state, in_flight)
+        node = node.at_paces(state.paces)
         to = node.low if state.side == self.low else node.high
         pause_s = self._find_pause(to, node, node.prompt_tokens + node.answer_tokens / 2)
         return math.ceil(pause_s / to.step_s(max(in_flight, 1)))
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        backend = self._find_fastest(request, loads) if state.is_split else state.side
+        backend = self._find_fastest(request, loads, state) if state.is_split else state.side
         in_flight = request.sequences
         for load in loads.values():
             in_flight += load.in_flight
@@ -100,8 +105,9 @@ class Curve(TwoBackends):
     def plan(self, demand: Demand, state: State, now: float) -> State:
         if self.node is None:
             return state
-        rate = find_rate(demand.arrivals, self.evidence)
-        predicted = self._predict(self.node, demand, rate)
+        state = self._learn(self.node, demand, state, now)
+        node, rate = self.node.at_paces(state.paces), find_rate(demand.arrivals, self.evidence)
+        predicted = self._predict(node, demand, rate)
         splits = [predicted[share] for share in predicted if 0 < share < 1]
         options = {(self.low, False): predicted[1.0], (self.high, False): predicted[0.0]}
         if splits:
@@ -116,9 +122,24 @@ class Curve(TwoBackends):
             if best == current or saved_s <= self.margin * options[current] or now - state.since < self.dwell_s:
                 return seen
             soon_s = saved_s * (rate * self.horizon_s + demand.in_flight / 2)
-            if soon_s + foregone_s <= self._find_price(self.node, demand, best):
+            if soon_s + foregone_s <= self._find_price(node, demand, best):
                 return seen
         return replace(seen, side=best[0], is_split=best[1], since=now, answer_s=_round(options[best]), foregone_s=0.0)
+
+    def _learn(self, node: NodeModel, demand: Demand, state: State, now: float) -> State:
+        """Compares the model with what both backends have generated since the last beat."""
+        backends, shape = (demand.backends[self.low], demand.backends[self.high]), _find_shape(node, demand)
+        is_calm = now - state.since >= CALM_S
+        times = answers_s(node, shape, *(backend.in_flight for backend in backends))
+        low, high = (
+            look(seen, backend, time_s / shape.answer_tokens, _beat_s(demand) if is_calm else 0.0)
+            for seen, backend, time_s in zip(state.seen, backends, times, strict=True)
+        )
+        usual = node.crossing
+        low_pace, high_pace = (
+            find_pace(seen, usual / engine.step_s(usual)) for seen, engine in zip((low, high), node, strict=True)
+        )
+        return replace(state, seen=(low, high), paces=(low_pace, high_pace))
 
     def _find_lead(self, options: Mapping[tuple[str, bool], float], current: tuple[str, bool]) -> float:
         """Returns by how many seconds the present plan is better than the next best, as a number below 0."""
@@ -127,7 +148,7 @@ class Curve(TwoBackends):
     def _predict(self, node: NodeModel, demand: Demand, rate: float) -> Mapping[float, float]:
         """Predicts the seconds of an answer for each share that the low-load engine may get of what is free to move."""
         low, high = demand.backends[self.low], demand.backends[self.high]
-        shape = Shape(max(demand.prompt_tokens - node.prompt_tokens, 0.0), demand.answer_tokens or node.answer_tokens)
+        shape = _find_shape(node, demand)
         free_rate = rate * max(1 - low.fixed_share - high.fixed_share, 0.0)
         free = low.in_flight - low.fixed + high.in_flight - high.fixed
         shares = (1.0, 0.0) if node.interference >= SHARED else (1.0, *SPLITS, 0.0)
@@ -164,12 +185,18 @@ class Curve(TwoBackends):
         """Returns the seconds without a token: while the prompts of what moves are prefilled, nobody gets any."""
         return node.move_s + context / to.prefill_tokens_per_s
 
-    def _find_fastest(self, request: Placeable, loads: Mapping[str, Load]) -> str:
+    def _find_fastest(self, request: Placeable, loads: Mapping[str, Load], state: State) -> str:
         low, high = loads[self.low], loads[self.high]
         if self.node is None or not (low.is_ready and high.is_ready):
             return self.low if low.is_ready else self.high
-        low_s = self.node.low.step_s(low.in_flight + request.sequences)
-        return self.low if low_s <= self.node.high.step_s(high.in_flight + request.sequences) else self.high
+        node = self.node.at_paces(state.paces)
+        low_s = node.low.step_s(low.in_flight + request.sequences)
+        return self.low if low_s <= node.high.step_s(high.in_flight + request.sequences) else self.high
+
+
+def _find_shape(node: NodeModel, demand: Demand) -> Shape:
+    """Returns recent requests' lengths, without the prompts that are part of the model's steps."""
+    return Shape(max(demand.prompt_tokens - node.prompt_tokens, 0.0), demand.answer_tokens or node.answer_tokens)
 
 
 def _beat_s(demand: Demand) -> float:

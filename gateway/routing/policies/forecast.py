@@ -36,12 +36,12 @@ def predict_s(node: NodeModel, shape: Shape, low: Part, high: Part) -> float:
     counts, rates, beat_s = [low.present, high.present], (low.rate, high.rate), HORIZON_S / STEPS
     total_s = weight = 0.0
     for _ in range(STEPS):
-        times = _answers_s(node, shape, *counts)
+        times = answers_s(node, shape, *counts)
         for index, (rate, time_s) in enumerate(zip(rates, times, strict=True)):
             total_s += rate * beat_s * time_s
             weight += rate * beat_s
             counts[index] = _go_on(counts[index], rate, time_s, beat_s)
-    times = _answers_s(node, shape, *counts)
+    times = answers_s(node, shape, *counts)
     for part, time_s in zip((low, high), times, strict=True):  # what comes after the horizon begins where that ends
         total_s += part.present / 2 * time_s
         weight += part.present / 2
@@ -55,7 +55,7 @@ def _go_on(count: float, rate: float, time_s: float, beat_s: float) -> float:
     return count + beat_s * (rate - count / time_s)
 
 
-def _answers_s(node: NodeModel, shape: Shape, low: float, high: float) -> tuple[float, float]:
+def answers_s(node: NodeModel, shape: Shape, low: float, high: float) -> tuple[float, float]:
     """Returns an answer's seconds on each engine while so many are in flight on both."""
     low_step, high_step = node.low.step_s(low), node.high.step_s(high)
     # An engine with less than one request in flight on average works only part of the time.

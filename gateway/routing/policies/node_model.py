@@ -4,7 +4,7 @@ In: how many are in flight. Out: seconds. Knows no request and no clock.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
@@ -53,6 +53,9 @@ class EngineModel:
         prefill_s = prompt_tokens / self.prefill_tokens_per_s
         return max(count / (prefill_s + tokens * self._table[count]) for count in self._levels)
 
+    def at_pace(self, pace: float) -> "EngineModel":
+        return replace(self, steps_ms=tuple((count, step_ms * pace) for count, step_ms in self.steps_ms))
+
     @cached_property
     def _levels(self) -> tuple[int, ...]:
         return tuple({min(count, self.max_in_flight) for count, _ in self.steps_ms} | {self.max_in_flight})
@@ -88,6 +91,19 @@ class NodeModel:
     prompt_tokens: Annotated[int, number(1, 10_000_000)]
     answer_tokens: Annotated[int, number(1, 10_000_000)]
     move_s: Annotated[float, number(0, 60)] = 0.05
+
+    def at_paces(self, paces: tuple[float, float]) -> "NodeModel":
+        """Returns the model of engines whose steps, the low-load one's and the other's, take so many times as long."""
+        if paces == (1.0, 1.0):
+            return self
+        if (model := self._at_paces.get(paces)) is None:
+            low, high = (engine.at_pace(pace) for engine, pace in zip(self, paces, strict=True))
+            model = self._at_paces[paces] = replace(self, low=low, high=high)
+        return model
+
+    @cached_property
+    def _at_paces(self) -> dict[tuple[float, float], "NodeModel"]:
+        return {}
 
     @cached_property
     def crossing(self) -> int:

@@ -26,6 +26,9 @@ class Single:
     def find_left(self, state: State) -> tuple[str, ...]:
         return ()
 
+    def find_paces(self, state: State) -> Mapping[str, float]:
+        return {}
+
     def find_min_left(self, state: State, in_flight: int) -> int:
         return MIN_LEFT
 

@@ -41,6 +41,9 @@ class TwoBackends(Policy):
     def find_min_left(self, state: State, in_flight: int) -> int:
         return MIN_LEFT
 
+    def find_paces(self, state: State) -> Mapping[str, float]:
+        return {}
+
     @property
     def plans(self) -> bool:
         return False
