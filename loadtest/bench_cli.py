@@ -123,19 +123,22 @@ def _make_workload(context: click.Context, values: dict[str, Any], seed: int) ->
 
 
 def _read_trace(context: click.Context, values: dict[str, Any], seed: int) -> MakeTrace:  # Any: see bench
-    """Returns what makes the trace's requests, once it is known how long prompts are."""
+    """Returns what makes the trace's requests, once it is known how long prompts are.
+
+    A file is read at once: the gateway may add our own requests to it.
+    """
     if given := [name for name in NOT_OF_A_TRACE if is_given(context, name)]:
         options = {name: parameter.opts[0] for parameter in context.command.params if (name := parameter.name)}
         raise click.UsageError(f"{options[given[0]]}: a trace has arrivals of its own")
     text, tokens = values["trace"], values["tokens"]
     try:
         node = read_node(values["node"]) if values["node"] else None
+        kept = None if node else find_trace(text, None, seed)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
 
     def make(prompts: PromptLengths) -> Sequence[Due]:
-        pair = None if node is None else Pair.of(node, prompts.tokens, tokens)
-        trace = find_trace(text, pair, seed)
+        trace = kept or find_trace(text, Pair.of(node or {}, prompts.tokens, tokens), seed)
         if any(request.only for request in trace):
             raise ValueError(
                 f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them"

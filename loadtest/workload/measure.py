@@ -18,6 +18,7 @@ from loadtest.decide.slo import Slo
 from loadtest.results.cell import Pair, summarise
 from loadtest.workload.figures import Figures, figures_of_answers, figures_of_cell
 
+PROBED_TOKENS = 8  # of answers that only show how long prompts are
 WARM_SHARE = 0.25  # of an open loop's window
 
 MakeTrace: TypeAlias = Callable[[PromptLengths], Sequence[Due]]
@@ -91,7 +92,7 @@ async def _measure_open(workload: Workload, rate: float, sender: Sender, gate: A
 
 async def _measure_trace(workload: Workload, make: MakeTrace, sender: Sender, gate: AnswerGate) -> Figures:
     """Measures a whole trace, from its first request to its last answer."""
-    sender, prompts = await probe_lengths(sender, gate, [workload.backend] * 2, workload.tokens)
+    sender, prompts = await probe_lengths(sender, gate, [workload.backend] * 2, PROBED_TOKENS)
     start, answers = await OpenLoop(sender, gate, workload.backend).run(make(prompts))
     end = max(answer.finished_at or start for answer in answers)
     return figures_of_answers(answers, start, end, workload.slo, is_ramp=True)
