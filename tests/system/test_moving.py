@@ -17,6 +17,7 @@ from deploy.stacks import gateway
 from tests.system.site import Site, StreamedAnswer, becomes
 
 TOKENS, STREAMS, PLAIN, CHANGES = 24, 200, 50, 20
+MOVED = 24
 PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
 GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
 RANDOM: dict[str, Any] = {"temperature": 1}
@@ -83,28 +84,30 @@ async def test_twenty_changes_under_two_hundred_and_fifty_answers(two_workers: S
 
 @pytest.mark.alone
 async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_length_takes(two_workers: Site) -> None:
+    """All of a load moves at once; afterwards as many fresh prompts of the same lengths come at once."""
     site = two_workers
     await site.drain("vllm", is_draining=True)
-    streams, fresh = [StreamedAnswer() for _ in range(24)], [StreamedAnswer() for _ in range(24)]
+    streams, fresh = [StreamedAnswer() for _ in range(MOVED)], [StreamedAnswer() for _ in range(MOVED)]
     async with asyncio.TaskGroup() as group:
         for stream in streams:
-            group.create_task(site.ask(64, stream, **GREEDY))
-        await becomes(lambda: _have_begun(streams), True, within_s=30)
+            group.create_task(site.ask(48, stream, **GREEDY))
+        await becomes(lambda: _have(streams, 16), True, within_s=30)
         await site.drain("vllm", is_draining=False)
         moved_at = asyncio.get_running_loop().time()
         await site.drain("triton", is_draining=True)
-        for stream, answer in zip(streams, fresh, strict=True):
-            group.create_task(site.ask(2, answer, prompt=f"Tell me a story. {stream.text}", **GREEDY))
+        texts = [stream.text for stream in streams]
+    async with asyncio.TaskGroup() as group:
+        for text, answer in zip(texts, fresh, strict=True):
+            group.create_task(site.ask(2, answer, prompt=f"Tell me a story. {text}", **GREEDY))
     await site.drain("triton", is_draining=False)
 
-    assert all(stream.is_whole and stream.completion_tokens == 64 for stream in streams)
-    assert await site.count_moves() >= 0.8 * len(streams)
-    gaps = [[b - a for a, b in itertools.pairwise(stream.times) if b > moved_at] for stream in streams]
-    pause_s = statistics.median(max(stream_gaps) for stream_gaps in gaps)
-    ttft_s = statistics.median(answer.times[1] - answer.times[0] for answer in fresh)
-    assert pause_s <= 1.5 * ttft_s
+    assert all(stream.is_whole and stream.completion_tokens == 48 for stream in streams)
+    assert await site.count_moves() >= 0.8 * MOVED
+    pauses = [max(b - a for a, b in itertools.pairwise(stream.times) if b > moved_at) for stream in streams]
+    ttfts = [answer.times[1] - answer.times[0] for answer in fresh]
+    assert statistics.median(pauses) <= 2 * statistics.median(ttfts)  # on an idle machine 1.3 to 1.4
 
 
-async def _have_begun(streams: list[StreamedAnswer]) -> bool:
-    """Returns whether each has a quarter of its text."""
-    return all(len(stream.times) > 16 for stream in streams)
+async def _have(streams: list[StreamedAnswer], pieces: int) -> bool:
+    """Returns whether each has so many pieces of its text."""
+    return all(len(stream.times) > pieces for stream in streams)
