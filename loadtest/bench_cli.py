@@ -133,12 +133,12 @@ def _read_trace(context: click.Context, values: dict[str, Any], seed: int) -> Ma
     text, tokens = values["trace"], values["tokens"]
     try:
         node = read_node(values["node"]) if values["node"] else None
-        kept = None if node else find_trace(text, None, seed)
+        kept = [] if node else find_trace(text, None, seed)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
 
     def make(prompts: PromptLengths) -> Sequence[Due]:
-        trace = kept or find_trace(text, Pair.of(node or {}, prompts.tokens, tokens), seed)
+        trace = kept if node is None else find_trace(text, Pair.of(node, prompts.tokens, tokens), seed)
         if any(request.only for request in trace):
             raise ValueError(
                 f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them"

@@ -16,18 +16,21 @@ PAUSE_S = 1.0  # between two writes
 
 
 class ArrivalsFile:
-    """`path` None: nothing is kept. What the disk does not take is lost, and the log reports when that begins."""
+    """`path` None: nothing is kept, and nothing is to be noted.
+
+    What the disk does not take is lost, and the log reports when that begins.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self.is_kept = path is not None
         self._lines: list[str] = []
         self._is_failing = False
 
     def note(self, at: float, model: str, prompt_tokens: int, tokens: int) -> None:
-        """`at`: when the request came, in seconds of the Unix epoch."""
-        if self._path is not None:
-            line = {"at": round(at, 4), "model": model, "prompt_tokens": prompt_tokens, "tokens": tokens}
-            self._lines.append(json.dumps(line) + "\n")
+        """Keeps an answer for the next write. `at`: when its request came, in seconds of the Unix epoch."""
+        line = {"at": round(at, 4), "model": model, "prompt_tokens": prompt_tokens, "tokens": tokens}
+        self._lines.append(json.dumps(line) + "\n")
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

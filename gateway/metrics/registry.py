@@ -140,7 +140,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _note(self, model: str, arrived: float, prompt_tokens: int, tokens: int) -> None:
-        if prompt_tokens and tokens:  # a relayed answer need not report them
+        if self.arrivals.is_kept and prompt_tokens and tokens:  # a relayed answer need not report them
             self.arrivals.note(time.time() - self.clock() + arrived, model, prompt_tokens, tokens)
 
     def _time(self, pair: Pair, seen: Timing, started: float, tokens: int) -> None:

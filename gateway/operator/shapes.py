@@ -149,7 +149,7 @@ class BackendView(BaseModel):
             drift=evidence.drift,
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
-            pace=None if backend.pace is None else round(backend.pace, 3),
+            pace=backend.pace,
         )
 
 

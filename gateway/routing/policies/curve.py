@@ -15,7 +15,7 @@ from gateway.core import Demand, Load, Placeable, Route, State
 from gateway.routing.policies.demand import find_rate
 from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
-from gateway.routing.policies.pace import CALM_S, find_pace, look
+from gateway.routing.policies.pace import find_pace, look
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import number
 
@@ -105,7 +105,7 @@ class Curve(TwoBackends):
     def plan(self, demand: Demand, state: State, now: float) -> State:
         if self.node is None:
             return state
-        state = self._learn(self.node, demand, state, now)
+        state = self._learn(self.node, demand, state)
         node, rate = self.node.at_paces(state.paces), find_rate(demand.arrivals, self.evidence)
         predicted = self._predict(node, demand, rate)
         splits = [predicted[share] for share in predicted if 0 < share < 1]
@@ -126,13 +126,12 @@ class Curve(TwoBackends):
                 return seen
         return replace(seen, side=best[0], is_split=best[1], since=now, answer_s=_round(options[best]), foregone_s=0.0)
 
-    def _learn(self, node: NodeModel, demand: Demand, state: State, now: float) -> State:
+    def _learn(self, node: NodeModel, demand: Demand, state: State) -> State:
         """Compares the model with what both backends have generated since the last beat."""
         backends, shape = (demand.backends[self.low], demand.backends[self.high]), _find_shape(node, demand)
-        is_calm = now - state.since >= CALM_S
         times = answers_s(node, shape, *(backend.in_flight for backend in backends))
         low, high = (
-            look(seen, backend, time_s / shape.answer_tokens, _beat_s(demand) if is_calm else 0.0)
+            look(seen, backend, time_s / shape.answer_tokens, _beat_s(demand))
             for seen, backend, time_s in zip(state.seen, backends, times, strict=True)
         )
         usual = node.crossing

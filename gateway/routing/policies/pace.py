@@ -9,18 +9,14 @@ from gateway.core import BackendDemand, Seen
 
 MEMORY_S = 60.0  # after which a token counts a third
 DOUBT_S = 10.0  # of work by the model that stand for it, so that the first few tokens decide nothing
-CALM_S = 2.0  # after a change of plan, in which answers are prefilled again, nothing is learned
 MOST = 1.25  # more than that is no pace but another engine: calibrate again
 GRAIN = 0.05  # of a pace: smaller differences are no reason to plan otherwise
 
 
 def look(seen: Seen, backend: BackendDemand, token_s: float, elapsed_s: float) -> Seen:
-    """Adds what a backend has generated in `elapsed_s`, and what it should have by the seconds of a token.
-
-    In no time at all nothing is added: what was generated meanwhile does not count.
-    """
+    """Adds what a backend has generated in `elapsed_s`, and what it should have by the seconds of a token."""
     new = backend.generated - seen.counted
-    if not elapsed_s or not seen.counted or new < 0:  # or the first look, or a worker has died, and its count with it
+    if not seen.counted or new < 0:  # the first look, or a worker has died and its count with it
         return seen._replace(counted=float(backend.generated))
     kept = math.exp(-elapsed_s / MEMORY_S)
     expected = backend.in_flight * elapsed_s / token_s
@@ -33,4 +29,4 @@ def find_pace(seen: Seen, tokens_per_s: float) -> float:
         return 1.0
     doubt = DOUBT_S * tokens_per_s
     pace = (seen.expected + doubt) / (seen.generated + doubt)
-    return round(min(max(pace, 1 / MOST), MOST) / GRAIN) * GRAIN
+    return round(round(min(max(pace, 1 / MOST), MOST) / GRAIN) * GRAIN, 2)
