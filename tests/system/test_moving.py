@@ -3,21 +3,25 @@
 import asyncio
 import itertools
 import statistics
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from deploy.cpu import cpu
 from deploy.embedded import Pace, embedded
-from deploy.launch import Launched, launched
+from deploy.launch import LOGS, Launched, launched
 from deploy.ports import find_free
 from deploy.processes import Process
 from deploy.stacks import gateway
 from tests.system.site import Site, StreamedAnswer, becomes
 
-TOKENS, STREAMS, PLAIN, CHANGES = 24, 200, 50, 20
+STREAMS, PLAIN, CHANGES = 200, 50, 20
 MOVED = 24
+LEFT_S = 0.3  # after the change all that move have begun to
+TOKENS = {"embedded": 24, "cpu": 400}  # of an answer, so that most last for all changes
+FEW = {"embedded": 48, "cpu": 200}  # of an answer that moves once
 PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
 GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
 RANDOM: dict[str, Any] = {"temperature": 1}
@@ -25,33 +29,38 @@ SEEDED: dict[str, Any] = {"temperature": 1, "seed": 7}
 MIX = (*[GREEDY] * 7, RANDOM, RANDOM, SEEDED)
 
 
-@pytest.fixture
-async def two_workers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """The slow embedded pair behind a gateway of two workers; its other gateway is at rest."""
+@pytest.fixture(scope="module", params=["embedded", pytest.param("cpu", marks=[pytest.mark.stack, pytest.mark.slow])])
+def two_workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """The slow embedded pair, or a real Triton and vLLM, behind a gateway of two workers; its other gateway rests."""
     (port, own), folder = find_free(2), tmp_path_factory.mktemp("moving")
-    with launched(embedded(Pace(40.0, 32)), own, folder, lambda *_: None) as stack:
+    pair = cpu(folder / LOGS) if request.param == "cpu" else embedded(Pace(40.0, 32))
+    with launched(pair, own, folder, lambda *_: None) as stack:
         configuration = folder / "two.yaml"
         configuration.write_text(stack.stack.configuration(port))
         one = gateway(configuration, port)
         two = Process("two", (*one.command, "--workers", "2"), one.is_ready, one.environment)
         stack.supervisor.start(two)
         stack.supervisor.wait_until_ready(60, lambda *_: None)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield Site(Launched(stack.stack, f"http://127.0.0.1:{port}", folder, stack.supervisor), session)
+        yield Launched(stack.stack, f"http://127.0.0.1:{port}", folder, stack.supervisor)
+
+
+@pytest.fixture
+def site(two_workers: Launched, session: aiohttp.ClientSession) -> Site:
+    return Site(two_workers, session)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_twenty_changes_under_two_hundred_and_fifty_answers(two_workers: Site) -> None:
-    site = two_workers
-    undisturbed = {prompt: (await site.ask(TOKENS, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
+async def test_twenty_changes_under_two_hundred_and_fifty_answers(site: Site) -> None:
+    tokens, moves = TOKENS[site.stack.stack.name], await site.count_moves()
+    undisturbed = {prompt: (await site.ask(tokens, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
     asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(STREAMS)]
     streams = [StreamedAnswer() for _ in asked]
     ended: set[asyncio.Task[Any]] = set()
     async with asyncio.TaskGroup() as group:
-        plain = [group.create_task(site.ask_whole(TOKENS, prompt=prompt, **how)) for how, prompt in asked[:PLAIN]]
+        plain = [group.create_task(site.ask_whole(tokens, prompt=prompt, **how)) for how, prompt in asked[:PLAIN]]
         tasks = [
-            group.create_task(site.ask(TOKENS, stream, prompt=prompt, **how))
+            group.create_task(site.ask(tokens, stream, prompt=prompt, **how))
             for stream, (how, prompt) in zip(streams, asked, strict=True)
         ]
         for task in (*plain, *tasks):
@@ -73,24 +82,24 @@ async def test_twenty_changes_under_two_hundred_and_fifty_answers(two_workers: S
     assert len([count for count in counts if count[0] == count[2]]) > len(counts) / 2  # so most of them were exact
     for stream, (how, prompt) in zip(streams, asked, strict=True):
         assert stream.is_whole, stream
-        assert stream.completion_tokens == TOKENS
+        assert stream.completion_tokens == tokens
         assert how is not GREEDY or stream.text == undisturbed[prompt]
     for answer, (how, prompt) in zip((task.result() for task in plain), asked, strict=False):
-        assert answer["usage"]["completion_tokens"] == TOKENS
+        assert answer["usage"]["completion_tokens"] == tokens
         assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
     assert await site.in_flight() == 0
-    assert await site.count_moves() > STREAMS
+    assert await site.count_moves() - moves > STREAMS
 
 
 @pytest.mark.alone
-async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_length_takes(two_workers: Site) -> None:
+async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_length_takes(site: Site) -> None:
     """All of a load moves at once; afterwards as many fresh prompts of the same lengths come at once."""
-    site = two_workers
+    tokens, moves = FEW[site.stack.stack.name], await site.count_moves()
     await site.drain("vllm", is_draining=True)
     streams, fresh = [StreamedAnswer() for _ in range(MOVED)], [StreamedAnswer() for _ in range(MOVED)]
     async with asyncio.TaskGroup() as group:
         for stream in streams:
-            group.create_task(site.ask(48, stream, **GREEDY))
+            group.create_task(site.ask(tokens, stream, **GREEDY))
         await becomes(lambda: _have(streams, 16), True, within_s=30)
         await site.drain("vllm", is_draining=False)
         moved_at = asyncio.get_running_loop().time()
@@ -101,11 +110,14 @@ async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_le
             group.create_task(site.ask(2, answer, prompt=f"Tell me a story. {text}", **GREEDY))
     await site.drain("triton", is_draining=False)
 
-    assert all(stream.is_whole and stream.completion_tokens == 48 for stream in streams)
-    assert await site.count_moves() >= 0.8 * MOVED
-    pauses = [max(b - a for a, b in itertools.pairwise(stream.times) if b > moved_at) for stream in streams]
+    assert all(stream.is_whole and stream.completion_tokens == tokens for stream in streams)
+    assert await site.count_moves() - moves >= 0.8 * MOVED
+    pauses = [
+        max(b - a for a, b in itertools.pairwise(stream.times) if b > moved_at and a < moved_at + LEFT_S)
+        for stream in streams
+    ]
     ttfts = [answer.times[1] - answer.times[0] for answer in fresh]
-    assert statistics.median(pauses) <= 2 * statistics.median(ttfts)  # on an idle machine 1.3 to 1.4
+    assert statistics.median(pauses) <= 2 * statistics.median(ttfts)  # on an idle machine 1.1 to 1.4
 
 
 async def _have(streams: list[StreamedAnswer], pieces: int) -> bool:
