@@ -4,6 +4,7 @@ A request changes type between rooms: OpenAI JSON -> GenerateRequest -> Lease ->
 Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and the type of header lines.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -417,14 +418,20 @@ class Demand:
         return sum(backend.in_flight for backend in self.backends.values())
 
 
+class MoveTerms(NamedTuple):
+    """How many tokens an answer has to have still to come, so that it gains by a move, and how many tokens a second the
+    engine to go to prefills. The defaults: nothing is known of the engines.
+    """
+
+    min_left: int = 16
+    tokens_per_s: float = math.inf
+
+
 class Leaving(NamedTuple):
-    """Backends that running answers should leave, and with how many tokens to come at least: a move has to pay."""
+    """Backends that running answers should leave, and on which terms."""
 
     backends: frozenset[str]
-    min_left: int
-
-
-MIN_LEFT = 16  # where nothing is known of the engines: an answer with fewer tokens to come is over before it has moved
+    terms: MoveTerms
 
 
 class Policy(Protocol):
@@ -464,8 +471,8 @@ class Policy(Protocol):
         """Returns the backends that running answers should leave for another one in this state."""
         ...
 
-    def find_min_left(self, state: State, in_flight: int) -> int:
-        """Returns how many tokens an answer has to have still to come, so that it gains by a move."""
+    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+        """Returns on which terms answers leave; `in_flight` of them are under way."""
         ...
 
     def find_paces(self, state: State) -> Mapping[str, float]:

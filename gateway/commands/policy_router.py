@@ -55,13 +55,13 @@ class PolicyRouter:
         self._samples.append(Arrivals(now, self._arrived))
         if self._policy.plans:
             self._take(self._policy.plan(self._measure(engines), self.state, now))
-        self._budget = min(self._budget + BEAT_S * self._tokens_per_s, 2 * BEAT_S * self._tokens_per_s)
         left = self._policy.find_left(self.state)
-        to = self.state.side
-        return list(self._move(engines, left, to)) if left else ()
+        terms = self._policy.find_terms(self.state, sum(engine.in_flight for engine in engines.values()))
+        tokens_per_s = min(self._tokens_per_s, terms.tokens_per_s)
+        self._budget = min(self._budget + BEAT_S * tokens_per_s, 2 * BEAT_S * tokens_per_s)
+        return list(self._move(engines, left, terms.min_left)) if left else ()
 
-    def _move(self, engines: Mapping[str, Engine], left: Iterable[str], to: str) -> Iterator[tuple[Job, str]]:
-        min_left = self._policy.find_min_left(self.state, sum(engine.in_flight for engine in engines.values()))
+    def _move(self, engines: Mapping[str, Engine], left: Iterable[str], min_left: int) -> Iterator[tuple[Job, str]]:
         movable = [
             (job.arrival.prompt_tokens + tokens, job)
             for name in left
@@ -73,7 +73,7 @@ class PolicyRouter:
                 return
             self._budget -= tokens
             self.moves += 1
-            yield job, to
+            yield job, self.state.side
 
     def _take(self, state: State) -> None:
         self.changes += (state.side, state.is_split) != (self.state.side, self.state.is_split)

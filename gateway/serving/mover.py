@@ -6,6 +6,7 @@ engines may prefill again beside their other work.
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -32,14 +33,17 @@ class _Running(NamedTuple):
 
 
 class Mover:
-    """`tokens_per_s`: how many tokens this worker's moves may have engines prefill."""
+    """`tokens_per_s`: how many tokens a model's moves may have engines prefill, over all the node's `workers`."""
 
-    def __init__(self, live: Collection[Dispatch], router: Router, metrics: Metrics, tokens_per_s: float) -> None:
+    def __init__(
+        self, live: Collection[Dispatch], router: Router, metrics: Metrics, tokens_per_s: float, workers: int
+    ) -> None:
         self._live = live
         self._router = router
         self._metrics = metrics
         self._tokens_per_s = tokens_per_s
-        self._budget = 0.0
+        self._workers = workers
+        self._budgets: Mapping[str, float] = {}  # by model; what does not move has saved all that it may
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -53,15 +57,22 @@ class Mover:
 
     def beat(self) -> None:
         """Plans, and moves the answers that may go now."""
-        self._budget = min(self._budget + BEAT_S * self._tokens_per_s, BURST_S * self._tokens_per_s)
         if self._router.plans():
             lengths = self._metrics.renew_lengths()
             sums = {name: Lengths(table.weight, table.tokens, table.prompt_tokens) for name, table in lengths.items()}
             self._router.plan(_sum(self._find_running(), self._metrics.generated), sums)
-        if left := self._router.find_left():
-            self._move(left)
+        left = self._router.find_left()
+        budgets = {model: self._renew(model, leaving) for model, leaving in left.items()}
+        if left:
+            self._move(left, budgets)
+        self._budgets = budgets
 
-    def _move(self, left: Mapping[str, Leaving]) -> None:
+    def _renew(self, model: str, leaving: Leaving) -> float:
+        """Returns how many tokens may move now: what the engine to go to prefills, if it is known, sets the pace."""
+        tokens_per_s = min(self._tokens_per_s, leaving.terms.tokens_per_s) / self._workers
+        return min(self._budgets.get(model, math.inf) + BEAT_S * tokens_per_s, BURST_S * tokens_per_s)
+
+    def _move(self, left: Mapping[str, Leaving], budgets: dict[str, float]) -> None:
         """Moves those with the fewest tokens first: they cost least and last longest."""
         movable = [
             running
@@ -69,14 +80,15 @@ class Mover:
             if (leaving := left.get(running.work.request.model))
             and running.lease.route.backend in leaving.backends
             and _is_free(running)
-            and running.extent.left >= leaving.min_left
+            and running.extent.left >= leaving.terms.min_left
         ]
         count = 0
         for running in sorted(movable, key=lambda running: running.extent.context):
-            if self._budget <= 0:
-                break
-            self._budget -= running.extent.context
-            running.dispatch.go_elsewhere(running.work.barred | left[running.work.request.model].backends)
+            model = running.work.request.model
+            if budgets[model] <= 0:
+                continue
+            budgets[model] -= running.extent.context
+            running.dispatch.go_elsewhere(running.work.barred | left[model].backends)
             count += 1
         if count:
             logger.info(

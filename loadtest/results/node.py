@@ -49,13 +49,16 @@ class OpenCell:
 
 @dataclass(frozen=True, slots=True)
 class NodeModel:
-    """`interference`: how much of the other engine's step each step takes longer while both work."""
+    """`interference`: how much of the other engine's step each step takes longer while both work. `move_s`: what a move
+    costs besides the prefill that it causes.
+    """
 
     low: EngineModel
     high: EngineModel
     interference: float
     prompt_tokens: int
     answer_tokens: int
+    move_s: float
 
     def __str__(self) -> str:
         speeds = " and ".join(f"{engine.prefill_tokens_per_s:,.0f}" for engine in (self.low, self.high))
@@ -77,6 +80,11 @@ class Prefill:
         longer_s = self.long_ttft_s - self.ttft_s
         more = self.long_tokens - self.tokens
         return round(min(more / longer_s, MOST_PREFILL), 1) if longer_s > 0 else MOST_PREFILL
+
+    @property
+    def rest_s(self) -> float:
+        """What a first token costs besides the prefill: the way to the engine and back, and a step."""
+        return max(self.ttft_s - self.tokens / self.tokens_per_s, 0.0)
 
 
 def choose_rate(engine: EngineModel, tokens: int, crossing: float) -> float:
@@ -125,6 +133,8 @@ def make_node(
         interference=_find_interference(steps, beside, plan.tokens),
         prompt_tokens=max(round(statistics.fmean(cell.prompt_tokens for cell in cells)), 1),
         answer_tokens=plan.tokens,
+        # An answer that moves is for the engine that it goes to a new request with a longer prompt.
+        move_s=round(statistics.fmean(prefills[name].rest_s for name in system.backends), 4),
     )
 
 

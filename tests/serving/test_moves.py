@@ -277,7 +277,7 @@ async def test_without_another_backend_answers_stay_where_they_are(stack: Stack,
 
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
-    mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=1 / BEAT_S)
+    mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=2 / BEAT_S, workers=2)
     async with AsyncExitStack() as clients:
         for words in (30, 10, 20):
             client = await clients.enter_async_context(raw_client(stack))
@@ -288,8 +288,8 @@ async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack
         for beat in range(sum(lengths)):
             mover.beat()
             beats += [beat] * (len(stack.high.calls) - len(beats))
-        # One token a beat: an answer moves when those before it are paid for.
-        assert beats == [0, lengths[0], lengths[0] + lengths[1]]
+        # Two tokens at first and then one a beat: an answer moves when those before it are paid for.
+        assert beats == [0, lengths[0] - 1, lengths[0] + lengths[1] - 1]
         assert [len(call.request.prompt) for call in stack.high.calls] == lengths
         for dispatch in tuple(stack.app.endpoints._live):
             dispatch.left()

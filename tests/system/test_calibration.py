@@ -120,7 +120,7 @@ def test_the_demo_finds_the_crossing_that_paces_it_sets_the_policy_and_answers(
     assert threshold["up"] == pytest.approx(max(highest, 1.15 * crossover["point"]), abs=1)
     assert threshold["down"] == pytest.approx(min(lowest, 0.85 * crossover["point"]), abs=1)
     assert policy["kind"] == "curve"
-    assert policy["node"] == {**demo.result["node"], "move_s": policy["node"]["move_s"]}  # which is not measured
+    assert policy["node"] == demo.result["node"]
     assert policy["calibration"] == demo.result["run"]
     assert set(policy["fingerprint"]) == {"triton", "vllm"}
     assert (policy["fingerprint"], policy["stale"]) == (demo.result["fingerprint"]["engines"], [])

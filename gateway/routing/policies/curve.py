@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gateway.core import Demand, Load, Placeable, Route, State
+from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.demand import find_rate
 from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
@@ -78,15 +78,15 @@ class Curve(TwoBackends):
     def find_paces(self, state: State) -> Mapping[str, float]:
         return {} if self.node is None else dict(zip((self.low, self.high), state.paces, strict=True))
 
-    def find_min_left(self, state: State, in_flight: int) -> int:
-        """Returns the tokens that the engine to go to would generate while an answer moves."""
+    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+        """Returns the tokens that the engine to go to would generate while an answer moves, and its own prefill."""
         node = self.node
         if node is None:
-            return TwoBackends.find_min_left(self, state, in_flight)
+            return TwoBackends.find_terms(self, state, in_flight)
         node = node.at_paces(state.paces)
         to = node.low if state.side == self.low else node.high
         pause_s = self._find_pause(to, node, node.prompt_tokens + node.answer_tokens / 2)
-        return math.ceil(pause_s / to.step_s(max(in_flight, 1)))
+        return MoveTerms(math.ceil(pause_s / to.step_s(max(in_flight, 1))), to.prefill_tokens_per_s)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         backend = self._find_fastest(request, loads, state) if state.is_split else state.side

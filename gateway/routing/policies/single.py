@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gateway.core import MIN_LEFT, Demand, Load, Placeable, Route, State
+from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Single:
     def find_paces(self, state: State) -> Mapping[str, float]:
         return {}
 
-    def find_min_left(self, state: State, in_flight: int) -> int:
-        return MIN_LEFT
+    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+        return MoveTerms()
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         is_own = loads[self.backend].is_ready or len(loads) == 1

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, with_config
 
-from gateway.core import MIN_LEFT, Demand, Load, Policy, State
+from gateway.core import Demand, Load, MoveTerms, Policy, State
 from gateway.settings import FORM, Name
 
 
@@ -38,8 +38,8 @@ class TwoBackends(Policy):
     def find_left(self, state: State) -> Collection[str]:
         return ()
 
-    def find_min_left(self, state: State, in_flight: int) -> int:
-        return MIN_LEFT
+    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+        return MoveTerms()
 
     def find_paces(self, state: State) -> Mapping[str, float]:
         return {}

@@ -71,6 +71,11 @@ def test_most_in_flight_is_what_an_engine_reports_or_the_highest_level() -> None
     assert (node.low.max_in_flight, node.high.max_in_flight) == (64, 8)
 
 
+def test_a_move_costs_what_a_first_token_takes_besides_its_prefill() -> None:
+    assert beside(0.34, 0.34).move_s == pytest.approx((0.05 - 20 / 7000 + 0.05 - 20 / 4000) / 2, abs=1e-4)
+    assert Prefill(1000, 0.01, 8000, 0.2).rest_s == 0  # longer prompts show more than the usual one took
+
+
 def test_prefill_is_what_a_token_more_takes() -> None:
     node = beside(0.34, 0.34)
     assert (node.low.prefill_tokens_per_s, node.high.prefill_tokens_per_s) == (7000, 4000)
@@ -107,7 +112,7 @@ def test_an_open_loop_has_three_quarters_of_the_crossing_in_flight() -> None:
     ],
 )
 def test_an_engine_that_chance_arrivals_slow_down_is_reported(cells: list[OpenCell], status: str, message: str) -> None:
-    node = NodeModel(ENGINE, ENGINE, 1.0, 20, 100)
+    node = NodeModel(ENGINE, ENGINE, 1.0, 20, 100, 0.05)
     check = check_open_loop(node, cells, SYSTEM, USUAL)
     assert check.status == status
     assert message in check.message
