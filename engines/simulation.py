@@ -1,4 +1,4 @@
-"""Two or more engines and their requests in simulated time: a step of an engine is one event, however many it serves.
+"""A node's engines and their requests in simulated time: a step of an engine is one event, however many it serves.
 
 In: engines by their step times, arrivals, and a router that places and moves. Out: when each answer ended. The clock is
 the simulation's own; nothing here sleeps, and one seed of arrivals gives one result.
@@ -115,19 +115,30 @@ class Engine:
         self.step_s = self.speed.step_s(len(self.running)) + tokens / self.speed.prefill_tokens_per_s
         self.work_s = self.step_s
 
-    def end_step(self, now: float) -> None:
-        """Counts a token for each that runs."""
+    def end_step(self, now: float) -> list[Job]:
+        """Counts a token for each that runs. Returns the jobs that ended."""
         self.steps += 1
         self.generated += len(self.running)
         for job in self._starting:
             if job.first_s is None and job in self.running:
                 job.first_s = now
         self._starting.clear()
+        ended = []
         while self._ends and self._ends[0][0] <= self.steps:
             end, _, job = heapq.heappop(self._ends)
             if job in self.running and job.since is not None and self._is_end(job, end):
                 job.end_s = now
                 self.running.remove(job)
+                ended.append(job)
+        return ended
+
+    def clear(self) -> list[Job]:
+        """Drops everything. Returns the dropped jobs in order of arrival."""
+        dropped = sorted(self.jobs(), key=lambda job: job.arrival.at)
+        for jobs in (self.running, self.waiting, self._starting, self._ends):
+            jobs.clear()
+        self.work_s = 0.0
+        return dropped
 
     def _is_end(self, job: Job, end: int) -> bool:
         assert job.since is not None
@@ -141,50 +152,76 @@ def simulate(
 
     While several engines work, a step of each takes `interference` times the others' steps longer.
     """
-    node = _Node({name: Engine(speed) for name, speed in speeds.items()}, interference, router)
+    node = Node(speeds, interference, router)
+    jobs = []
     for arrival in arrivals:
         node.run(arrival.at)
-        node.arrive(arrival)
+        jobs.append(node.arrive(arrival))
     node.run(math.inf)
-    return node.jobs
+    return jobs
 
 
-class _Node:
-    """The engines, the requests so far, and the time."""
+class Node:
+    """The engines that slow each other down, and their time.
 
-    def __init__(self, engines: Mapping[str, Engine], interference: float, router: Router) -> None:
-        self._engines = engines
+    Several nodes share a clock: each goes on at its `find_next`, and runs to the time of what arrives there.
+    """
+
+    def __init__(self, speeds: Mapping[str, EngineSpeed], interference: float, router: Router) -> None:
+        self._engines = {name: Engine(speed) for name, speed in speeds.items()}
         self._interference = interference
         self._router = router
         self._now, self._beat_at = 0.0, router.beat_s
         self._order = itertools.count()
-        self.jobs: list[Job] = []
 
-    def run(self, until: float) -> None:
-        """Lets the engines work until then; without an end, until nothing is in flight."""
-        while self._now < until and (until < math.inf or any(engine.in_flight for engine in self._engines.values())):
-            self._work(until)
-            if self._beat_at <= self._now + TINY_S:
-                self._beat()
+    @property
+    def in_flight(self) -> int:
+        return sum(engine.in_flight for engine in self._engines.values())
 
-    def arrive(self, arrival: Arrival) -> None:
-        job = Job(arrival)
-        self.jobs.append(job)
-        self._put(job, self._router.place(job, self._engines, self._now))
+    def run(self, until: float) -> list[Job]:
+        """Lets the engines work until then; without an end, until nothing is in flight. Returns the jobs that ended."""
+        ended = list[Job]()
+        while self._now < until and (until < math.inf or self.in_flight):
+            ended += self.go_on(until)
+        return ended
 
-    def _work(self, until: float) -> None:
-        """Goes on to the next event: the end of a step, a beat, or `until`."""
-        busy = [engine for engine in self._engines.values() if engine.work_s > 0]
-        total_s = sum(engine.step_s for engine in busy)
-        paces = [engine.step_s / (engine.step_s + self._interference * (total_s - engine.step_s)) for engine in busy]
-        ends = (engine.work_s / pace for engine, pace in zip(busy, paces, strict=True))
+    def find_next(self) -> float:
+        """Returns when `go_on` arrives at the next event, if nothing else happens before."""
+        return min([self._beat_at, *(self._now + engine.work_s / pace for engine, pace in self._find_paces())])
+
+    def go_on(self, until: float = math.inf) -> list[Job]:
+        """Goes on to the next event: the end of a step, a beat, or `until`. Returns the jobs that ended."""
+        paces = self._find_paces()
+        ends = (engine.work_s / pace for engine, pace in paces)
         elapsed_s = min(*ends, until - self._now, self._beat_at - self._now)
         self._now += elapsed_s
-        for engine, pace in zip(busy, paces, strict=True):
+        ended = []
+        for engine, pace in paces:
             engine.work_s -= elapsed_s * pace
             if engine.work_s <= TINY_S:
-                engine.end_step(self._now)
+                ended += engine.end_step(self._now)
                 engine.begin_step(self._order)
+        if self._beat_at <= self._now + TINY_S:
+            self._beat()
+        return ended
+
+    def arrive(self, arrival: Arrival) -> Job:
+        job = Job(arrival)
+        self._put(job, self._router.place(job, self._engines, self._now))
+        return job
+
+    def clear(self) -> list[Job]:
+        """Drops everything, as a node that dies. Returns the dropped jobs."""
+        return [job for engine in self._engines.values() for job in engine.clear()]
+
+    def _find_paces(self) -> list[tuple[Engine, float]]:
+        """Returns the engines at work, and how fast each is beside the others: 1 if it were alone."""
+        busy = [engine for engine in self._engines.values() if engine.work_s > 0]
+        total_s = sum(engine.step_s for engine in busy)
+        return [
+            (engine, engine.step_s / (engine.step_s + self._interference * (total_s - engine.step_s)))
+            for engine in busy
+        ]
 
     def _beat(self) -> None:
         self._beat_at += self._router.beat_s

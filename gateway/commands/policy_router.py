@@ -68,7 +68,7 @@ class PolicyRouter:
             for job in engines[name].jobs()
             if job.arrival.only is None and job.arrival.tokens - (tokens := engines[name].count_tokens(job)) >= min_left
         ]
-        for tokens, job in sorted(movable, key=lambda pair: pair[0]):
+        for tokens, job in sorted(movable, key=lambda pair: (pair[0], pair[1].arrival.at)):
             if self._budget <= 0:
                 return
             self._budget -= tokens

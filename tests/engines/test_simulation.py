@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from engines.simulation import Arrival, Engine, EngineSpeed, Job, simulate
+from engines.simulation import Arrival, Engine, EngineSpeed, Job, Node, simulate
 
 SLOW = EngineSpeed(lambda count: 0.010 + 0.001 * count, 1000.0, 4, prompt_tokens=100)
 FAST = EngineSpeed(lambda count: 0.004, 1000.0, 4, prompt_tokens=100)
@@ -77,3 +77,28 @@ def test_every_request_ends_once_and_in_any_order() -> None:
     jobs = run(*arrivals, router=Places("slow", "fast", move_at=0.3), interference=1.0)
     assert [job.arrival for job in jobs] == arrivals
     assert all(job.end_s is not None and job.end_s > job.arrival.at for job in jobs)
+
+
+def test_a_node_that_goes_on_event_by_event_does_the_same() -> None:
+    arrivals = [Arrival(0.01 * index, 100, 5 + 7 * index % 11) for index in range(60)]
+    node, ended = Node({"slow": SLOW, "fast": FAST}, 1.0, Places("slow", "fast")), list[Job]()
+    for arrival in arrivals:
+        while node.find_next() <= arrival.at:
+            ended += node.go_on()
+        ended += node.run(arrival.at)
+        node.arrive(arrival)
+    while node.in_flight:
+        ended += node.go_on()
+    expected = run(*arrivals, router=Places("slow", "fast"), interference=1.0)
+    assert sorted(job.end_s or 0 for job in ended) == pytest.approx(sorted(job.end_s or 0 for job in expected))
+
+
+def test_a_node_that_dies_drops_what_runs_and_what_waits_and_serves_again() -> None:
+    node = Node({"slow": SLOW}, 0.0, Places("slow"))
+    jobs = [node.arrive(Arrival(0.0001 * index, 100, 10)) for index in range(6)]
+    node.run(0.02)
+    assert node.clear() == jobs
+    assert node.in_flight == 0
+    again = node.arrive(Arrival(0.02, 100, 10))
+    assert node.run(1.0) == [again]
+    assert again.end_s == pytest.approx(0.02 + 10 * 0.011)

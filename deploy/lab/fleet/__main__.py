@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from deploy.lab.fleet.node import Threshold
 from deploy.lab.fleet.scenario import BALANCERS, Scenario, capacity, own_crossing, own_threshold
+from deploy.lab.fleet.threshold import Threshold
 
 
 @click.command()

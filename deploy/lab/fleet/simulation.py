@@ -1,4 +1,4 @@
-"""A fleet of nodes behind balancers, event by event: arrivals, ends of answers, a node's death and return.
+"""A fleet of nodes behind balancers, event by event: arrivals, engines' steps, a node's death and return.
 
 In: a site and arrivals. Out: each measured request and the nodes' requests in flight. The same seed gives the same run.
 """
@@ -8,13 +8,13 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from functools import partial
 
 from deploy.lab.fleet.balancers import Random
-from deploy.lab.fleet.node import Node, Request
+from deploy.lab.fleet.threshold import ThresholdRouter
+from engines.simulation import Arrival, Job, Node
 
 SAMPLE_S = 0.25  # between two samples of the nodes' requests in flight
-Arrivals: TypeAlias = Iterator[tuple[float, float]]  # (seconds, tokens after the first), in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,22 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Site:
+    """`routers` are the nodes' own, in the same order."""
+
     nodes: Sequence[Node]
+    routers: Sequence[ThresholdRouter]
     balancers: Sequence[Random]
     death: Death | None = None
 
 
 @dataclass(slots=True)
 class Record:
-    """Requests that arrived in the window, how many were `lost`, and how often nodes changed sides.
+    """Requests that arrived in the window, by how they went, and how often nodes changed sides.
 
     `burst`: requests given to the returned node in its first second. `samples`: requests in flight of each node.
     """
 
-    requests: list[Request] = field(default_factory=list)
+    ended: list[Job] = field(default_factory=list)
     lost: int = 0
     burst: int = 0
     switches: int = 0
@@ -50,7 +53,9 @@ class Record:
 class Simulation:
     """Runs until every request that arrived in `window`, in seconds, has ended; load goes on until then."""
 
-    def __init__(self, site: Site, arrivals: Arrivals, window: tuple[float, float], chance: random.Random) -> None:
+    def __init__(
+        self, site: Site, arrivals: Iterator[Arrival], window: tuple[float, float], chance: random.Random
+    ) -> None:
         self._site = site
         self._arrivals = arrivals
         self._begin, self._end = window
@@ -59,6 +64,9 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []  # a heap
         self._order = 0
         self._open = 0
+        self._balancers = dict[Job, Random]()  # of the requests in flight
+        self._nexts = [math.inf for _ in site.nodes]  # when each node's next step ends
+        self._steps = [partial(self._step, index) for index in range(len(site.nodes))]
 
     def run(self) -> Record:
         self._plan(self._begin, self._sample)
@@ -67,51 +75,52 @@ class Simulation:
         if (death := self._site.death) is not None:
             self._plan(death.at_s, lambda now: self._kill(death.node, now))
             self._plan(death.back_s, lambda _: self._mark(death.node, is_up=True))
-        for at, steps in self._arrivals:
-            while self._events and self._events[0][0] <= at:
+        for arrival in self._arrivals:
+            while self._events and self._events[0][0] <= arrival.at:
                 now, _, happen = heapq.heappop(self._events)
                 happen(now)
-            if at > self._end and not self._open:
+            if arrival.at > self._end and not self._open:
                 break
-            self._receive(Request(at, steps, int(self._chance.random() * len(self._site.balancers))))
+            self._open += self._is_measured(arrival)
+            balancers = self._site.balancers
+            self._place(arrival, balancers[int(self._chance.random() * len(balancers))], arrival.at)
         return self._record
 
     def _plan(self, at: float, happen: Callable[[float], None]) -> None:
         self._order += 1
         heapq.heappush(self._events, (at, self._order, happen))
 
-    def _is_measured(self, request: Request) -> bool:
-        return self._begin <= request.arrived < self._end
+    def _is_measured(self, arrival: Arrival) -> bool:
+        return self._begin <= arrival.at < self._end
 
-    def _receive(self, request: Request) -> None:
-        if self._is_measured(request):
-            self._record.requests.append(request)
-            self._open += 1
-        self._place(request, request.arrived)
-
-    def _place(self, request: Request, now: float) -> None:
-        index = self._site.balancers[request.balancer].place()
+    def _place(self, arrival: Arrival, balancer: Random, now: float) -> None:
+        index = balancer.place()
         node, death = self._site.nodes[index], self._site.death
         if death is not None and index == death.node and death.back_s <= now < death.back_s + 1:
             self._record.burst += 1
-        engine = node.choose_engine(now)
-        node.engines[engine].add(request, now)
-        self._plan_end(index, engine)
+        self._finish(node.run(now), index)
+        self._balancers[node.arrive(arrival)] = balancer
+        self._plan_step(index)
 
-    def _plan_end(self, node: int, index: int) -> None:
-        engine = self._site.nodes[node].engines[index]
-        version = engine.version
+    def _plan_step(self, index: int) -> None:
+        at = self._site.nodes[index].find_next()
+        if at != self._nexts[index]:
+            self._nexts[index] = at
+            self._plan(at, self._steps[index])
 
-        def end(now: float) -> None:
-            if engine.version != version:
-                return
-            request = engine.end_first(now)
-            self._plan_end(node, index)
-            self._site.balancers[request.balancer].ended(node)
-            self._open -= self._is_measured(request)
+    def _step(self, index: int, now: float) -> None:
+        if now != self._nexts[index]:  # was planned anew
+            return
+        self._nexts[index] = math.inf
+        self._finish(self._site.nodes[index].go_on(), index)
+        self._plan_step(index)
 
-        if (at := engine.next_end()) < math.inf:
-            self._plan(at, end)
+    def _finish(self, ended: Sequence[Job], index: int) -> None:
+        for job in ended:
+            self._balancers.pop(job).ended(index)
+            if self._is_measured(job.arrival):
+                self._record.ended.append(job)
+                self._open -= 1
 
     def _sample(self, now: float) -> None:
         self._record.samples.append([node.in_flight for node in self._site.nodes])
@@ -119,16 +128,20 @@ class Simulation:
             self._plan(now + SAMPLE_S, self._sample)
 
     def _count_switches(self, sign: int) -> None:
-        self._record.switches += sign * sum(node.switches for node in self._site.nodes)
+        self._record.switches += sign * sum(router.switches for router in self._site.routers)
 
     def _kill(self, index: int, now: float) -> None:
+        node = self._site.nodes[index]
+        self._finish(node.run(now), index)
         self._mark(index, is_up=False)
-        for request in [request for engine in self._site.nodes[index].engines for request in engine.clear()]:
-            if request.first_at > now:
-                self._place(request, now)
-            elif self._is_measured(request):
+        for job in node.clear():
+            balancer = self._balancers.pop(job)
+            if job.first_s is None:
+                self._place(job.arrival, balancer, now)
+            elif self._is_measured(job.arrival):
                 self._record.lost += 1
                 self._open -= 1
+        self._nexts[index] = math.inf
 
     def _mark(self, index: int, *, is_up: bool) -> None:
         for balancer in self._site.balancers:
