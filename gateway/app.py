@@ -21,7 +21,7 @@ from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import ArrivalsFile, Metrics, noting_tasks
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
-from gateway.routing import Fleet, Router
+from gateway.routing import Fleet, Router, Shared
 from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
 from gateway.settings import AllowSettings, ModelSettings, Settings
 
@@ -76,7 +76,8 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
             lanes[model.id] = lane = await _open_lane(model)
             for backend in _connections(lane):
                 stack.push_async_callback(backend.aclose)
-            fleets.append(Fleet(model, _backends(lane), settings.probe, ledger=node.ledgers[model.id]))
+            shared = Shared(node.ledgers[model.id], node.dry.get(model.id))
+            fleets.append(Fleet(model, _backends(lane), settings.probe, shared=shared))
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(noting_tasks(node.tally))

@@ -3,13 +3,14 @@
 In: Settings, from which every process computes the same layout. Out: the shared objects, for the rooms that use them.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from gateway.evidence import EvidenceSpans, LatestEvidence, Place
 from gateway.metrics import Tally, TallySpans
-from gateway.routing import Ledger, LedgerSpans, PolicyFile, first_policy
+from gateway.routing import DryRun, DrySpans, Ledger, LedgerSpans, PolicyFile, first_policy
 from gateway.settings import Settings
 from gateway.shared import Plan, Roster, Seat, Span
 
@@ -21,6 +22,7 @@ class NodeSpans:
     size: int
     roster: Span
     ledgers: Mapping[str, LedgerSpans]
+    dry: Mapping[str, DrySpans]
     tally: TallySpans
     evidence: EvidenceSpans
 
@@ -29,9 +31,10 @@ class NodeSpans:
         plan = Plan()
         roster = Roster.plan(plan, settings.workers)
         ledgers = {model.id: LedgerSpans.lay(plan, model.backends, settings.workers) for model in settings.models}
+        dry = {model.id: DrySpans.lay(plan, model.backends, settings.workers) for model in settings.models if model.dry}
         tally = TallySpans.lay(plan, _backends(settings), settings.workers)
         evidence = EvidenceSpans.lay(plan, _places(settings))
-        return cls(plan.size, roster, ledgers, tally, evidence)
+        return cls(plan.size, roster, ledgers, dry, tally, evidence)
 
 
 class Node:
@@ -43,6 +46,11 @@ class Node:
         self.roster = Roster(spans.roster, seat)
         self.policies = PolicyFile(settings.state_folder, settings.models)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
+        self.dry = {
+            model.id: DryRun(model.dry, model.backends, spans.dry[model.id], seat)
+            for model in settings.models
+            if model.dry
+        }
         self.tally = Tally(_backends(settings), spans.tally, seat)
         self.evidence = LatestEvidence(_places(settings), spans.evidence, seat)
 
@@ -81,6 +89,8 @@ class Node:
     def _begin(self, settings: Settings) -> None:
         for model in settings.models:
             self.ledgers[model.id].begin(*first_policy(model, self.policies))
+        for dry in self.dry.values():
+            dry.begin(time.monotonic())
 
 
 def _places(settings: Settings) -> tuple[Place, ...]:

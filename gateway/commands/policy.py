@@ -237,6 +237,16 @@ def _describe(policy_in_force: Json) -> str:
     return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
 
 
+def _describe_dry(dry: Json) -> str:
+    """Describes a policy on trial: its keys, and how often it would have sent a request elsewhere."""
+    terms = " ".join(f"{key}={_show_term(dry[key])}" for key in KEYS if dry[key] is not None)
+    count = sum(sum(chosen.values()) for chosen in dry["choices"].values())
+    same = sum(chosen.get(taken, 0) for taken, chosen in dry["choices"].items())
+    side = "both" if dry["split"] else dry["side"]
+    agrees = f"agrees on {same / count:.1%} of {count} requests" if count else "no request so far"
+    return f"dry {dry['kind']} {terms}: on {side} for {dry['side_age_s']:.0f} s, {dry['switches']} switches, {agrees}"
+
+
 def _show_term(value: object) -> object:
     """A node model is shown whole by --json alone."""
     return "measured" if isinstance(value, dict) else value
@@ -249,6 +259,8 @@ def _print_model(entry: Json) -> None:
         terms = "{backend} {field} was {old}, is {new}".format_map(change)
         click.echo(f"STALE: measured on other engines ({terms}); calibrate again")
     click.echo(f"on {entry['side']} for {entry['side_age_s']:.0f} s, {entry['switches']} switches so far")
+    if (dry := entry.get("dry")) is not None:
+        click.echo(_describe_dry(dry))
     figures = ["in_flight", "steering", "drift", "steady_drift"]
     if any(backend["pace"] is not None for backend in entry["backends"].values()):
         figures.append("pace")

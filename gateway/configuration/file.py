@@ -56,6 +56,7 @@ class ModelSection(ModelSettings):
 
     backends: Backends
     policy: Annotated[Policy | None, PlainValidator(_read_policy)] = None
+    dry: Annotated[Policy | None, PlainValidator(_read_policy)] = None
 
 
 @dataclass(frozen=True, slots=True)

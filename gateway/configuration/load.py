@@ -102,13 +102,15 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
 
 def _find_model_contradictions(model: ModelSettings) -> Iterator[str]:
     yield from _find_lane_contradictions(model)
-    if model.policy is None:
-        if len(model.chosen_from) > 1:
-            yield f"policy: required to choose between {', '.join(model.chosen_from)}"
-    elif len(model.chosen_from) == 1:
-        yield f"policy: there is nothing to choose, only {model.chosen_from[0]} takes what is routed; remove it"
-    else:
-        yield from (f"policy.{key}: {problem}" for key, problem in model.policy.problems(model.chosen_from))
+    if model.policy is None and len(model.chosen_from) > 1:
+        yield f"policy: required to choose between {', '.join(model.chosen_from)}"
+    for name, policy in (("policy", model.policy), ("dry", model.dry)):
+        if policy is None:
+            continue
+        if len(model.chosen_from) == 1:
+            yield f"{name}: there is nothing to choose, only {model.chosen_from[0]} takes what is routed; remove it"
+        else:
+            yield from (f"{name}.{key}: {problem}" for key, problem in policy.problems(model.chosen_from))
 
 
 def _find_lane_contradictions(model: ModelSettings) -> Iterator[str]:

@@ -30,6 +30,13 @@ class PolicyReading(Protocol):
     def policy(self) -> Policy | None: ...
 
 
+class DryReading(Protocol):
+    @property
+    def switches(self) -> int: ...
+    @property
+    def choices(self) -> Mapping[tuple[str, str], int]: ...
+
+
 class ModelReading(Protocol):
     """The values that a scrape reads of one model; routing's ModelState has all of them."""
 
@@ -43,6 +50,8 @@ class ModelReading(Protocol):
     def switches(self) -> int: ...
     @property
     def current(self) -> PolicyReading: ...
+    @property
+    def dry(self) -> DryReading | None: ...
 
 
 class RoutingCollector(Collector):
@@ -53,6 +62,7 @@ class RoutingCollector(Collector):
         models = self._read_routing()
         yield from _backend_gauges(models)
         yield from _policy_gauges(models)
+        yield from _dry_counters(models)
 
 
 def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
@@ -90,6 +100,21 @@ def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
         for key, value in ({} if policy is None else policy.gauges()).items():
             keys.setdefault(key, _key_gauge(key)).add_metric([model.model], value)
     return iter((*keys.values(), version, switches))
+
+
+def _dry_counters(models: Sequence[ModelReading]) -> Iterator[Metric]:
+    choices = CounterMetricFamily(
+        "crossover_dry_choices",
+        "Requests by their backend, and by where the policy on trial would have sent them",
+        labels=["model", "backend", "dry"],
+    )
+    switches = CounterMetricFamily("crossover_dry_switches", "Changes of side of the policy on trial", labels=["model"])
+    for model in models:
+        if model.dry is not None:
+            switches.add_metric([model.model], model.dry.switches)
+            for (taken, chosen), count in model.dry.choices.items():
+                choices.add_metric([model.model, taken, chosen], count)
+    return iter((choices, switches))
 
 
 def _key_gauge(key: str) -> GaugeMetricFamily:

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core import Need, Policy
 from gateway.evidence import Change, Evidence, LatestEvidence, Place
-from gateway.routing import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
+from gateway.routing import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
 from gateway.routing.policies import KEYS, SCHEMAS, Single, read_policy
 from gateway.settings import Name
 
@@ -162,10 +162,42 @@ class DrainBody(BaseModel):
     model: Text | None = None
 
 
+class DryView(BaseModel):
+    """A policy on trial, with its keys beside these; `split`: it would use both backends.
+
+    `choices`: by the backend that requests went to, how many of them it would have sent to each. Only requests that
+    may go to any backend count.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_show_keys)
+
+    kind: str
+    side: str
+    split: bool
+    side_age_s: float
+    switches: int
+    choices: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, dry: DryState) -> Self:
+        choices: dict[str, dict[str, int]] = {}
+        for (taken, chosen), count in dry.choices.items():
+            choices.setdefault(taken, {})[chosen] = count
+        return cls(
+            kind=dry.policy.kind,
+            side=dry.side,
+            split=dry.is_split,
+            side_age_s=round(dry.side_age_s, 3),
+            switches=dry.switches,
+            choices=choices,
+            **{**dict.fromkeys(KEYS), **dry.policy.keys()},
+        )
+
+
 class ModelView(BaseModel):
     """One model now. `in_flight` counts all generations, `steering` those the policy decides by.
 
-    `history`: the policies, the oldest first.
+    `history`: the policies, the oldest first. `dry`: the policy on trial, if the configuration has one.
     """
 
     model: str
@@ -177,6 +209,7 @@ class ModelView(BaseModel):
     backends: dict[str, BackendView]
     policy: PolicyView
     history: list[PolicyEntry]
+    dry: DryView | None
 
     @classmethod
     def of(cls, state: ModelState, latest: LatestEvidence) -> Self:
@@ -194,6 +227,7 @@ class ModelView(BaseModel):
             backends=backends,
             policy=PolicyView.of(state.model, state.current, latest),
             history=[PolicyEntry.at_its_time(state.model, record) for record in state.history],
+            dry=None if state.dry is None else DryView.of(state.dry),
         )
 
 

@@ -1,15 +1,19 @@
 """Chooses a request's backend and counts the request exactly while it lasts: ledger, policies, readiness, leases."""
 
 from gateway.routing.demand import BEAT_S, Held, Lengths
-from gateway.routing.fleet import Fleet, first_policy
+from gateway.routing.dry import DryRun, DrySpans
+from gateway.routing.fleet import Fleet, Shared, first_policy
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.router import Router
-from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord, WorkerState
+from gateway.routing.states import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
 
 __all__ = [
     "BEAT_S",
     "BackendState",
+    "DryRun",
+    "DrySpans",
+    "DryState",
     "Fleet",
     "Held",
     "Lease",
@@ -21,6 +25,7 @@ __all__ = [
     "PolicyFile",
     "PolicyRecord",
     "Router",
+    "Shared",
     "WorkerState",
     "first_policy",
 ]

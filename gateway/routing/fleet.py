@@ -6,10 +6,12 @@ In: a request. Out: a lease, or the error that explains why there is none. Knows
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
+from typing import NamedTuple, Self
 
-from gateway.core import Backend, Leaving, Load, Placeable, Route, State
+from gateway.core import Backend, Demand, Leaving, Load, Placeable, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.routing.demand import Held, Lengths
+from gateway.routing.dry import DryRun
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
@@ -29,10 +31,24 @@ def first_policy(
     return policy.start(records[-1].version, clock()), encode_history(records, TEXT_BYTES)
 
 
+class Shared(NamedTuple):
+    """What all workers of a node share of one model; `dry`: its policy on trial."""
+
+    ledger: Ledger
+    dry: DryRun | None
+
+    @classmethod
+    def alone(cls, settings: ModelSettings, clock: Callable[[], float]) -> Self:
+        """Returns that of a process that is the only worker."""
+        ledger = Ledger.alone(settings.backends, *first_policy(settings, clock=clock))
+        dry = None if settings.dry is None else DryRun.alone(settings.dry, settings.backends, clock())
+        return cls(ledger, dry)
+
+
 class Fleet:
     """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`.
 
-    `ledger` is the node's for this model, with its first state; without it this process is the node's only worker.
+    `shared` is the node's for this model; without it this process is the node's only worker.
     """
 
     def __init__(
@@ -41,13 +57,13 @@ class Fleet:
         backends: Mapping[str, Backend],
         probe: ProbeSettings,
         clock: Callable[[], float] = time.monotonic,
-        ledger: Ledger | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self.model = settings.id
         self.backends = backends
         self._chosen_from = settings.chosen_from
         self._clock = clock
-        self._ledger = ledger or Ledger.alone(backends, *first_policy(settings, clock=clock))
+        self._ledger, self._dry = shared or Shared.alone(settings, clock)
         self.healths = {
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name))
             for name, backend in backends.items()
@@ -67,9 +83,12 @@ class Fleet:
         """
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         steers = request.pin is None or request.run is None
-        lease = self._ledger.place(self._chooser(request, avoid), sequences=request.sequences, steers=steers)
+        is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
+        choose = self._chooser(request, avoid)
+        if self._dry is not None and is_free:
+            choose = partial(self._choose_beside, choose, request, avoid)
+        lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
         if steers:
-            is_free = request.pin is None and not (request.needs and self._find_lacking(request))
             self._ledger.demand.arrive(request.sequences, None if is_free else lease.route.backend)
         return lease
 
@@ -80,19 +99,35 @@ class Fleet:
     def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
         return partial(self._choose_able if request.needs else self._choose, request, avoid)
 
+    def _choose_beside(
+        self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
+    ) -> tuple[Route, State]:
+        """Chooses, and lets the policy on trial do so too."""
+        assert self._dry is not None
+        route, after = choose(in_flight, state)
+        self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
+        return route, after
+
+    def _find_loads(
+        self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int]
+    ) -> Mapping[str, Load]:
+        if self._ledger.draining and request.pin is None:
+            avoid = self._ledger.draining.union(avoid)
+        loads = {}
+        for name, health in self.healths.items():
+            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid)
+        return loads
+
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
-        if self._ledger.draining and request.pin is None:
-            avoid = self._ledger.draining.union(avoid)
-        is_any_ready, loads = False, {}
-        for name, health in self.healths.items():
-            if is_ready := health.is_ready and name not in avoid:
-                is_any_ready = True
-            loads[name] = _make_load(in_flight[name], is_ready)
+        loads = self._find_loads(request, avoid, in_flight)
         if request.pin is not None:
             return self._obey_pin(request.pin, loads), state
-        if not is_any_ready:
+        for load in loads.values():
+            if load.is_ready:
+                break
+        else:
             able = f" that supports {' and '.join(map(repr, request.needs.values()))}" if request.needs else ""
             raise BackendUnavailable(f"no backend of model {self.model}{able} is ready")
         if state.version != self._version:
@@ -141,18 +176,24 @@ class Fleet:
 
     @property
     def plans(self) -> bool:
-        """Whether the policy in force makes plans, and so has to know the demand."""
+        """Whether the policy in force, or on trial, makes plans, and so has to know the demand."""
         self._follow_others()
-        return self._policy.plans
+        return self._policy.plans or (self._dry is not None and self._dry.policy.plans)
 
     def note(self, held: Mapping[str, Held], lengths: Lengths) -> None:
         """Takes what this worker has in flight, by backend, and its recent answers' lengths."""
         self._ledger.demand.note(held, lengths)
 
     def plan(self) -> None:
-        """Lets the policy plan for the demand of now, once a beat for the node."""
+        """Lets the policies plan for the demand of now, once a beat for the node."""
         now = self._clock()
-        self._ledger.plan(lambda demand, state: self._policy.plan(demand, state, now), now)
+
+        def change(demand: Demand, state: State) -> State:
+            if self._dry is not None:
+                self._dry.plan(demand, now)
+            return self._policy.plan(demand, state, now)
+
+        self._ledger.plan(change, now)
 
     def drain(self, backend: str, is_draining: bool) -> None:
         """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""
@@ -196,6 +237,7 @@ class Fleet:
             side_age_s=self._clock() - ledger.state.since,
             switches=ledger.switches,
             history=self._history,
+            dry=None if self._dry is None else self._dry.read(self._clock),
         )
 
     def _follow_others(self) -> tuple[State, frozenset[str]]:

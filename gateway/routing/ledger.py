@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from gateway.core import Demand, Route, Seen, State
+from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.shared import Ints, Plan, Seat, Span
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
@@ -18,10 +19,9 @@ Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
-# Words of a record. A float stands among integers; both views cover the same span.
-SIDE, SWITCHES, VERSION, TEXT, LENGTH, SINCE, DRAINING, IS_SPLIT, RATE, ANSWER_S, FOREGONE_S, PACES = range(12)
-SEEN = PACES + 2  # two paces, and then three words of each backend
-RECORD_WORDS = SEEN + 6
+# Words of a record, behind those of the state. Floats stand among integers; both views cover the same span.
+SWITCHES, TEXT, LENGTH, DRAINING = range(STATE_WORDS, STATE_WORDS + 4)
+RECORD_WORDS = STATE_WORDS + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Ledger:
         self._lock = seat.lock
         self._generations = seat.memory.ints(spans.generation)
         self._records = [seat.memory.ints(span) for span in spans.records]
-        self._times = [seat.memory.floats(span) for span in spans.records]
+        self._floats = [seat.memory.floats(span) for span in spans.records]
         self._texts = [seat.memory.raw(span) for span in spans.texts]
         self._generation = 0  # of what this process has read
         self._state = State("", 0.0, 0)
@@ -282,24 +282,15 @@ class Ledger:
         if self._generation == self._generations[0]:
             return
         self._generation = self._generations[0]
-        record, times = self._record, self._times[self._generation % 2]
-        side, is_split = self._backends[record[SIDE]], bool(record[IS_SPLIT])
-        planned = (times[RATE], times[ANSWER_S], times[FOREGONE_S])
-        low, high = (Seen(*times[start : start + 3]) for start in (SEEN, SEEN + 3))
-        paces = (times[PACES], times[PACES + 1])
-        self._state = State(side, times[SINCE], record[VERSION], is_split, *planned, (low, high), paces)
+        record = self._record
+        self._state = read_state(record, self._floats[self._generation % 2], self._backends)
         self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
         old, generation = self._record, self._generation + 1
         record = self._records[generation % 2]
-        record[SIDE], record[SWITCHES], record[VERSION] = self._cells[state.side].index, switches, state.version
-        record[IS_SPLIT], times = state.is_split, self._times[generation % 2]
-        times[SINCE], times[RATE] = state.since, state.rate
-        times[ANSWER_S], times[FOREGONE_S] = state.answer_s, state.foregone_s
-        times[PACES], times[PACES + 1] = state.paces
-        for word, value in enumerate((*state.seen[0], *state.seen[1]), SEEN):
-            times[word] = value
+        write_state(record, self._floats[generation % 2], state, self._backends)
+        record[SWITCHES] = switches
         record[TEXT], record[LENGTH] = old[TEXT], old[LENGTH]
         record[DRAINING] = sum(1 << index for index, name in enumerate(self._backends) if name in self.draining)
         if text is not None:

@@ -55,6 +55,21 @@ class BackendState:
 
 
 @dataclass(frozen=True, slots=True)
+class DryState:
+    """A policy on trial, with the side that it would stand on now. `is_split`: it would use both.
+
+    `choices`: by where requests went, and where it would have sent them, how many requests.
+    """
+
+    policy: Policy
+    side: str
+    is_split: bool
+    side_age_s: float
+    switches: int
+    choices: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerState:
     """A live worker process, and how many sequences its leases hold over all models; `started` is Unix seconds."""
 
@@ -66,7 +81,7 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """One model's routing at one instant; `history` ends with the policy in force.
+    """One model's routing at one instant; `history` ends with the policy in force. `dry`: the policy on trial, if any.
 
     `workers` holds what each worker of the node has in flight, by its index.
     """
@@ -78,6 +93,7 @@ class ModelState:
     side_age_s: float
     switches: int
     history: tuple[PolicyRecord, ...]
+    dry: DryState | None
 
     @property
     def current(self) -> PolicyRecord:

@@ -38,6 +38,7 @@ ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 class ModelSettings:
     """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one.
 
+    `dry`: a policy on trial, which places nothing.
     `relay_paths`: the paths that go on to a backend that speaks OpenAI's API, beside those the gateway itself answers.
     """
 
@@ -45,6 +46,7 @@ class ModelSettings:
     tokenizer: Annotated[Folder | None, Field(default=None)]  # the default of the file; in code it has to be named
     backends: Mapping[str, BackendSettings]
     policy: Policy | None = None
+    dry: Policy | None = None
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
     reasoning_field: ReasoningField = "reasoning"

@@ -39,6 +39,16 @@ def test_show_prints_thresholds_sides_and_load(gateway: Operated) -> None:
     assert ["vllm", "high", "yes", "0", "0", "?", "?"] in rows
 
 
+def test_show_prints_on_how_many_requests_the_policy_on_trial_agrees() -> None:
+    with Operated(dry=Share(low="triton", high="vllm", share=0.0)).serving() as gateway:
+        before = policy("show", "--url", gateway.url).output
+        with gateway.router.lease(gateway.request()):
+            after = policy("show", "--url", gateway.url).output
+    assert "dry share low=triton high=vllm share=0.0: on vllm for " in before
+    assert "0 switches, no request so far" in before
+    assert "0 switches, agrees on 0.0% of 1 requests" in after
+
+
 def test_show_json_is_the_gateways_state(gateway: Operated) -> None:
     result = policy("show", "--url", f"{gateway.url}/v1/", "--json")
     (model,) = json.loads(result.output)["models"]

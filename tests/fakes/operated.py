@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from gateway.core import GenerateRequest, Prompt, SamplingParams
+from gateway.core import GenerateRequest, Policy, Prompt, SamplingParams
 from gateway.metrics import Metrics, Tally
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
@@ -26,10 +26,14 @@ PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
 
 @dataclass
 class Operated:
-    """A gateway's control side: `models` maps an id to its policy, None for one with a single backend, vllm."""
+    """A gateway's control side: `models` maps an id to its policy, None for one with a single backend, vllm.
+
+    `dry`: the policy on trial of each model that has a policy.
+    """
 
     models: Mapping[str, Threshold | None] = field(default_factory=lambda: {"llama": POLICY})
     key: str | None = None
+    dry: Policy | None = None
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -39,7 +43,11 @@ class Operated:
             for model, policy in self.models.items()
         }
         self.router = Router(
-            Fleet(ModelSettings(model, Path(), described(self.backends[model]), policy), self.backends[model], PROBE)
+            Fleet(
+                ModelSettings(model, Path(), described(self.backends[model]), policy, policy and self.dry),
+                self.backends[model],
+                PROBE,
+            )
             for model, policy in self.models.items()
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core import FinishReason, GenerateRequest, Prompt, Route, SamplingParams, TokenLogprob
+from gateway.core import FinishReason, GenerateRequest, Policy, Prompt, Route, SamplingParams, TokenLogprob
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics, Tally
 from gateway.routing import Fleet, PolicyChange, Router
@@ -23,9 +23,10 @@ POLICY = Threshold(low="triton", high="vllm", up=2, down=1, dwell_s=0)
 class Scene:
     """Metrics over a router of two backends, with a clock that only a test moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, dry: Policy | None = None) -> None:
         backends = {name: ScriptedBackend(name) for name in ("triton", "vllm")}
-        self.fleet = Fleet(ModelSettings("llama", Path(), described(backends), POLICY), backends, ProbeSettings())
+        settings = ModelSettings("llama", Path(), described(backends), POLICY, dry)
+        self.fleet = Fleet(settings, backends, ProbeSettings())
         self.router = Router([self.fleet])
         self.clock = Clock()
         self.metrics = Metrics(self.router.state, Tally.alone({"llama": list(backends)}), clock=self.clock)
@@ -217,6 +218,18 @@ def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
     assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=0, vllm=0)
     scene.router.mark_unavailable("vllm")
     assert scene.samples("crossover_backend_ready") == labelled("crossover_backend_ready", triton=1, vllm=0)
+
+
+def test_a_scrape_shows_what_the_policy_on_trial_would_have_done(scene: Scene) -> None:
+    assert scene.samples("crossover_dry") == {}
+    tried = Scene(dry=Threshold("triton", "vllm", up=1, down=0))
+    for health in tried.fleet.healths.values():
+        health.is_ready = True
+    tried.router.lease(tried.request()).close()
+    shown = tried.metrics.render().decode()
+    assert 'crossover_dry_choices_total{backend="triton",dry="vllm",model="llama"} 1.0' in shown
+    assert 'crossover_dry_choices_total{backend="vllm",dry="triton",model="llama"} 0.0' in shown
+    assert tried.value("crossover_dry_switches_total", "llama") == 1
 
 
 def test_a_scrape_shows_the_policy_in_force(scene: Scene) -> None:

@@ -244,7 +244,26 @@ def test_state_tells_what_is_in_flight_and_what_steers() -> None:
             "vllm": {**READY, "in_flight": 2, "steering": 0, "capabilities": []},
         }
         assert (model["in_flight"], model["steering"], model["side"], model["switches"]) == (3, 1, "triton", 0)
+        assert model["dry"] is None
         assert model["policy"] == {key: model["history"][-1].get(key, []) for key in model["policy"]}
+
+
+def test_state_shows_the_policy_on_trial() -> None:
+    dry = Threshold(low="triton", high="vllm", up=1, down=0)
+    with Operated(dry=dry).serving() as gateway:
+        gateway.router.lease(gateway.request()).close()
+        (model,) = ask(gateway, "GET", "/admin/state").json()["models"]
+    shown = model["dry"]
+    assert {key: shown[key] for key in ("kind", "up", "down", "side", "split", "switches")} == {
+        "kind": "threshold",
+        "up": 1,
+        "down": 0,
+        "side": "vllm",
+        "split": False,
+        "switches": 1,
+    }
+    assert shown["choices"] == {"triton": {"triton": 0, "vllm": 1}, "vllm": {"triton": 0, "vllm": 0}}
+    assert model["side"] == "triton"
 
 
 def test_state_names_the_workers_and_who_answered(shared: Operated) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core import GenerateRequest, Need, Prompt, SamplingParams
+from gateway.core import GenerateRequest, Need, Policy, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
@@ -37,12 +37,13 @@ class Node:
     names: tuple[str, ...] = ("triton", "vllm")
     clock: Clock = field(default_factory=Clock)
     able: Mapping[str, Collection[Need]] = field(default_factory=dict)
+    dry: Policy | None = None
 
     def __post_init__(self) -> None:
         self.backends = {name: ScriptedBackend(name) for name in self.names}
         for name, needs in self.able.items():
             self.backends[name].capabilities = frozenset(needs)
-        settings = ModelSettings("llama", Path(), described(self.names), self.policy)
+        settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry)
         self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
         self.router = Router([self.fleet])
         self.ready(*self.names)

@@ -247,6 +247,14 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
         lambda d: model(d)["backends"].update(vllm=RELAY, third=VLLM),
         "models.0.policy.high: 'vllm' is not a backend of this model (it has triton, third)",
     ),
+    "a policy on trial with a mistake": (
+        lambda d: model(d).update(dry={"kind": "threshold", "low": "triton", "high": "vllm", "up": 3, "down": 3}),
+        "models.0.dry.down: must be below up (3), is 3",
+    ),
+    "a policy on trial where there is nothing to choose": (
+        lambda d: (model(d).update(dry=model(d).pop("policy")), model(d)["backends"].update(vllm=RELAY)),
+        NO_CHOICE.replace("policy", "dry"),
+    ),
     "misspelt backend key": in_triton("unknown key", urll="grpc://h:1"),
     "misspelt top key": top("unknown key", model=[]),
     "misspelt policy key": in_policy("unknown key", upp=3),

@@ -1,0 +1,96 @@
+"""A policy that is tried beside the one in force: it chooses for every request and places none.
+
+In: what the policy in force gets to see. Out: counts, over all workers, of where each request went and would have gone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
+
+from gateway.core import Demand, Load, Placeable, Policy, State
+from gateway.routing.state_words import STATE_WORDS, read_state, write_state
+from gateway.routing.states import DryState
+from gateway.shared import Plan, Seat, Span
+
+SWITCHES = STATE_WORDS  # the word behind the state's
+VERSION = 1  # it lasts as long as the gateway
+
+
+@dataclass(frozen=True, slots=True)
+class DrySpans:
+    """`choices`: for each pair of backends one word for each worker, which only that worker writes."""
+
+    generation: Span
+    records: tuple[Span, Span]
+    choices: tuple[Span, ...]
+
+    @classmethod
+    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
+        return cls(
+            generation=plan.words(1),
+            records=(plan.words(STATE_WORDS + 1), plan.words(STATE_WORDS + 1)),
+            choices=tuple(plan.words(workers) for _ in product(backends, repeat=2)),
+        )
+
+
+class DryRun:
+    """One policy on trial. `choose` and `plan` are called with the node's lock, inside the ledger's own steps."""
+
+    def __init__(self, policy: Policy, backends: Collection[str], spans: DrySpans, seat: Seat) -> None:
+        self.policy = policy
+        self._backends = tuple(backends)
+        self._seat = seat
+        self._generation = seat.memory.ints(spans.generation)
+        self._ints = [seat.memory.ints(span) for span in spans.records]
+        self._floats = [seat.memory.floats(span) for span in spans.records]
+        self._choices = {
+            (taken, chosen): seat.memory.ints(span)
+            for (taken, chosen), span in zip(product(backends, repeat=2), spans.choices, strict=True)
+        }
+
+    @classmethod
+    def alone(cls, policy: Policy, backends: Collection[str], now: float) -> Self:
+        """Returns that of a process that is the only worker."""
+        plan = Plan()
+        spans = DrySpans.lay(plan, backends, workers=1)
+        run = cls(policy, backends, spans, Seat.alone(plan.size))
+        run.begin(now)
+        return run
+
+    def begin(self, now: float) -> None:
+        """Writes the first state; called once, before there is a worker."""
+        self._write(self.policy.start(VERSION, now), 0)
+
+    def choose(self, request: Placeable, loads: Mapping[str, Load], taken: str, now: float) -> None:
+        """Counts where it would have sent a request that goes to `taken`."""
+        before = self._read()
+        route, state = self.policy.choose(request, loads, before, now)
+        self._choices[taken, route.backend][self._seat.index] += 1
+        self._keep(before, state)
+
+    def plan(self, demand: Demand, now: float) -> None:
+        before = self._read()
+        self._keep(before, self.policy.plan(demand, before, now))
+
+    def read(self, clock: Callable[[], float]) -> DryState:
+        with self._seat.lock:
+            state, switches = self._read(), self._ints[self._generation[0] % 2][SWITCHES]
+        choices = {pair: sum(words) for pair, words in self._choices.items()}
+        return DryState(self.policy, state.side, state.is_split, clock() - state.since, switches, choices)
+
+    def _keep(self, before: State, state: State) -> None:
+        if state != before:
+            has_changed = (state.side, state.is_split) != (before.side, before.is_split)
+            self._write(state, self._ints[self._generation[0] % 2][SWITCHES] + has_changed)
+
+    def _read(self) -> State:
+        index = self._generation[0] % 2
+        return read_state(self._ints[index], self._floats[index], self._backends)
+
+    def _write(self, state: State, switches: int) -> None:
+        """Writes where nobody reads; one store puts it in force, so that a worker that is killed leaves no half."""
+        index = (self._generation[0] + 1) % 2
+        write_state(self._ints[index], self._floats[index], state, self._backends)
+        self._ints[index][SWITCHES] = switches
+        self._generation[0] += 1
