@@ -15,7 +15,7 @@ from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.demand import find_rate
 from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
-from gateway.routing.policies.pace import find_pace, look
+from gateway.routing.policies.pace import find_paces, look
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import number
 
@@ -135,10 +135,8 @@ class Curve(TwoBackends):
             for seen, backend, time_s in zip(state.seen, backends, times, strict=True)
         )
         usual = node.crossing
-        low_pace, high_pace = (
-            find_pace(seen, usual / engine.step_s(usual)) for seen, engine in zip((low, high), node, strict=True)
-        )
-        return replace(state, seen=(low, high), paces=(low_pace, high_pace))
+        tokens_per_s = (usual / node.low.step_s(usual), usual / node.high.step_s(usual))
+        return replace(state, seen=(low, high), paces=find_paces((low, high), tokens_per_s))
 
     def _find_lead(self, options: Mapping[tuple[str, bool], float], current: tuple[str, bool]) -> float:
         """Returns by how many seconds the present plan is better than the next best, as a number below 0."""

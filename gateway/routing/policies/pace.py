@@ -23,10 +23,20 @@ def look(seen: Seen, backend: BackendDemand, token_s: float, elapsed_s: float) -
     return Seen(kept * seen.expected + expected, kept * seen.generated + new, float(backend.generated))
 
 
-def find_pace(seen: Seen, tokens_per_s: float) -> float:
-    """Returns how many times as long as by the model a step takes. `tokens_per_s`: of the engine at a usual load."""
-    if not seen.generated:  # relayed answers whose engine reports no usage
-        return 1.0
+def find_paces(seen: tuple[Seen, Seen], tokens_per_s: tuple[float, float]) -> tuple[float, float]:
+    """Returns how many times as long as by the model a step of each engine takes. `tokens_per_s`: at a usual load.
+
+    An engine that has shown little of late is taken to be as slow as the other one. What slows one down (clocks, a busy
+    host, requests that are not the model's) mostly slows both; by itself the idle one would look better than it is.
+    """
+    low, high = (find_pace(*each) for each in zip(seen, tokens_per_s, strict=True))
+    return find_pace(seen[0], tokens_per_s[0], high), find_pace(seen[1], tokens_per_s[1], low)
+
+
+def find_pace(seen: Seen, tokens_per_s: float, before: float = 1.0) -> float:
+    """Returns the pace of one engine. `before`: what it is taken for as long as it has shown nothing."""
+    if not seen.generated:  # also relayed answers whose engine reports no usage
+        return before
     doubt = DOUBT_S * tokens_per_s
-    pace = (seen.expected + doubt) / (seen.generated + doubt)
+    pace = (seen.expected + doubt * before) / (seen.generated + doubt)
     return round(round(min(max(pace, 1 / MOST), MOST) / GRAIN) * GRAIN, 2)

@@ -1,21 +1,25 @@
 """Which backend gets a request: the policies, what counts, needs, pins, readiness."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from gateway.core import Route
 from gateway.routing.needs import find_lacking
+from gateway.routing.policies.pace import find_pace
 from tests.mutants.mutant import Mutant, becomes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"
 CURVE = "gateway.routing.policies.curve:Curve"
 FLEET = "gateway.routing.fleet:Fleet"
 HEALTH = "gateway.routing.health:Health"
+DRY = "gateway.routing.dry:DryRun"
 
 POLICY = "tests/routing/test_threshold.py::test_"
 PLANNED = "tests/routing/test_curve.py::test_"
 ROUTED = "tests/routing/test_router.py::test_"
 NEEDED = "tests/routing/test_needs.py::test_"
+TRIED = "tests/routing/test_dry.py::test_"
 
 
 def choose_without_band(was: Any) -> Any:  # Any: a policy's method
@@ -86,4 +90,16 @@ MUTANTS = (
         (f"{ROUTED}a_backend_that_is_down_is_no_candidate",)),
     Mutant("a probe does not overrule a doubt that came after it began", f"{HEALTH}._probe", probe_without_doubt,
         ("tests/routing/test_health.py::test_a_probe_under_way_does_not_overrule_a_later_doubt",)),
+    Mutant("a policy on trial is counted", f"{DRY}.choose", returns(None),
+        (f"{TRIED}it_chooses_for_every_request_and_the_policy_in_force_places_them",)),
+    Mutant("a policy on trial plans", f"{DRY}.plan", returns(None),
+        (f"{TRIED}one_that_plans_does_so_though_the_policy_in_force_does_not",)),
+    Mutant("a policy on trial has one side for all workers", f"{DRY}._keep", returns(None),
+        (f"{TRIED}workers_share_its_side_and_its_counts",)),
+    Mutant("moves go as fast as the other engine prefills", f"{CURVE}.find_terms",
+        lambda was: lambda self, state, in_flight: was(self, state, in_flight)._replace(tokens_per_s=math.inf),
+        (f"{PLANNED}answers_move_as_fast_as_the_engine_that_they_go_to_reads_prompts",)),
+    Mutant("an engine that has shown nothing is as slow as the other", "gateway.routing.policies.curve:find_paces",
+        lambda _was: lambda seen, speeds: tuple(find_pace(*each) for each in zip(seen, speeds, strict=True)),
+        ("tests/routing/test_pace.py::test_where_both_engines_are_slower_than_their_model_the_correction_costs_nothing",)),
 )  # fmt: skip
