@@ -471,8 +471,8 @@ class Policy(Protocol):
         """Returns the backends that running answers should leave for another one in this state."""
         ...
 
-    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
-        """Returns on which terms answers leave; `in_flight` of them are under way."""
+    def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
+        """Returns on which terms answers go elsewhere from the backends in `left`; `in_flight` are under way in all."""
         ...
 
     def find_paces(self, state: State) -> Mapping[str, float]:

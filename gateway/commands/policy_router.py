@@ -56,7 +56,7 @@ class PolicyRouter:
         if self._policy.plans:
             self._take(self._policy.plan(self._measure(engines), self.state, now))
         left = self._policy.find_left(self.state)
-        terms = self._policy.find_terms(self.state, sum(engine.in_flight for engine in engines.values()))
+        terms = self._policy.find_terms(self.state, left, sum(engine.in_flight for engine in engines.values()))
         tokens_per_s = min(self._tokens_per_s, terms.tokens_per_s)
         self._budget = min(self._budget + BEAT_S * tokens_per_s, 2 * BEAT_S * tokens_per_s)
         return list(self._move(engines, left, terms.min_left)) if left else ()

@@ -211,7 +211,7 @@ class Fleet:
         has_other = any(health.is_ready for name, health in self.healths.items() if name not in left)
         if not left or not has_other:
             return None
-        return Leaving(left, self._policy.find_terms(state, sum(self._ledger.read().in_flight.values())))
+        return Leaving(left, self._policy.find_terms(state, left, sum(self._ledger.read().in_flight.values())))
 
     def state(self) -> ModelState:
         ledger = self._ledger.read()

@@ -11,7 +11,7 @@ STATE_WORDS = SEEN + 6
 
 
 def write_state(ints: Ints, floats: Floats, state: State, backends: Sequence[str]) -> None:
-    """Writes a state to words, of which `ints` and `floats` are views."""
+    """Writes a state. `ints` and `floats`: two views of the same STATE_WORDS words."""
     ints[SIDE], ints[VERSION], ints[IS_SPLIT] = backends.index(state.side), state.version, state.is_split
     floats[SINCE], floats[RATE], floats[ANSWER_S] = state.since, state.rate, state.answer_s
     floats[FOREGONE_S] = state.foregone_s

@@ -82,7 +82,7 @@ class Prefill:
         return round(min(more / longer_s, MOST_PREFILL), 1) if longer_s > 0 else MOST_PREFILL
 
     @property
-    def rest_s(self) -> float:
+    def overhead_s(self) -> float:
         """What a first token costs besides the prefill: the way to the engine and back, and a step."""
         return max(self.ttft_s - self.tokens / self.tokens_per_s, 0.0)
 
@@ -134,7 +134,7 @@ def make_node(
         prompt_tokens=max(round(statistics.fmean(cell.prompt_tokens for cell in cells)), 1),
         answer_tokens=plan.tokens,
         # An answer that moves is for the engine that it goes to a new request with a longer prompt.
-        move_s=round(statistics.fmean(prefills[name].rest_s for name in system.backends), 4),
+        move_s=round(statistics.fmean(prefills[name].overhead_s for name in system.backends), 4),
     )
 
 

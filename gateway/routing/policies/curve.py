@@ -78,13 +78,13 @@ class Curve(TwoBackends):
     def find_paces(self, state: State) -> Mapping[str, float]:
         return {} if self.node is None else dict(zip((self.low, self.high), state.paces, strict=True))
 
-    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+    def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         """Returns the tokens that the engine to go to would generate while an answer moves, and its own prefill."""
         node = self.node
         if node is None:
-            return TwoBackends.find_terms(self, state, in_flight)
+            return TwoBackends.find_terms(self, state, left, in_flight)
         node = node.at_paces(state.paces)
-        to = node.low if state.side == self.low else node.high
+        to = node.low if self.high in left else node.high
         pause_s = self._find_pause(to, node, node.prompt_tokens + node.answer_tokens / 2)
         return MoveTerms(math.ceil(pause_s / to.step_s(max(in_flight, 1))), to.prefill_tokens_per_s)
 

@@ -1,6 +1,6 @@
 """Stands in for a policy where a model has one backend to choose; others of it get the requests that it cannot do."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +29,7 @@ class Single:
     def find_paces(self, state: State) -> Mapping[str, float]:
         return {}
 
-    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+    def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:

@@ -38,7 +38,7 @@ class TwoBackends(Policy):
     def find_left(self, state: State) -> Collection[str]:
         return ()
 
-    def find_terms(self, state: State, in_flight: int) -> MoveTerms:
+    def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()
 
     def find_paces(self, state: State) -> Mapping[str, float]:

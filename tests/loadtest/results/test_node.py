@@ -73,7 +73,7 @@ def test_most_in_flight_is_what_an_engine_reports_or_the_highest_level() -> None
 
 def test_a_move_costs_what_a_first_token_takes_besides_its_prefill() -> None:
     assert beside(0.34, 0.34).move_s == pytest.approx((0.05 - 20 / 7000 + 0.05 - 20 / 4000) / 2, abs=1e-4)
-    assert Prefill(1000, 0.01, 8000, 0.2).rest_s == 0  # longer prompts show more than the usual one took
+    assert Prefill(1000, 0.01, 8000, 0.2).overhead_s == 0  # longer prompts show more than the usual one took
 
 
 def test_prefill_is_what_a_token_more_takes() -> None:

@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant("a policy on trial has one side for all workers", f"{DRY}._keep", returns(None),
         (f"{TRIED}workers_share_its_side_and_its_counts",)),
     Mutant("moves go as fast as the other engine prefills", f"{CURVE}.find_terms",
-        lambda was: lambda self, state, in_flight: was(self, state, in_flight)._replace(tokens_per_s=math.inf),
+        lambda was: lambda self, *given: was(self, *given)._replace(tokens_per_s=math.inf),
         (f"{PLANNED}answers_move_as_fast_as_the_engine_that_they_go_to_reads_prompts",)),
     Mutant("an engine that has shown nothing is as slow as the other", "gateway.routing.policies.curve:find_paces",
         lambda _was: lambda seen, speeds: tuple(find_pace(*each) for each in zip(seen, speeds, strict=True)),
