@@ -363,6 +363,7 @@ class State:
 
     For a policy that plans: `is_split`: both backends are used, `rate`: arrivals a second that it expects, `answer_s`:
     seconds that it predicts for an answer. `foregone_s`: the seconds that requests would have saved elsewhere of late.
+    `usual_rate`: the mean of `rate` over the last seconds, older ones less; 0: none is known.
     `seen`: of its low-load and its high-load backend; `paces`: the time of a step of each over its model's.
     """
 
@@ -373,6 +374,7 @@ class State:
     rate: float = 0.0
     answer_s: float = 0.0
     foregone_s: float = 0.0
+    usual_rate: float = 0.0
     seen: tuple[Seen, Seen] = (NOTHING_SEEN, NOTHING_SEEN)
     paces: tuple[float, float] = (1.0, 1.0)
 

@@ -73,11 +73,24 @@ def test_curve_is_better_than_a_threshold_and_no_worse_than_the_better_engine(
     assert mean_s["curve"] < 1.03 * min(mean_s["low alone"], mean_s["high alone"])
 
 
-def test_a_rate_that_chance_has_raised_beyond_capacity_is_no_reason_to_leave_the_better_engine(tmp_path: Path) -> None:
+def test_where_low_is_better_up_to_what_it_completes_caution_costs_no_more_than_the_other_engine(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "node.json").write_text(json.dumps(BUSY))
     over_best = find_means(tmp_path / "node.json", "over_best", "--trace", "step", "--trace", "ramp", "--seeds", "1-3")
     assert over_best["low alone"] == 1.0
-    assert over_best["curve"] < 1.06
+    assert over_best["curve"] < over_best["high alone"]
+
+
+def test_where_prefill_is_slow_and_moves_are_dear_a_rising_load_is_followed_in_time(tmp_path: Path) -> None:
+    slow = {
+        **SHARED,
+        "low": {**LATENCY, "prefill_tokens_per_s": 8_000},
+        "high": {**THROUGHPUT, "prefill_tokens_per_s": 8_000},
+    }
+    (tmp_path / "node.json").write_text(json.dumps(slow))
+    over_best = find_means(tmp_path / "node.json", "over_best", "--trace", "ramp", "--seeds", "1-3")
+    assert over_best["curve"] < 1.05
 
 
 def test_without_margin_evidence_dwell_and_price_the_plan_flaps(node: Path) -> None:

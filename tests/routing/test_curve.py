@@ -1,5 +1,6 @@
 """The policy `curve` as tables: no loop, no clock, no sockets."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -76,6 +77,31 @@ def test_a_jump_of_the_rate_acts_at_once_and_a_small_one_waits() -> None:
     assert policy().plan(jump, on("triton"), LATER).rate == pytest.approx(165, rel=0.05)
     small = demand(130, low=95, before=110)
     assert policy().plan(small, on("triton"), LATER).rate == pytest.approx(112, rel=0.02)
+
+
+def test_a_load_that_grows_leaves_the_low_load_engine_before_the_crossing() -> None:
+    load, steady = demand(100, low=80), replace(on("triton"), usual_rate=100.0)
+    assert policy().plan(load, steady, LATER).side == "triton"
+    assert policy().plan(load, replace(steady, usual_rate=80.0), LATER).side == "triton"  # may be chance
+    assert policy().plan(load, replace(steady, usual_rate=40.0), LATER).side == "vllm"
+    assert policy(replace(SHARED, interference=0.0)).plan(load, replace(steady, usual_rate=40.0), LATER).side != "vllm"
+
+
+def test_the_usual_rate_follows_the_rate_within_seconds() -> None:
+    load, state = demand(100, low=60), on("triton")
+    assert policy().plan(load, state, LATER).usual_rate == pytest.approx(100, rel=0.05)
+    state = replace(state, usual_rate=10.0)
+    for _ in range(round(8 / 0.05)):
+        state = policy().plan(load, state, LATER)
+    assert state.usual_rate == pytest.approx(100 - 90 / math.e, rel=0.05)
+
+
+def test_the_way_to_the_low_load_engine_needs_headroom() -> None:
+    """With 80 in flight it is the faster one, with 100 it is not yet by the margin."""
+    load, state = demand(100, high=85), replace(on("vllm"), foregone_s=1e6)
+    assert policy(headroom=0.0).plan(load, state, LATER).side == "triton"
+    assert policy().plan(load, state, LATER).side == "vllm"
+    assert policy().plan(demand(40, high=30), state, LATER).side == "triton"
 
 
 def test_a_plan_says_what_it_expects() -> None:

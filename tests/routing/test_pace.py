@@ -91,7 +91,7 @@ CLOSE = NodeModel(
 
 
 def serve(
-    trace_name: str, low: float, high: float = 1.0, node: NodeModel = SHARED
+    trace_name: str, low: float, high: float = 1.0, node: NodeModel = SHARED, headroom: float = 0.25
 ) -> tuple[float, tuple[float, float]]:
     """Serves a trace where steps of the engines take so many times as long as by the model that routes.
 
@@ -102,7 +102,7 @@ def serve(
     prompt, answer = node.prompt_tokens, node.answer_tokens
     pair = Pair(answer * node.low.step_s(1), node.high.answers_per_s(0, answer), prompt, answer)
     trace = make_trace(variant, pair, seed=1)
-    router = PolicyRouter(Curve(low="low", high="high", node=node))
+    router = PolicyRouter(Curve(low="low", high="high", node=node, headroom=headroom))
     true = node.at_paces((low, high))
     speeds = {
         name: EngineSpeed(engine.step_s, engine.prefill_tokens_per_s, engine.max_in_flight, node.prompt_tokens)
@@ -115,12 +115,13 @@ def serve(
 
 
 def test_a_model_that_is_wrong_is_corrected_and_serves_better_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    corrected_s, (low, high) = serve("ramp length=60", 1.25)
+    """Where nothing else guards against it: headroom leaves the low-load engine early, whatever its model promises."""
+    corrected_s, (low, high) = serve("day", 1.25, headroom=0.0)
     assert 1.05 <= high + 0.05 <= low <= 1.25
     monkeypatch.setattr(pace, "MOST", 1.0)
-    uncorrected_s, paces = serve("ramp length=60", 1.25)
+    uncorrected_s, paces = serve("day", 1.25, headroom=0.0)
     assert paces == (1.0, 1.0)
-    assert corrected_s < 0.97 * uncorrected_s
+    assert corrected_s < 0.98 * uncorrected_s
 
 
 def test_where_both_engines_are_slower_than_their_model_the_correction_costs_nothing(

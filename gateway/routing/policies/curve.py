@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
-from gateway.routing.policies.demand import find_rate
+from gateway.routing.policies.demand import MOST_S, find_rate
 from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
 from gateway.routing.policies.pace import find_paces, look
@@ -21,6 +21,10 @@ from gateway.settings import number
 
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
+USUAL_S = 8.0  # after which an earlier rate counts a third: what grows is more than the mean of so long
+MOST_GROWTH = 1.0  # of a rate, that may come again
+GRAIN = 0.05  # of a growth: few models to keep
+Plan = tuple[str, bool]  # who gets all, and whether it is a split, which counts as the low-load engine's
 SPLITS = (0.9, 0.75, 0.6, 0.5, 0.4, 0.25, 0.1)  # shares of the low-load engine that a forecast tries
 
 
@@ -40,6 +44,9 @@ class Curve(TwoBackends):
         Literal["low", "high"], Field(description="Which backend gets all requests while there is no node model.")
     ] = "high"
     horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 3.0
+    headroom: Annotated[
+        float, number(0, 10, "To go to `low`, it has to be the faster one with this part more in flight than there is.")
+    ] = 0.25
     margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.05
     evidence: Annotated[
         float, number(0, 100, "How many standard deviations later arrivals must be off for earlier ones not to count.")
@@ -107,24 +114,32 @@ class Curve(TwoBackends):
             return state
         state = self._learn(self.node, demand, state)
         node, rate = self.node.at_paces(state.paces), find_rate(demand.arrivals, self.evidence)
-        predicted = self._predict(node, demand, rate)
-        splits = [predicted[share] for share in predicted if 0 < share < 1]
-        options = {(self.low, False): predicted[1.0], (self.high, False): predicted[0.0]}
-        if splits:
-            options[self.low, True] = min(splits)
-        current = (self.low if state.is_split else state.side, state.is_split)
-        best = min(options, key=lambda option: options[option])
-        seen = replace(state, rate=_round(rate), answer_s=_round(options.get(current, options[best])))
-        if current in options:
-            saved_s = options[current] - options[best] if best != current else self._find_lead(options, current)
-            foregone_s = max(state.foregone_s + saved_s * rate * _beat_s(demand), 0.0)
-            seen = replace(seen, foregone_s=foregone_s)
-            if best == current or saved_s <= self.margin * options[current] or now - state.since < self.dwell_s:
-                return seen
-            soon_s = saved_s * (rate * self.horizon_s + demand.in_flight / 2)
+        state = replace(state, rate=rate, usual_rate=_find_usual(state.usual_rate, rate, _beat_s(demand)))
+        weighed = self._weigh(node, demand, state)
+        planned = self._decide(weighed, node, demand, state, now)
+        plan = self._name_plan(planned)
+        answer_s = self._predict(node, demand, rate, 1.0) if plan == (self.low, False) else weighed[plan]
+        return replace(planned, rate=_round(rate), answer_s=_round(answer_s))
+
+    def _decide(
+        self, weighed: Mapping[Plan, float], node: NodeModel, demand: Demand, state: State, now: float
+    ) -> State:
+        """Returns the state with the plan to follow: the present one, until another pays the price of the change."""
+        current, best = self._name_plan(state), min(weighed, key=lambda plan: weighed[plan])
+        if current in weighed:
+            saved_s = weighed[current] - weighed[best] if best != current else _find_lead(weighed, current)
+            foregone_s = max(state.foregone_s + saved_s * state.rate * _beat_s(demand), 0.0)
+            state = replace(state, foregone_s=foregone_s)
+            if best == current or saved_s <= self.margin * weighed[current] or now - state.since < self.dwell_s:
+                return state
+            soon_s = saved_s * (state.rate * self.horizon_s + demand.in_flight / 2)
             if soon_s + foregone_s <= self._find_price(node, demand, best):
-                return seen
-        return replace(seen, side=best[0], is_split=best[1], since=now, answer_s=_round(options[best]), foregone_s=0.0)
+                return state
+        side, is_split = best
+        return replace(state, side=side, is_split=is_split, since=now, foregone_s=0.0)
+
+    def _name_plan(self, state: State) -> Plan:
+        return self.low if state.is_split else state.side, state.is_split
 
     def _learn(self, node: NodeModel, demand: Demand, state: State) -> State:
         """Compares the model with what both backends have generated since the last beat."""
@@ -138,26 +153,42 @@ class Curve(TwoBackends):
         tokens_per_s = (usual / node.low.step_s(usual), usual / node.high.step_s(usual))
         return replace(state, seen=(low, high), paces=find_paces((low, high), tokens_per_s))
 
-    def _find_lead(self, options: Mapping[tuple[str, bool], float], current: tuple[str, bool]) -> float:
-        """Returns by how many seconds the present plan is better than the next best, as a number below 0."""
-        return options[current] - min(value for option, value in options.items() if option != current)
+    def _weigh(self, node: NodeModel, demand: Demand, state: State) -> Mapping[Plan, float]:
+        """Predicts the seconds of an answer under each plan, to choose between them.
 
-    def _predict(self, node: NodeModel, demand: Demand, rate: float) -> Mapping[float, float]:
-        """Predicts the seconds of an answer for each share that the low-load engine may get of what is free to move."""
+        On shared GPUs the low-load engine gets nothing without headroom: who leaves it late has the more to move.
+        """
+        is_shared, rate = node.interference >= SHARED, state.rate
+        if is_shared:
+            node = node.at_headroom(self._find_headroom(state))
+        weighed = {(self.low, False): self._predict(node, demand, rate, 1.0)}
+        weighed[self.high, False] = self._predict(node, demand, rate, 0.0)
+        if not is_shared:
+            weighed[self.low, True] = min(self._predict(node, demand, rate, share) for share in SPLITS)
+        return weighed
+
+    def _find_headroom(self, state: State) -> float:
+        """Returns which part more may soon be in flight than is now.
+
+        What a rate has grown by, beyond chance, it may grow by again. Who is on the high-load engine looks further: it
+        takes two changes to find out that the way to the other one did not pay.
+        """
+        chance = self.evidence / math.sqrt(MOST_S * state.rate) if state.rate else 0.0
+        growth = state.rate / state.usual_rate - 1 - chance if state.usual_rate else 0.0
+        least = self.headroom if state.side == self.high else 0.0
+        return max(round(min(growth, MOST_GROWTH) / GRAIN) * GRAIN, least)
+
+    def _predict(self, node: NodeModel, demand: Demand, rate: float, share: float) -> float:
+        """Predicts the seconds of an answer where the low-load engine gets `share` of what is free to move."""
         low, high = demand.backends[self.low], demand.backends[self.high]
-        shape = _find_shape(node, demand)
         free_rate = rate * max(1 - low.fixed_share - high.fixed_share, 0.0)
         free = low.in_flight - low.fixed + high.in_flight - high.fixed
-        shares = (1.0, 0.0) if node.interference >= SHARED else (1.0, *SPLITS, 0.0)
-        return {
-            share: predict_s(
-                node,
-                shape,
-                Part(rate * low.fixed_share + free_rate * share, low.fixed + free * share),
-                Part(rate * high.fixed_share + free_rate * (1 - share), high.fixed + free * (1 - share)),
-            )
-            for share in shares
-        }
+        return predict_s(
+            node,
+            _find_shape(node, demand),
+            Part(rate * low.fixed_share + free_rate * share, low.fixed + free * share),
+            Part(rate * high.fixed_share + free_rate * (1 - share), high.fixed + free * (1 - share)),
+        )
 
     def _find_price(self, node: NodeModel, demand: Demand, to: tuple[str, bool]) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
@@ -189,6 +220,15 @@ class Curve(TwoBackends):
         node = self.node.at_paces(state.paces)
         low_s = node.low.step_s(low.in_flight + request.sequences)
         return self.low if low_s <= node.high.step_s(high.in_flight + request.sequences) else self.high
+
+
+def _find_usual(usual_rate: float, rate: float, elapsed_s: float) -> float:
+    return rate + (usual_rate - rate) * math.exp(-elapsed_s / USUAL_S) if usual_rate else rate
+
+
+def _find_lead(weighed: Mapping[Plan, float], current: Plan) -> float:
+    """Returns by how many seconds the present plan is better than the next best, as a number below 0."""
+    return weighed[current] - min(value for plan, value in weighed.items() if plan != current)
 
 
 def _find_shape(node: NodeModel, demand: Demand) -> Shape:

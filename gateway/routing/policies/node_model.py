@@ -56,6 +56,12 @@ class EngineModel:
     def at_pace(self, pace: float) -> "EngineModel":
         return replace(self, steps_ms=tuple((count, step_ms * pace) for count, step_ms in self.steps_ms))
 
+    def at_headroom(self, headroom: float) -> "EngineModel":
+        """Returns the model of an engine whose steps are those of this one with such a part more in flight."""
+        more = 1 + headroom
+        counts = {max(round(count / more), 1) for count in (*self._levels, self.max_in_flight)} | {self.max_in_flight}
+        return replace(self, steps_ms=tuple((count, 1000 * self.step_s(count * more)) for count in sorted(counts)))
+
     @cached_property
     def _levels(self) -> tuple[int, ...]:
         return tuple({min(count, self.max_in_flight) for count, _ in self.steps_ms} | {self.max_in_flight})
@@ -101,8 +107,18 @@ class NodeModel:
             model = self._at_paces[paces] = replace(self, low=low, high=high)
         return model
 
+    def at_headroom(self, headroom: float) -> "NodeModel":
+        """Returns the model with the low-load engine as slow as it is with such a part more in flight."""
+        if (model := self._at_headroom.get(headroom)) is None:
+            model = self._at_headroom[headroom] = replace(self, low=self.low.at_headroom(headroom))
+        return model
+
     @cached_property
     def _at_paces(self) -> dict[tuple[float, float], "NodeModel"]:
+        return {}
+
+    @cached_property
+    def _at_headroom(self) -> dict[float, "NodeModel"]:
         return {}
 
     @cached_property
