@@ -362,8 +362,9 @@ class State:
     """A policy's memory between choices: its side, since when (monotonic seconds), and its version.
 
     For a policy that plans: `is_split`: both backends are used, `rate`: arrivals a second that it expects, `answer_s`:
-    seconds that it predicts for an answer. `foregone_s`: the seconds that requests would have saved elsewhere of late.
-    `usual_rate`: the mean of `rate` over the last seconds, older ones less; 0: none is known.
+    seconds that it predicts for an answer, or for what else it keeps short. `foregone_s`: the seconds that requests
+    would have saved elsewhere of late. `usual_rate`: the mean of `rate` over the last seconds, older ones less; 0: none
+    is known.
     `seen`: of its low-load and its high-load backend; `paces`: the time of a step of each over its model's.
     """
 

@@ -17,7 +17,16 @@ from loadtest.cli_options import find_trace, parse_target, read_node
 from loadtest.client.errors import MeasurementError
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
-from loadtest.rehearsal.outcome import HEADINGS, PAGE, Outcome, find_outcomes, list_rows, render_page
+from loadtest.rehearsal.outcome import (
+    HEADINGS,
+    OBJECTIVES,
+    PAGE,
+    Outcome,
+    find_outcomes,
+    list_rows,
+    read_objective,
+    render_page,
+)
 from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
 from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair
 from loadtest.results.folder import name_run
@@ -35,6 +44,7 @@ class Rehearsed:
     folder: Path
     system: SystemUnderTest
     servings: Sequence[Serving]
+    objective: str
     outcomes: Sequence[Outcome]
 
 
@@ -56,6 +66,11 @@ class Rehearsed:
 )
 @click.option("--tokens", type=click.IntRange(2), help="Length of every answer.  [default: the node model's]")
 @click.option("--prompt-words", type=click.IntRange(1), default=FULL.prompt_words, help="Length of every prompt.")
+@click.option(
+    "--objective",
+    type=click.Choice(tuple(OBJECTIVES)),
+    help="Which times are compared: of whole answers or to first tokens.  [default: the policy's, else answer]",
+)
 @click.option("--repeats", type=click.IntRange(1, 100), default=2, help="How often each way serves each trace.")
 @click.option("--seed", type=int, default=1, help="Of the traces' arrivals.")
 @click.option("--out", type=click.Path(path_type=Path), help="A folder; what is in it is not repeated.  [default: new]")
@@ -107,8 +122,9 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
     folder = options["out"] or Path("runs") / name_run()
     _keep_plan(folder, {"arms": arms, "tokens": tokens, "traces": {name: len(trace) for name, trace in traces.items()}})
     rehearsal = Rehearsal(target, system, sender, traces, arms, options["repeats"], folder, prompts)
-    servings = await rehearsal.run()
-    return Rehearsed(folder, system, servings, find_outcomes(servings, list(map(name_alone, system.backends))))
+    servings, objective = await rehearsal.run(), options["objective"] or read_objective(system.policy)
+    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)), objective)
+    return Rehearsed(folder, system, servings, objective, outcomes)
 
 
 def _find_node(file: Path | None, system: SystemUnderTest) -> Json:
@@ -138,7 +154,7 @@ def _keep_plan(folder: Path, plan: Mapping[str, object]) -> None:
 def _write(rehearsed: Rehearsed) -> None:
     folder, outcomes = rehearsed.folder, rehearsed.outcomes
     (folder / RESULT).write_bytes(orjson.dumps(outcomes, option=orjson.OPT_INDENT_2) + b"\n")
-    page = render_page(folder.name, rehearsed.system.backends, outcomes, rehearsed.servings)
+    page = render_page(folder.name, rehearsed.system.backends, outcomes, rehearsed.servings, rehearsed.objective)
     (folder / PAGE).write_text(page)
 
 

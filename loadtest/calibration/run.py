@@ -24,7 +24,7 @@ from loadtest.client.worker_pool import worker_pool
 from loadtest.decide.cost import NO_COST
 from loadtest.decide.regret import Regret, check_regret
 from loadtest.decide.soundness import Check
-from loadtest.rehearsal.outcome import PAGE, find_outcomes, render_page
+from loadtest.rehearsal.outcome import OBJECTIVES, PAGE, find_outcomes, read_objective, render_page
 from loadtest.rehearsal.rehearse import LIVE, Rehearsal, make_arms, name_alone, warm_up
 from loadtest.rehearsal.traces import Pair, Variant, make_trace
 from loadtest.report.command import write_reports
@@ -148,7 +148,8 @@ async def _try_policy(site: Site, campaign: Campaign, result: Result) -> Result:
         await _finish(restore_policy(site.target, result.system))
         raise
     alone = {name: rehearsed[name_alone(name)] for name in result.system.backends}
-    check = check_regret(rehearsed[LIVE], alone, result.plan.limits.regret)
+    what, _ = OBJECTIVES[read_objective(result.applied)]
+    check = check_regret(rehearsed[LIVE], alone, result.plan.limits.regret, what)
     result = replace(result, rehearsed=rehearsed, checks=[*result.checks, check])
     if check.status != "failed":
         return result
@@ -169,9 +170,9 @@ async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict
     sender = Sender(target, system.model, "", plan.seed, plan.prompt_words, wants_counts=True)
     sender, prompts = await warm_up(sender, system, plan.tokens)
     rehearsal = Rehearsal(target, system, sender, {TRACE.name: trace}, arms, plan.rehearsals, folder, prompts)
-    servings = await rehearsal.run()
-    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)))
-    (folder / PAGE).write_text(render_page(result.run, system.backends, outcomes, servings))
+    servings, objective = await rehearsal.run(), read_objective(result.applied)
+    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)), objective)
+    (folder / PAGE).write_text(render_page(result.run, system.backends, outcomes, servings, objective))
     return {outcome.arm: outcome.regret for outcome in outcomes}
 
 

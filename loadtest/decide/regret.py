@@ -43,13 +43,13 @@ class Regret:
     p99_s: float
 
 
-def check_regret(live: Regret, alone: Mapping[str, Regret], max_loss: float) -> Check:
-    """Returns a check: failed if the mean answer surely takes over `max_loss`, a share, longer than alone.
+def check_regret(live: Regret, alone: Mapping[str, Regret], max_loss: float, what: str = "an answer") -> Check:
+    """Returns a check: failed if in the mean `what` surely takes over `max_loss`, a share, longer than alone.
 
     `alone`: by backend. Sure is what the whole interval shows.
     """
     best, ratio = min(alone, key=lambda name: alone[name].mean_s), live.over_best
-    found = f"with routing live, an answer takes {ratio.value:.2f} times as long as with {best} alone"
+    found = f"with routing live, {what} takes {ratio.value:.2f} times as long as with {best} alone"
     if (ratio.value if ratio.low is None else ratio.low) <= 1 + max_loss:
         return Check("regret", "passed", f"{found}, while the load changes")
     advice = f"The policy before is in force again. Use {best} alone: over the whole rehearsal it was faster."

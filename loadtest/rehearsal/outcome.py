@@ -1,6 +1,6 @@
 """What a rehearsal found: one row for each trace and arm, as a table, as JSON, and as a page with pictures. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtest.decide.regret import Ratio, Regret, find_regret
@@ -8,12 +8,20 @@ from loadtest.rehearsal.rehearse import Sample, Serving, name_alone
 from loadtest.report.chart import Axis, Chart, Line, Point, axis_from_zero, render_template
 
 PAGE = "rehearsal.html"  # of a rehearsal's folder
+# What is compared, by a policy's objective: in words, and as a serving's times.
+OBJECTIVES: Mapping[str, tuple[str, Callable[[Serving], Sequence[float]]]] = {
+    "answer": ("an answer", lambda serving: serving.e2e_s),
+    "ttft": ("a first token", lambda serving: serving.ttft_s),
+}
 HEADINGS = ("trace", "arm", "regret", "over best", "mean", "p99", "sent late", "changes", "moves")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One arm on one trace, over all repeats. `lag_share`: the client's mean lateness as a part of the mean answer."""
+    """One arm on one trace, over all repeats. `lag_share`: the client's mean lateness as a part of the mean answer.
+
+    `regret`: of the objective's times.
+    """
 
     trace: str
     arm: str
@@ -24,32 +32,38 @@ class Outcome:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the mean answer is surely longer than on the better engine alone; without an interval: longer."""
+        """Whether the mean is surely longer than on the better engine alone; without an interval: longer."""
         over_best = self.regret.over_best
         return (over_best.value if over_best.low is None else over_best.low) > 1.0
 
 
-def find_outcomes(servings: Sequence[Serving], singles: Sequence[str]) -> Sequence[Outcome]:
+def read_objective(policy: Mapping[str, object] | None) -> str:
+    """Returns what a policy keeps short: the time of whole answers, unless it has another objective."""
+    objective = (policy or {}).get("objective")
+    return objective if isinstance(objective, str) and objective in OBJECTIVES else "answer"
+
+
+def find_outcomes(servings: Sequence[Serving], singles: Sequence[str], objective: str) -> Sequence[Outcome]:
     """Finds the outcome of each arm on each trace. `singles`: the arms of one engine alone."""
     return [
-        _find_outcome(arm, own, singles)
+        _find_outcome(arm, own, singles, objective)
         for trace in dict.fromkeys(serving.trace for serving in servings)
         for own in [[serving for serving in servings if serving.trace == trace]]
         for arm in dict.fromkeys(serving.arm for serving in own)
     ]
 
 
-def _find_outcome(arm: str, servings: Sequence[Serving], singles: Sequence[str]) -> Outcome:
-    names = dict.fromkeys(serving.arm for serving in servings)
-    times = {name: [serving.e2e_s for serving in servings if serving.arm == name] for name in names}
+def _find_outcome(arm: str, servings: Sequence[Serving], singles: Sequence[str], objective: str) -> Outcome:
+    names, (_, find_times) = dict.fromkeys(serving.arm for serving in servings), OBJECTIVES[objective]
+    times = {name: [find_times(serving) for serving in servings if serving.arm == name] for name in names}
     own = [serving for serving in servings if serving.arm == arm]
     regret = find_regret(arm, times, singles)
-    lag_s = sum(map(sum, (serving.lag_s for serving in own))) / sum(len(serving.lag_s) for serving in own)
+    lag_s, e2e_s = (sum(map(sum, all_s)) for all_s in zip(*((each.lag_s, each.e2e_s) for each in own), strict=True))
     return Outcome(
         trace=own[0].trace,
         arm=arm,
         regret=regret,
-        lag_share=lag_s / regret.mean_s,
+        lag_share=lag_s / e2e_s,
         switches=sum(serving.switches for serving in own) / len(own),
         moves=sum(serving.moves for serving in own) / len(own),
     )
@@ -72,7 +86,9 @@ def list_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def render_page(name: str, backends: tuple[str, str], outcomes: Sequence[Outcome], servings: Sequence[Serving]) -> str:
+def render_page(
+    name: str, backends: tuple[str, str], outcomes: Sequence[Outcome], servings: Sequence[Serving], objective: str
+) -> str:
     """Renders rehearsal.html: the table, and what was in flight on both backends in each serving that was routed."""
     alone = set(map(name_alone, backends))
     routed = [serving for serving in servings if serving.arm not in alone and serving.samples]
@@ -82,6 +98,7 @@ def render_page(name: str, backends: tuple[str, str], outcomes: Sequence[Outcome
         name=name,
         backends=backends,
         headings=HEADINGS,
+        what=OBJECTIVES[objective][0],
         rows=list(list_rows(outcomes)),
         charts=charts,
     )

@@ -4,12 +4,13 @@ In: cells. Out: the `node` of a policy `curve`, whose JSON docs/routing.md descr
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from loadtest.decide.soundness import Check, Limits
 from loadtest.results.cell import Cell
+from loadtest.results.percentiles import Percentiles
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
 
@@ -21,11 +22,14 @@ OPEN_SHARE = 0.75  # of the crossing: what an open loop is to have in flight, be
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """One engine alone. `steps_ms`: pairs of in-flight and a whole answer's milliseconds by its tokens."""
+    """One engine alone. `steps_ms`: pairs of in-flight and a whole answer's milliseconds by its tokens; `ttft_ms`: the
+    same to its first token.
+    """
 
     steps_ms: tuple[tuple[int, float], ...]
     prefill_tokens_per_s: float
     max_in_flight: int
+    ttft_ms: tuple[tuple[int, float], ...] | None = None
 
     def find_step_ms(self, in_flight: float) -> float:
         """Returns the step between two levels by a straight line; outside of them that of the nearest."""
@@ -120,11 +124,14 @@ def make_node(
 
     None if a backend has no steps.
     """
-    steps = {name: _find_steps(cells, name, plan.tokens) for name in system.backends}
+    steps = {name: _find_times(cells, name, lambda cell: cell.e2e_s, plan.tokens) for name in system.backends}
     if not all(steps.values()):
         return None
+    first = {name: _find_times(cells, name, lambda cell: cell.ttft_s) for name in system.backends}
     low, high = (
-        EngineModel(steps[name], prefills[name].tokens_per_s, _find_most(system, name, steps[name]))
+        EngineModel(
+            steps[name], prefills[name].tokens_per_s, _find_most(system, name, steps[name]), first[name] or None
+        )
         for name in system.backends
     )
     return NodeModel(
@@ -138,12 +145,17 @@ def make_node(
     )
 
 
-def _find_steps(cells: Sequence[Cell], backend: str, tokens: int) -> tuple[tuple[int, float], ...]:
-    """Finds the median step of each level. Null pairs are of one level alone and count like others."""
+def _find_times(
+    cells: Sequence[Cell], backend: str, choose: Callable[[Cell], Percentiles], tokens: int = 1
+) -> tuple[tuple[int, float], ...]:
+    """Finds the median milliseconds of each level, by `tokens`.
+
+    Null pairs are of one level alone and count like others.
+    """
     times: dict[int, list[float]] = {}
     for cell in cells:
-        if cell.backend == backend and cell.e2e_s.p50:
-            times.setdefault(cell.level, []).append(1000 * cell.e2e_s.p50 / tokens)
+        if cell.backend == backend and (seconds := choose(cell).p50):
+            times.setdefault(cell.level, []).append(1000 * seconds / tokens)
     return tuple((level, round(statistics.median(times[level]), 4)) for level in sorted(times))
 
 

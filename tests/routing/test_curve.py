@@ -104,6 +104,39 @@ def test_the_way_to_the_low_load_engine_needs_headroom() -> None:
     assert policy().plan(demand(40, high=30), state, LATER).side == "triton"
 
 
+# As SHARED, with first tokens that come sooner from the high-load engine from about 10 in flight on.
+FIRST = replace(
+    SHARED,
+    low=replace(LATENCY, ttft_ms=((1, 16.0), (64, 40.0), (512, 400.0))),
+    high=replace(THROUGHPUT, ttft_ms=((1, 18.0), (64, 24.0), (512, 60.0))),
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "answer", "ttft"),
+    [
+        (demand(5, low=3), "triton", "triton"),
+        (demand(60, low=45), "triton", "vllm"),
+        (demand(150, low=120), *2 * ("vllm",)),
+    ],
+)
+def test_a_plan_serves_its_objective(load: Demand, answer: str, ttft: str) -> None:
+    steady = replace(on("triton"), usual_rate=150.0)
+    assert policy(FIRST).plan(load, steady, LATER).side == answer
+    first = replace(policy(FIRST), objective="ttft")
+    state = first.plan(load, steady, LATER)
+    assert state.side == ttft
+    assert state.answer_s < 0.2
+    assert first.choose(REQUEST, loads(1, 1), state, LATER)[0].reason.endswith(f" ttft={state.answer_s:g}s")
+
+
+def test_for_first_tokens_the_node_model_needs_their_times() -> None:
+    assert not list(replace(policy(FIRST), objective="ttft").problems(["triton", "vllm"]))
+    assert not list(replace(policy(None), objective="ttft").problems(["triton", "vllm"]))
+    problems = list(replace(policy(), objective="ttft").problems(["triton", "vllm"]))
+    assert problems == [("objective", "ttft needs ttft_ms of both engines in the node model: calibrate again")]
+
+
 def test_a_plan_says_what_it_expects() -> None:
     state = policy().plan(demand(10, low=6), on("triton"), LATER)
     assert state.rate == pytest.approx(10, rel=0.05)

@@ -4,7 +4,7 @@ In: demand, a node model, and the plan so far. Out: a plan (all here, all there,
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.demand import MOST_S, find_rate
-from gateway.routing.policies.forecast import Part, Shape, answers_s, predict_s
+from gateway.routing.policies.forecast import ANSWER, TTFT, Objective, Part, Shape, answers_s, predict_s
 from gateway.routing.policies.node_model import EngineModel, NodeModel
 from gateway.routing.policies.pace import find_paces, look
 from gateway.routing.policies.two_backends import TwoBackends
@@ -43,6 +43,9 @@ class Curve(TwoBackends):
     fallback: Annotated[
         Literal["low", "high"], Field(description="Which backend gets all requests while there is no node model.")
     ] = "high"
+    objective: Annotated[
+        Literal["answer", "ttft"], Field(description="What is to be short: whole answers, or the time to first tokens.")
+    ] = "answer"
     horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 3.0
     headroom: Annotated[
         float, number(0, 10, "To go to `low`, it has to be the faster one with this part more in flight than there is.")
@@ -64,6 +67,11 @@ class Curve(TwoBackends):
     @property
     def plans(self) -> bool:
         return self.node is not None
+
+    def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
+        yield from TwoBackends.problems(self, backends)
+        if self.objective == "ttft" and self.node is not None and not all(engine.ttft_ms for engine in self.node):
+            yield "objective", "ttft needs ttft_ms of both engines in the node model: calibrate again"
 
     def max_in_flight(self, backend: str) -> int | None:
         if self.node is None:
@@ -106,7 +114,7 @@ class Curve(TwoBackends):
             route = _make_fallback(to, in_flight)
         else:
             plan = "split" if state.is_split else state.side
-            route = _make_route(to, in_flight, plan, state.rate, state.answer_s)
+            route = _make_route(to, in_flight, plan, self.objective, (state.rate, state.answer_s))
         return route if is_ready else replace(route, reason=f"{route.reason} {backend}=unavailable"), state
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
@@ -132,8 +140,8 @@ class Curve(TwoBackends):
             state = replace(state, foregone_s=foregone_s)
             if best == current or saved_s <= self.margin * weighed[current] or now - state.since < self.dwell_s:
                 return state
-            soon_s = saved_s * (state.rate * self.horizon_s + demand.in_flight / 2)
-            if soon_s + foregone_s <= self._find_price(node, demand, best):
+            soon_s = saved_s * (state.rate * self.horizon_s + demand.in_flight * self._objective.running)
+            if soon_s + foregone_s <= self._find_price(node, demand, state.rate, best):
                 return state
         side, is_split = best
         return replace(state, side=side, is_split=is_split, since=now, foregone_s=0.0)
@@ -188,9 +196,14 @@ class Curve(TwoBackends):
             _find_shape(node, demand),
             Part(rate * low.fixed_share + free_rate * share, low.fixed + free * share),
             Part(rate * high.fixed_share + free_rate * (1 - share), high.fixed + free * (1 - share)),
+            self._objective,
         )
 
-    def _find_price(self, node: NodeModel, demand: Demand, to: tuple[str, bool]) -> float:
+    @property
+    def _objective(self) -> Objective:
+        return ANSWER if self.objective == "answer" else TTFT
+
+    def _find_price(self, node: NodeModel, demand: Demand, rate: float, to: Plan) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
 
         What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer. Who
@@ -201,13 +214,16 @@ class Curve(TwoBackends):
         context = sum(demand.backends[name].context for name in (self.low, self.high) if name != to[0])
         if to[0] == self.high:
             moved = min(demand.in_flight, node.crossing)
-            return self._find_pause(node.high, node, context * moved / max(demand.in_flight, 1)) * moved
+            pause_s = self._find_pause(node.high, node, context * moved / max(demand.in_flight, 1))
+            return self._find_loss(pause_s, moved, rate)
         back = node.crossing * BACK
         each = demand.prompt_tokens + (demand.answer_tokens or node.answer_tokens) / 2
-        return (
-            self._find_pause(node.low, node, context) * demand.in_flight
-            + self._find_pause(node.high, node, back * each) * back
-        )
+        there_s, back_s = self._find_pause(node.low, node, context), self._find_pause(node.high, node, back * each)
+        return self._find_loss(there_s, demand.in_flight, rate) + self._find_loss(back_s, back, rate)
+
+    def _find_loss(self, pause_s: float, moved: float, rate: float) -> float:
+        """Returns the seconds that a pause costs: who moves waits for its end, and has its first token already."""
+        return pause_s * moved if self.objective == "answer" else pause_s * rate * pause_s / 2
 
     def _find_pause(self, to: EngineModel, node: NodeModel, context: float) -> float:
         """Returns the seconds without a token: while the prompts of what moves are prefilled, nobody gets any."""
@@ -252,6 +268,6 @@ def _make_fallback(backend: str, in_flight: int) -> Route:
 
 # The same few routes again and again: making one takes ten times as long as finding it, and a state's own hash as long.
 @lru_cache(maxsize=4096)
-def _make_route(backend: str, in_flight: int, plan: str, rate: float, answer_s: float) -> Route:
-    shown = plan if plan == "split" else f"all={plan}"
-    return Route(backend, f"curve {shown} in_flight={in_flight} rate={rate:g}/s answer={answer_s:g}s")
+def _make_route(backend: str, in_flight: int, plan: str, objective: str, expected: tuple[float, float]) -> Route:
+    shown, (rate, time_s) = plan if plan == "split" else f"all={plan}", expected
+    return Route(backend, f"curve {shown} in_flight={in_flight} rate={rate:g}/s {objective}={time_s:g}s")

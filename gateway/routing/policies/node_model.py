@@ -3,7 +3,7 @@
 In: how many are in flight. Out: seconds. Knows no request and no clock.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -17,10 +17,20 @@ STEP_MS = number(0.001, 600_000)
 IN_FLIGHT = number(1, 100_000)
 
 
-def _check_steps(steps: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    if any(above <= below for (below, _), (above, _) in pairwise(steps)):
+Times = tuple[tuple[int, float], ...]  # pairs of in-flight and milliseconds
+
+
+def _check_times(times: Times) -> Times:
+    if any(above <= below for (below, _), (above, _) in pairwise(times)):
         raise ValueError("must be sorted by in-flight, each once")
-    return steps
+    return times
+
+
+TimesForm = Annotated[
+    tuple[tuple[Annotated[int, IN_FLIGHT], Annotated[float, STEP_MS]], ...],
+    Field(min_length=1, max_length=64),
+    AfterValidator(_check_times),
+]
 
 
 @with_config(FORM)
@@ -28,25 +38,22 @@ def _check_steps(steps: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float
 class EngineModel:
     """One engine alone on its GPUs. `steps_ms`: pairs of in-flight and milliseconds from a token to the next.
 
-    Between two pairs a step grows in a straight line; beyond the last one in proportion to what is in flight, because
-    then requests wait.
+    `ttft_ms`: the same to the first token; None: not measured. Between two pairs a time grows in a straight line;
+    beyond the last one in proportion to what is in flight, because then requests wait.
     """
 
-    steps_ms: Annotated[
-        tuple[tuple[Annotated[int, IN_FLIGHT], Annotated[float, STEP_MS]], ...],
-        Field(min_length=1, max_length=64),
-        AfterValidator(_check_steps),
-    ]
+    steps_ms: TimesForm
     prefill_tokens_per_s: Annotated[float, number(1, 1e9)]
     max_in_flight: Annotated[int, IN_FLIGHT]
+    ttft_ms: TimesForm | None = None
 
     def step_s(self, in_flight: float) -> float:
         """Returns seconds from a token of an answer to its next while so many are in flight all the time."""
-        table, most = self._table, self.max_in_flight
-        if in_flight >= most:
-            return table[most] * in_flight / most
-        below = int(in_flight)
-        return table[below] + (in_flight - below) * (table[below + 1] - table[below])
+        return self._read(self._table, in_flight)
+
+    def ttft_s(self, in_flight: float) -> float:
+        """Returns seconds to the first token while so many are in flight; 0 where it was not measured."""
+        return self._read(self._ttft_table, in_flight)
 
     def answers_per_s(self, prompt_tokens: float, tokens: float) -> float:
         """Returns how many answers of this length the engine completes in a second at most."""
@@ -54,13 +61,20 @@ class EngineModel:
         return max(count / (prefill_s + tokens * self._table[count]) for count in self._levels)
 
     def at_pace(self, pace: float) -> "EngineModel":
-        return replace(self, steps_ms=tuple((count, step_ms * pace) for count, step_ms in self.steps_ms))
+        steps_ms, ttft_ms = (
+            tuple((count, ms * pace) for count, ms in times or ()) for times in (self.steps_ms, self.ttft_ms)
+        )
+        return replace(self, steps_ms=steps_ms, ttft_ms=ttft_ms or None)
 
     def at_headroom(self, headroom: float) -> "EngineModel":
-        """Returns the model of an engine whose steps are those of this one with such a part more in flight."""
+        """Returns the model of an engine whose times are those of this one with such a part more in flight."""
         more = 1 + headroom
-        counts = {max(round(count / more), 1) for count in (*self._levels, self.max_in_flight)} | {self.max_in_flight}
-        return replace(self, steps_ms=tuple((count, 1000 * self.step_s(count * more)) for count in sorted(counts)))
+        counts = sorted({max(round(count / more), 1) for count in self._levels} | {self.max_in_flight})
+        return replace(
+            self,
+            steps_ms=tuple((count, 1000 * self.step_s(count * more)) for count in counts),
+            ttft_ms=self.ttft_ms and tuple((count, 1000 * self.ttft_s(count * more)) for count in counts),
+        )
 
     @cached_property
     def _levels(self) -> tuple[int, ...]:
@@ -69,15 +83,29 @@ class EngineModel:
     @cached_property
     def _table(self) -> tuple[float, ...]:
         """Seconds of a step for 0 to `max_in_flight` in flight."""
-        return tuple(self._interpolate(max(count, 1)) / 1000 for count in range(self.max_in_flight + 1))
+        return self._tabulate(self.steps_ms)
 
-    def _interpolate(self, count: int) -> float:
-        steps = self.steps_ms
-        for (below, below_ms), (above, above_ms) in pairwise(steps):
-            if count <= above:
-                return below_ms + (above_ms - below_ms) * max(count - below, 0) / (above - below)
-        last, last_ms = steps[-1]
-        return last_ms * max(count / last, 1)
+    @cached_property
+    def _ttft_table(self) -> tuple[float, ...]:
+        return self._tabulate(self.ttft_ms or ((1, 0.0),))
+
+    def _tabulate(self, times: Times) -> tuple[float, ...]:
+        return tuple(_interpolate(times, max(count, 1)) / 1000 for count in range(self.max_in_flight + 1))
+
+    def _read(self, table: Sequence[float], in_flight: float) -> float:
+        most = self.max_in_flight
+        if in_flight >= most:
+            return table[most] * in_flight / most
+        below = int(in_flight)
+        return table[below] + (in_flight - below) * (table[below + 1] - table[below])
+
+
+def _interpolate(times: Times, count: int) -> float:
+    for (below, below_ms), (above, above_ms) in pairwise(times):
+        if count <= above:
+            return below_ms + (above_ms - below_ms) * max(count - below, 0) / (above - below)
+    last, last_ms = times[-1]
+    return last_ms * max(count / last, 1)
 
 
 @with_config(FORM)

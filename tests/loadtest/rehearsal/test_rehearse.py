@@ -50,6 +50,9 @@ async def test_a_trace_is_served_in_turns_by_either_engine_and_by_the_policy_in_
 
         again = await run(gateway, files, "--json")
         assert json.loads(again.stdout) == outcomes
+        first = json.loads((await run(gateway, files, "--json", "--objective", "ttft")).stdout)
+        assert all(a["regret"]["mean_s"] < 0.8 * b["regret"]["mean_s"] for a, b in zip(first, outcomes, strict=True))
+        assert "Times are those of a first token" in (files / "run/rehearsal.html").read_text()
         assert len(gateway.bodies) < len(asked) + 20  # probes alone
     page = (files / "run/rehearsal.html").read_text()
     assert page.count("<svg") == 2

@@ -1,4 +1,5 @@
 import math
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -40,6 +41,22 @@ def test_steps_are_the_medians_of_levels_by_tokens() -> None:
     assert dict(node.low.steps_ms) == pytest.approx({1: 5, 8: 10}, rel=0.01)
     assert dict(node.high.steps_ms) == pytest.approx({1: 10, 8: 10}, rel=0.01)
     assert (node.prompt_tokens, node.answer_tokens) == (20, 34)
+
+
+def test_first_tokens_are_the_medians_of_levels_and_none_where_too_few_came() -> None:
+    cells = make_cells({1: 2.0, 8: 1.0}, repeats=3)
+    node = make_node(cells, {}, PREFILLS, SYSTEM, PLAN)
+    assert node is not None
+    shown = {
+        level: [1000 * (cell.ttft_s.p50 or 0) for cell in cells if (cell.backend, cell.level) == ("vllm", level)]
+        for level in (1, 8)
+    }
+    assert dict(node.high.ttft_ms or ()) == {
+        level: pytest.approx(statistics.median(times), rel=1e-3) for level, times in shown.items()
+    }
+    without = make_node([replace(cell, ttft_s=Percentiles(0)) for cell in cells], {}, PREFILLS, SYSTEM, PLAN)
+    assert without is not None
+    assert without.low.ttft_ms is None
 
 
 @pytest.mark.parametrize(
