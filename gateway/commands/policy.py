@@ -197,6 +197,8 @@ def policy_options(command: Decorated) -> Decorated:
 def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes: object) -> None:
     """Change the policy from the next request on; keys that are not named stay as they are.
 
+    Another kind keeps the backends alone: a key of the same name means something else there.
+
     \b
     Example:
       crossover policy set --url http://127.0.0.1:8080 --up 56 --down 44
@@ -211,7 +213,8 @@ def set_(url: str, key: str | None, model: str | None, as_json: bool, **changes:
     if current["kind"] not in POLICIES:
         raise Refused(f"model {current['model']} has one backend, there is nothing to choose")
     # `current` brings its version along: if somebody else changes the policy in between, the gateway refuses ours.
-    kept = ("model", "version", *SCHEMAS[str(named.get("kind", current["kind"]))]["properties"])
+    is_same = named.get("kind", current["kind"]) == current["kind"]
+    kept = ("model", "version", *(SCHEMAS[str(current["kind"])]["properties"] if is_same else ("low", "high")))
     body = {"kind": current["kind"], **{key: current[key] for key in kept}, "by": _whoami(), **named}
     changed = admin.put("/admin/policy", body)
     click.echo(_dump(changed) if as_json else f"{changed['model']}: {_describe(changed)}")

@@ -65,6 +65,10 @@ class Campaign:
         self._retries = self.plan.retries - self.history.voids
         self._numbers = itertools.count(self.history.next_number)
 
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
     async def run(self) -> Result:
         """Measures all pairs and returns the result. Raises Untrusted at the first answer that is not the requested
         work, and if an engine was replaced meanwhile; Unreachable if the gateway stops answering.
@@ -148,7 +152,7 @@ class Campaign:
         if self.plan.budget_s is None or not self._pair_s:
             return True
         similar = min((known for known in self._pair_s if known >= level), default=max(self._pair_s))
-        return time.monotonic() - self._started + self._pair_s[similar] <= self.plan.budget_s
+        return self.elapsed_s + self._pair_s[similar] <= self.plan.budget_s
 
     def _conclude(self) -> Result:
         plan = self.plan
@@ -164,7 +168,7 @@ class Campaign:
             status="untrusted" if failure else "complete" if is_resolved(finding, threshold) else "unresolved",
             failure=failure,
             started_at=self.begun_at.isoformat(timespec="seconds"),
-            duration_s=time.monotonic() - self._started,
+            duration_s=self.elapsed_s,
             client={"crossover": version("crossover"), "python": platform.python_version()},
             system=self.system,
             plan=plan,

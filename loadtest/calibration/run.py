@@ -70,6 +70,7 @@ async def run(options: RunOptions, progress: Progress) -> Result:
             _write(campaign.folder, result)
             result = await _apply(options.site.target, result, options.kind) if options.should_apply else result
             result = await _try_policy(options.site, campaign, result) if result.applied else result
+            result = replace(result, duration_s=campaign.elapsed_s)
     except MeasurementError as exc:
         result = campaign.break_off("untrusted" if isinstance(exc, Untrusted) else "failed", str(exc))
     except asyncio.CancelledError:

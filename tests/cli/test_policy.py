@@ -82,12 +82,13 @@ def test_set_goes_to_a_share_and_back_to_thresholds(gateway: Operated) -> None:
 
 
 def test_a_node_model_comes_from_a_file_and_only_json_shows_it_whole(gateway: Operated, tmp_path: Path) -> None:
-    engine = {"steps_ms": [[1, 5.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64}
+    engine = {"steps_ms": [[1, 5.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64, "ttft_ms": [[1, 20.0]]}
     node = {"low": engine, "high": engine, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
     (tmp_path / "node.json").write_text(json.dumps(node))
     changed = policy("set", "--url", gateway.url, "--kind", "curve", "--node", str(tmp_path / "node.json"))
     assert changed.output.startswith("llama: curve low=triton high=vllm ")
     assert " node=measured fallback=high " in changed.output
+    assert " dwell_s=0.3 " in changed.output  # its own default, not what the threshold had
     shown = json.loads(policy("show", "--url", gateway.url, "--json").output)["models"][0]["policy"]
     assert {key: shown["node"][key] for key in node} == node
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,13 @@ async def test_a_policy_that_serves_worse_than_one_backend_alone_is_taken_back(t
 
 
 async def test_a_policy_that_serves_well_with_routing_live_stays(tmp_path: Path) -> None:
+    began_at = time.monotonic()
     async with FakeGateway(LOW, HIGH) as gateway:
         outcome = await calibrate(gateway, tmp_path, *APPLIED, "2", "--limit", "regret=0.3")
         assert outcome.exit_code == 0, outcome
         assert gateway.policy["calibration"] == read_result(tmp_path)["run"]
     result = read_result(tmp_path)
+    assert result["duration_s"] > 0.9 * (time.monotonic() - began_at)  # with the rehearsal
     assert [check["status"] for check in result["checks"] if check["name"] == "regret"] == ["passed"]
     assert result["rehearsed"]["live"]["over_best"]["high"] < 1.5
 

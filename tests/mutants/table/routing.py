@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.core import Route
 from gateway.routing.needs import find_lacking
+from gateway.routing.policies.forecast import ANSWER
 from gateway.routing.policies.pace import find_pace
 from tests.mutants.mutant import Mutant, becomes, returns
 
@@ -99,6 +100,14 @@ MUTANTS = (
     Mutant("moves go as fast as the other engine prefills", f"{CURVE}.find_terms",
         lambda was: lambda self, *given: was(self, *given)._replace(tokens_per_s=math.inf),
         (f"{PLANNED}answers_move_as_fast_as_the_engine_that_they_go_to_reads_prompts",)),
+    Mutant("a load that grows leaves the low-load engine early", f"{CURVE}._find_headroom",
+        lambda _was: lambda self, state: self.headroom if state.side == self.high else 0.0,
+        (f"{PLANNED}a_load_that_grows_leaves_the_low_load_engine_before_the_crossing",)),
+    Mutant("the way to the low-load engine needs headroom", f"{CURVE}._find_headroom",
+        lambda was: lambda self, state: was(replace(self, headroom=0.0), state),
+        (f"{PLANNED}the_way_to_the_low_load_engine_needs_headroom",)),
+    Mutant("a plan serves its objective", f"{CURVE}._objective", lambda _was: property(lambda self: ANSWER),
+        (f"{PLANNED}a_plan_serves_its_objective",)),
     Mutant("an engine that has shown nothing is as slow as the other", "gateway.routing.policies.curve:find_paces",
         lambda _was: lambda seen, speeds: tuple(find_pace(*each) for each in zip(seen, speeds, strict=True)),
         ("tests/routing/test_pace.py::test_where_both_engines_are_slower_than_their_model_the_correction_costs_nothing",)),
