@@ -31,10 +31,11 @@ class Part:
 class Objective(NamedTuple):
     """What a plan is to keep short. `times_s` returns it in seconds on each engine with so many in flight on both.
 
-    `running`: how much of it those still have before them, in the mean, that run already.
+    None: it is the time of a whole answer. `running`: how much of it those still have before them, in the mean, that
+    run already.
     """
 
-    times_s: Callable[[NodeModel, Shape, float, float], tuple[float, float]]
+    times_s: Callable[[NodeModel, Shape, float, float], tuple[float, float]] | None
     running: float
 
 
@@ -48,12 +49,13 @@ def predict_s(node: NodeModel, shape: Shape, low: Part, high: Part, objective: O
     counts, rates, beat_s = [low.present, high.present], (low.rate, high.rate), HORIZON_S / STEPS
     total_s = weight = 0.0
     for _ in range(STEPS):
-        times, wanted = answers_s(node, shape, *counts), objective.times_s(node, shape, *counts)
+        times = answers_s(node, shape, *counts)
+        wanted = objective.times_s(node, shape, *counts) if objective.times_s else times
         for index, rate in enumerate(rates):
             total_s += rate * beat_s * wanted[index]
             weight += rate * beat_s
             counts[index] = _go_on(counts[index], rate, times[index], beat_s)
-    times = objective.times_s(node, shape, *counts)
+    times = (objective.times_s or answers_s)(node, shape, *counts)
     for part, time_s in zip((low, high), times, strict=True):  # what comes after the horizon begins where that ends
         total_s += part.present * objective.running * time_s
         weight += part.present * objective.running
@@ -82,7 +84,7 @@ def first_tokens_s(node: NodeModel, shape: Shape, low: float, high: float) -> tu
     return low_s, high_s
 
 
-ANSWER = Objective(answers_s, 0.5)
+ANSWER = Objective(None, 0.5)
 TTFT = Objective(first_tokens_s, 0.0)
 
 
