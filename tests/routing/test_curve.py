@@ -130,6 +130,13 @@ def test_a_plan_serves_its_objective(load: Demand, answer: str, ttft: str) -> No
     assert first.choose(REQUEST, loads(1, 1), state, LATER)[0].reason.endswith(f" ttft={state.answer_s:g}s")
 
 
+def test_on_gpus_of_their_own_a_request_goes_where_its_objective_is_shortest() -> None:
+    split, at = State("triton", 0.0, 1, is_split=True), loads(40, 40)
+    apart = policy(replace(FIRST, interference=0.0))
+    assert apart.choose(REQUEST, at, split, LATER)[0].backend == "triton"
+    assert replace(apart, objective="ttft").choose(REQUEST, at, split, LATER)[0].backend == "vllm"
+
+
 def test_for_first_tokens_the_node_model_needs_their_times() -> None:
     assert not list(replace(policy(FIRST), objective="ttft").problems(["triton", "vllm"]))
     assert not list(replace(policy(None), objective="ttft").problems(["triton", "vllm"]))

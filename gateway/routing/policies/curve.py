@@ -234,8 +234,11 @@ class Curve(TwoBackends):
         if self.node is None or not (low.is_ready and high.is_ready):
             return self.low if low.is_ready else self.high
         node = self.node.at_paces(state.paces)
-        low_s = node.low.step_s(low.in_flight + request.sequences)
-        return self.low if low_s <= node.high.step_s(high.in_flight + request.sequences) else self.high
+        low_s = self._find_time(node.low, low.in_flight + request.sequences)
+        return self.low if low_s <= self._find_time(node.high, high.in_flight + request.sequences) else self.high
+
+    def _find_time(self, engine: EngineModel, in_flight: int) -> float:
+        return engine.step_s(in_flight) if self.objective == "answer" else engine.ttft_s(in_flight)
 
 
 def _find_usual(usual_rate: float, rate: float, elapsed_s: float) -> float:
