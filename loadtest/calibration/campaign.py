@@ -29,7 +29,7 @@ from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
 from loadtest.results.node import NodeModel, OpenCell, check_open_loop
 from loadtest.results.plan import Plan
-from loadtest.results.result import Result, find_crossings, find_threshold, is_resolved
+from loadtest.results.result import Result, find_change, find_crossings, find_threshold, is_resolved
 from loadtest.results.system import SystemUnderTest
 
 PROBES = 2  # per backend: the first may find it cold, the second shows how long a request takes
@@ -76,7 +76,7 @@ class Campaign:
         meter = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
-        change = find_crossings(self.cells, self.system, self.plan)[THROUGHPUT.name].change
+        change = find_change(find_crossings(self.cells, self.system, self.plan))
         node_meter = NodeMeter(meter, self._numbers)
         self.node = await node_meter.measure(self.cells, change.point if change else None)
         # Arrivals by chance have no bound in flight, which users beside them were promised.

@@ -96,6 +96,12 @@ def find_crossings(cells: Sequence[Cell], system: SystemUnderTest, plan: Plan) -
     }
 
 
+def find_change(findings: Mapping[str, Finding]) -> Change | None:
+    """Returns the one crossing that the node is measured at: by throughput, or else by whole answers, or by tokens."""
+    found = [findings[name].change for name in (THROUGHPUT.name, "e2e_p50", "tpot_p50")]
+    return next((change for change in found if change is not None), None)
+
+
 def find_threshold(finding: Finding, plan: Plan) -> Threshold | None:
     """Sets a threshold; None where there is no single crossing from low to high, or its place is known too vaguely."""
     change = finding.change

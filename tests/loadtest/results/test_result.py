@@ -6,11 +6,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from loadtest.decide.crossing import Finding, Verdict
 from loadtest.decide.regret import Ratio, Regret
 from loadtest.decide.slo import Slo
 from loadtest.results.hardware import Hardware
 from loadtest.results.plan import FULL
-from loadtest.results.result import Result, parse_result
+from loadtest.results.result import Result, find_change, parse_result
 from tests.loadtest.samples import CROSSING, make_result
 
 GPU = Hardware(weights_gb=8.0, bandwidth_gb_s=3350.0)
@@ -41,6 +42,15 @@ def test_a_run_with_everything_that_may_be_set_is_read() -> None:
     assert (read.plan, read.system, read.cells) == (result.plan, result.system, list(result.cells))
     assert (read.status, read.failure, read.applied) == (result.status, result.failure, result.applied)
     assert read.rehearsed == result.rehearsed
+
+
+def test_a_node_is_measured_at_the_crossing_of_whole_answers_where_throughput_has_none() -> None:
+    findings, unknown = make_result(CROSSING).findings, Finding(Verdict.UNDECIDED)
+    assert find_change(findings) == findings["throughput"].change is not None
+    assert find_change({**findings, "throughput": unknown}) == findings["e2e_p50"].change is not None
+    rest = {**findings, "throughput": unknown, "e2e_p50": unknown}
+    assert find_change(rest) == findings["tpot_p50"].change is not None
+    assert find_change({**rest, "tpot_p50": unknown}) is None
 
 
 @pytest.mark.parametrize(
