@@ -63,6 +63,7 @@ class Need(StrEnum):
     MIN_TOKENS = "min_tokens"
     GUIDE = "guided_decoding"
     PRIORITY = "priority"
+    CACHE_SALT = "cache_salt"
     RELAY = "relay"  # the backend takes the client's own body
 
 
@@ -134,7 +135,8 @@ class GenerateRequest:
 
     `eos_token_ids`: the model's end tokens, the principal one first. `pin`: the backend that the client requires.
     `run`: the load-test run that sent it, if any. `needs`: features that only some backends have. `sequences`: how many
-    generations share this one's lease, itself included: all choices of one request go to one backend.
+    generations share this one's lease, itself included: all choices of one request go to one backend. `cache_salt`:
+    only requests with the same salt may share a cached prefix.
     """
 
     request_id: str
@@ -146,6 +148,7 @@ class GenerateRequest:
     run: str | None = None
     needs: Needs = NO_NEEDS
     sequences: int = 1
+    cache_salt: str | None = None
 
 
 class Load(NamedTuple):

@@ -30,7 +30,7 @@ ROUTE_ON_STATUSES = REFUSAL_STATUSES  # for an empty request
 # The needs that every release serves by default, on either lane; Need.PRIORITY requires --scheduling-policy.
 CAPABILITIES = frozenset({
     Need.LOGPROBS, Need.PROMPT_LOGPROBS, Need.PENALTIES, Need.MIN_TOKENS,
-    Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.RELAY,
+    Need.LOGIT_BIAS, Need.MIN_P, Need.GUIDE, Need.CACHE_SALT, Need.RELAY,
 })  # fmt: skip
 
 

@@ -49,6 +49,8 @@ def encode(route: str, request: GenerateRequest, call_id: str) -> bytes:
     body = (_generate_body if route == GENERATE else _completions_body)(request, call_id)
     if request.params.priority:
         body["priority"] = request.params.priority
+    if request.cache_salt is not None:
+        body["cache_salt"] = request.cache_salt
     return orjson.dumps(body)
 
 

@@ -121,28 +121,22 @@ class ModelLanguage:
             raise InvalidRequest(reason, param="prompt")
         return Prompt(tuple(token_ids))
 
-    def fit(
-        self, prompt: Prompt, max_tokens: int | None, *, prompt_param: str, max_tokens_param: str = "max_tokens"
-    ) -> int:
-        """Returns how many tokens to generate: `max_tokens`, or as many as fit. Raises `ContextLengthExceeded`.
+    def fit(self, prompt: Prompt, max_tokens: int | None, *, prompt_param: str) -> int:
+        """Returns how many tokens to generate: `max_tokens`, but no more than fit. Raises `ContextLengthExceeded`.
 
-        `prompt_param`, `max_tokens_param`: the client's names for its prompt ("messages" or "prompt") and its limit.
+        Agents ask for tens of thousands of tokens, whatever a model's context is, so only a prompt can be too long.
+        `prompt_param`: the client's name for its prompt ("messages" or "prompt").
         """
-        used = len(prompt)
-        room = self.context_length - used
-        limit = f"This model's maximum context length is {self.context_length} tokens. However,"
+        room = self.context_length - len(prompt)
         if room < 1:
             # The last sentence is OpenAI's newer wording: LangChain recognises the error by it.
             reason = (
-                f"{limit} your {prompt_param} resulted in {used} tokens, which leaves no room for an answer. "
+                f"This model's maximum context length is {self.context_length} tokens. However, your {prompt_param} "
+                f"resulted in {len(prompt)} tokens, which leaves no room for an answer. "
                 f"Input tokens exceed the configured limit of {self.context_length} tokens."
             )
             raise ContextLengthExceeded(reason, param=prompt_param)
-        if max_tokens is not None and max_tokens > room:
-            parts = f"{used} in the {prompt_param}, {max_tokens} in the completion"
-            reason = f"{limit} you requested {used + max_tokens} tokens ({parts}). Please reduce either."
-            raise ContextLengthExceeded(reason, param=max_tokens_param)
-        return room if max_tokens is None else max_tokens
+        return room if max_tokens is None else min(max_tokens, room)
 
     def decoder(
         self,

@@ -61,15 +61,23 @@ def read_mistral(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
 
 def read_required(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
     """Reads `[{"name": ..., "parameters": {...}}, ...]`, the form that the guide of `tool_guide` enforces."""
-    buffer.start_recording()
-    yield from _or_content(buffer, writer, _read_list(buffer, writer))
-    yield from read_content(buffer, writer)
+    yield from _read_forced(buffer, writer, _read_list(buffer, writer))
 
 
 def read_named(buffer: TextBuffer, writer: PartWriter, name: str) -> Reading[None]:
     """Reads the arguments of the function `name`, the form that the guide of `tool_guide` enforces."""
+    yield from _read_forced(buffer, writer, _read_arguments(buffer, writer, name))
+
+
+def _read_forced(buffer: TextBuffer, writer: PartWriter, reading: Reading[None]) -> Reading[None]:
+    """Runs `reading`. A call that was cut off before it began is no content; text that cannot be a call is."""
     buffer.start_recording()
-    yield from _or_content(buffer, writer, _read_arguments(buffer, writer, name))
+    try:
+        yield from reading
+    except NotACall:
+        rest = buffer.stop_recording()
+        if not buffer.is_over:
+            writer.content(rest)
     yield from read_content(buffer, writer)
 
 

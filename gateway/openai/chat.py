@@ -42,6 +42,7 @@ class ChatCompletionRequest(RenderedChat, Generation):
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     prompt_cache_options: Labels | None = None
     prediction: Prediction | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
     # For the relay lane alone, but for the value that asks for nothing
     modalities: Annotated[object, Only(["text"])] = None
@@ -50,12 +51,12 @@ class ChatCompletionRequest(RenderedChat, Generation):
     # Refused, but for the value that asks for nothing
     include_reasoning: Annotated[object, Only(True)] = None
     function_call: Annotated[object, Only("none")] = None
-    verbosity: Annotated[object, Only("medium")] = None
     functions: Refused = None
     moderation: Refused = None
     web_search_options: Refused = None
     chat_template: Refused = None
     documents: Refused = None
+    mm_processor_kwargs: Refused = None
 
     @classmethod
     def find_relay_field(cls, document: dict[str, object]) -> str | None:

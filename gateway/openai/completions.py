@@ -43,6 +43,7 @@ CompletionPrompt: TypeAlias = Annotated[
 class CompletionRequest(Generation):
     dialect: ClassVar[Dialect] = TEXT_COMPLETION
     prompt_field: ClassVar[str] = "prompt"
+    has_bounded_limit: ClassVar[bool] = True
 
     prompt: CompletionPrompt
     echo: bool = False

@@ -16,6 +16,7 @@ from gateway.openai.logprobs import NULL, Details
 
 DONE = b"data: [DONE]\n\n"
 TOOL_CALLS = b'"tool_calls"'
+CALL_OPENING = b'"delta":{"role":"assistant","content":null,"tool_calls":[%b],"refusal":null}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +166,16 @@ class Extras:
     """What one choice shows beside plain text, made afresh for each attempt.
 
     `parser`: separates calls and reasoning from the text. `is_one_call`: only the first call is shown. `names_calls`:
-    an answer with calls ends with `tool_calls`. `reasoning`: the field for reasoning. `echo`: the prompt, in front of
-    the text. `prompt_ids`: for the whole answer. `count`: returns what the choice has used so far, for every chunk.
+    an answer with calls ends with `tool_calls`. `may_call`: the answer may begin with a call. `reasoning`: the field
+    for reasoning. `echo`: the prompt, in front of the text. `prompt_ids`: for the whole answer. `count`: returns what
+    the choice has used so far, for every chunk.
     """
 
     details: Details
     parser: ReplyParser | None = None
     is_one_call: bool = False
     names_calls: bool = True
+    may_call: bool = False
     reasoning: bytes = b"reasoning"
     echo: str = ""
     prompt_ids: Sequence[int] = ()
@@ -203,30 +206,52 @@ class Extras:
 
 
 class DetailedStream(Stream):
-    """A Stream with Extras. Details leave with the next chunk, and the remaining ones with the last."""
+    """A Stream with Extras. Details leave with the next chunk, and the remaining ones with the last.
+
+    An answer that may begin with a call waits for its first part: with a call comes no content, not even an empty one,
+    of which clients would make a text before the call.
+    """
 
     def __init__(
         self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras, *, include_usage: bool
     ) -> None:
         super().__init__(head, index, group, include_usage=include_usage)
         self._extras = extras
+        self._waits = extras.may_call
 
     def open(self) -> bytes:
-        extras = self._extras
-        if extras.count is not None:  # the first token is there already, but no chunk has shown it
-            self._count(Usage(extras.count().prompt_tokens, 0))
-        opening = super().open()
-        if opening and extras.prompt_ids:
-            opening = opening.removesuffix(b"}\n\n") + extras.encode_prompt_ids() + b"}\n\n"
-        return opening + (self._chunk(self._body(Content(extras.echo))) if extras.echo else b"")
+        if self._waits:
+            return b""
+        opening, echo = self._dialect.opening, self._extras.echo
+        first = self._first(opening) if opening else b""
+        return first + (self._chunk(self._body(Content(echo))) if echo else b"")
 
     def text(self, text: str) -> bytes:
-        return b"".join([self._chunk(self._body(part)) for part in self._extras.feed(text)])
+        return b"".join([self._show(part) for part in self._extras.feed(text)])
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
-        rest = b"".join([self._chunk(self._body(part)) for part in self._extras.flush()])
+        rest = b"".join([self._show(part) for part in self._extras.flush()])
+        if self._waits:
+            self._waits = False
+            rest = self.open()
         last = self._chunk(self._dialect.last, self._extras.encode_reason(reason))
         return rest + last + self._end(completion_tokens)
+
+    def _show(self, part: Part) -> bytes:
+        if not self._waits:
+            return self._chunk(self._body(part))
+        self._waits = False
+        if isinstance(part, CallStart):
+            return self._first(CALL_OPENING % _encode_call_part(part))
+        return self.open() + self._chunk(self._body(part))
+
+    def _first(self, body: bytes) -> bytes:
+        """Returns the first chunk, which counts no token: those that are there have not been shown."""
+        extras = self._extras
+        if extras.count is not None:
+            self._count(Usage(extras.count().prompt_tokens, 0))
+        chunk = self._frame(body)
+        return chunk.removesuffix(b"}\n\n") + extras.encode_prompt_ids() + b"}\n\n" if extras.prompt_ids else chunk
 
     def _chunk(self, body: bytes, reason: bytes = NULL) -> bytes:
         details = self._extras.details

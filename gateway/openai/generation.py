@@ -16,7 +16,7 @@ from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.fields import ITEMS, TEXT, Labels, NonEmpty, Only, Refused, WireModel, json_type, refusal
 from gateway.openai.frames import Dialect
-from gateway.openai.parse import read_model, validate
+from gateway.openai.parse import Unknown, read_model, validate
 from gateway.openai.response_format import ResponseFormat, StructuredOutputs
 from gateway.openai.tools import ToolPlan
 
@@ -66,20 +66,29 @@ def _check_biased(biases: object) -> object:
 LogitBias: TypeAlias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_check_biased)]
 
 
+def _check_seed(seed: object) -> object:
+    """Refuses what does not fit 64 bits: the JSON reader has made a float of it, which pydantic would name the fault."""
+    if isinstance(seed, float) and abs(seed) >= INT64_END:
+        raise refusal(f"must be an integer from {-INT64_END} to {INT64_END - 1}")
+    return seed
+
+
 class StreamOptions(WireModel):
     include_usage: bool = False
     continuous_usage_stats: bool = False  # vLLM's extension
-    include_obfuscation: Annotated[object, Only(False)] = None
+    include_obfuscation: bool = False  # no effect: it pads chunks, whose lengths would show their texts' on the way
 
 
 class Generation(WireModel):
     """A body that asks for one generation, or several of the same kind.
 
     `relay_field`: the field for which the body goes on as it came; None if the body has been read.
+    `has_bounded_limit`: whether a limit of tokens beyond the whole context is an error, as in vLLM's completions.
     """
 
     dialect: ClassVar[Dialect]
     prompt_field: ClassVar[str]
+    has_bounded_limit: ClassVar[bool] = False
     relay_field: ClassVar[str | None] = None  # of a body, not of a class, but no field that a client may send
 
     model: NonEmpty
@@ -90,7 +99,7 @@ class Generation(WireModel):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: Annotated[int, Field(ge=-INT64_END, lt=INT64_END)] | None = None
+    seed: Annotated[int, Field(ge=-INT64_END, lt=INT64_END), BeforeValidator(_check_seed)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     logit_bias: LogitBias | None = None
@@ -108,6 +117,7 @@ class Generation(WireModel):
     return_token_ids: bool = False
     structured_outputs: StructuredOutputs | None = None
     priority: Annotated[int, Field(ge=-INT32_END, lt=INT32_END)] = 0
+    cache_salt: Annotated[NonEmpty, Field(max_length=1024)] | None = None
 
     # No effect by nature: they label, bill or store, and an answer is the same without them.
     user: str | None = None
@@ -229,6 +239,8 @@ class Generation(WireModel):
             asked[Need.GUIDE] = self.guide_field
         if self.priority:
             asked[Need.PRIORITY] = "priority"
+        if self.cache_salt is not None:
+            asked[Need.CACHE_SALT] = "cache_salt"
         return asked or NO_NEEDS
 
     def _sampling_needs(self) -> Iterator[tuple[Need, str]]:
@@ -249,9 +261,9 @@ class Generation(WireModel):
         """Returns each prompt's token ids, in order. Raises InvalidRequest."""
 
 
-def parse_generation(body_type: type[Body], document: dict[str, object]) -> Body:
+def parse_generation(body_type: type[Body], document: dict[str, object], unknown: Unknown = "refuse") -> Body:
     """Parses a body. One for the relay lane alone is read no further and goes on as it is. Raises InvalidRequest."""
     field = body_type.find_relay_field(document)
     if field is not None:
         return body_type.unread(read_model(document), field)
-    return validate(body_type, document)
+    return validate(body_type, document, unknown)

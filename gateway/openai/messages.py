@@ -50,6 +50,7 @@ class TextPart(WireModel):
     type: Annotated[Literal["text"], BeforeValidator(_check_part_type)]
     text: str
     prompt_cache_breakpoint: Labels | None = None  # no effect by nature
+    cache_control: Labels | None = None  # nor has Anthropic's, which clients of several servers send
 
 
 class RefusalPart(WireModel):
@@ -109,6 +110,8 @@ class Message(WireModel):
     """The base of messages. By itself, it is one of an unknown role, validated only for the error that it gives."""
 
     role: Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(_check_role)]
+    id: str | None = None  # a client's own
+    cache_control: Labels | None = None
 
     @abstractmethod
     def plain(self) -> Mapping[str, object]:
@@ -140,18 +143,21 @@ def _refuse_constant(name: str) -> object:
 
 
 def _read_arguments(arguments: object) -> object:
-    """Parses a call's arguments, because templates want an object; some models call with "" for no arguments."""
+    """Parses a call's arguments, because templates want an object. Where a model wrote none, they get an empty one.
+
+    As in vLLM: a call is history, and a chat that holds a malformed one would be refused at every later turn.
+    """
+    if isinstance(arguments, dict):
+        return arguments  # as some servers send them
     if not isinstance(arguments, str):
         raise refusal("must be a string of JSON")
     refuse_bulky(arguments)
     try:
         # Not orjson, which makes floats of long integers: a template is to write the arguments as the model did.
-        found = json.loads(arguments or "{}", parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as exc:
-        raise refusal("is not valid JSON") from exc
-    if not isinstance(found, dict):
-        raise refusal("must be the JSON of an object")
-    return found
+        found = json.loads(arguments, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class CalledFunction(WireModel):
@@ -177,6 +183,8 @@ class AssistantMessage(Message):
     reasoning_content: str | None = None
     parsed: object = None  # the Python client's own reading of the content
     annotations: Annotated[object, Only([])] = None  # official clients send an answer back with all of its fields
+    reasoning_details: Annotated[list[JsonObject], Field(max_length=MAX_ITEMS)] | None = None  # OpenRouter's
+    prefix: Annotated[object, Only(False)] = None  # Mistral's and DeepSeek's name of continue_final_message
     function_call: Refused = None
     audio: Refused = None
 

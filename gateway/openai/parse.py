@@ -3,7 +3,7 @@
 Knows JSON and pydantic's errors; not what any field means.
 """
 
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -19,15 +19,19 @@ MAX_FIELDS = 256  # pydantic makes an error of every unknown one: 700,000 of the
 # where 8 MB of "[]," took 250 ms. Commas stand for numbers, of which a prompt in token ids has one for each token.
 MAX_PARTS = 200_000  # strings, arrays and objects
 MAX_COMMAS = 262_144
+Unknown: TypeAlias = Literal["refuse", "ignore"]
 Model = TypeVar("Model", bound=WireModel)
 
 
-def validate(model: type[Model], document: dict[str, object]) -> Model:
-    """Returns the typed body. Raises InvalidRequest; its message repeats nothing that was sent but a field's name."""
+def validate(model: type[Model], document: dict[str, object], unknown: Unknown = "refuse") -> Model:
+    """Returns the typed body. Raises InvalidRequest; its message repeats nothing that was sent but a field's name.
+
+    `unknown`: whether fields that it does not know, at any depth, are errors, or are dropped as vLLM drops them.
+    """
     if len(document) > MAX_FIELDS:
         raise InvalidRequest(f"The body has {len(document)} fields; no request has more than {MAX_FIELDS}.")
     try:
-        return model.model_validate(document)
+        return model.model_validate(document, extra="forbid" if unknown == "refuse" else "ignore")
     except ValidationError as exc:
         raise _translate(exc.errors(include_url=False, include_input=False)[0]) from exc  # one at a time, as OpenAI
 

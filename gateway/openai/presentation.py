@@ -41,6 +41,10 @@ class Parsing:
     is_one_call: bool
 
     @property
+    def may_call(self) -> bool:
+        return self.forced is not None or self.tool_format is not None
+
+    @property
     def names_calls(self) -> bool:
         """Whether calls end with `tool_calls`. As in OpenAI and vLLM, a forced named call ends with `stop` instead."""
         return self.forced is None or self.forced.name is None
@@ -100,6 +104,7 @@ class Presentation:
             parser=None if parsing is None else parsing.parser(),
             is_one_call=parsing is not None and parsing.is_one_call,
             names_calls=parsing is None or parsing.names_calls,
+            may_call=parsing is not None and parsing.may_call,
             reasoning=self.reasoning,
             echo=place.echo,
             prompt_ids=prompt.token_ids if self.token_ids and self.head.dialect is CHAT else (),

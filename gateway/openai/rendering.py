@@ -46,6 +46,11 @@ class RenderedChat(WireModel):
     add_special_tokens: bool = False
     chat_template_kwargs: Variables | None = None
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _drop_no_tools(cls, tools: object) -> object:
+        return None if tools == [] else tools  # as clients send it that always send the field
+
     @field_validator("add_generation_prompt")
     @classmethod
     def _prompt_or_continue(cls, adds: bool, info: ValidationInfo) -> bool:

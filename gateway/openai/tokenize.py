@@ -12,7 +12,7 @@ from pydantic import Field
 from gateway.language import ModelLanguage
 from gateway.openai.fields import NonEmpty, Refused, WireModel
 from gateway.openai.generation import TokenId
-from gateway.openai.parse import validate
+from gateway.openai.parse import Unknown, validate
 from gateway.openai.rendering import RenderedChat
 from gateway.openai.tools import plan_tools
 
@@ -39,22 +39,23 @@ class Detokenize(WireModel):
     tokens: Annotated[list[TokenId], Field(fail_fast=True)]
 
 
-def tokenize(document: dict[str, object], language: ModelLanguage) -> bytes:
+def tokenize(document: dict[str, object], language: ModelLanguage, unknown: Unknown = "refuse") -> bytes:
     """Returns the ids and their count, even of a text that is longer than the context. Raises InvalidRequest."""
     if document.get("messages") is None:
-        text = validate(TokenizeText, document)
+        text = validate(TokenizeText, document, unknown)
         token_ids = language.tokenize_text(text.prompt, add_special_tokens=text.add_special_tokens)
         return _encode(token_ids, language, shows_tokens=text.return_token_strs)
-    chat = validate(TokenizeChat, document)
+    chat = validate(TokenizeChat, document, unknown)
     how = chat.rendering(plan_tools(chat.tools, None, parallel=True), dict(chat.chat_template_kwargs or {}))
     messages = [message.plain() for message in chat.messages]
     token_ids = language.tokenize_chat(messages, how, add_special_tokens=chat.add_special_tokens)
     return _encode(token_ids, language, shows_tokens=chat.return_token_strs)
 
 
-def detokenize(document: dict[str, object], language: ModelLanguage) -> bytes:
+def detokenize(document: dict[str, object], language: ModelLanguage, unknown: Unknown = "refuse") -> bytes:
     """Returns the text. Special tokens show, ids outside the vocabulary do not. Raises InvalidRequest."""
-    return orjson.dumps({"prompt": language.decode(validate(Detokenize, document).tokens, shows_special=True)})
+    tokens = validate(Detokenize, document, unknown).tokens
+    return orjson.dumps({"prompt": language.decode(tokens, shows_special=True)})
 
 
 def _encode(token_ids: Sequence[int], language: ModelLanguage, *, shows_tokens: bool) -> bytes:

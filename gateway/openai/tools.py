@@ -16,6 +16,7 @@ from gateway.openai.fields import (
     OBJECT,
     TEXT,
     JsonObject,
+    Labels,
     NonEmpty,
     WireModel,
     absence,
@@ -41,11 +42,13 @@ class FunctionDefinition(WireModel):
     description: str | None = None
     parameters: Annotated[JsonObject, BeforeValidator(_check_parameters)] | None = None
     strict: bool | None = None
+    cache_control: Labels | None = None  # Anthropic's, without effect
 
 
 class ToolDefinition(WireModel):
     type: ToolType
     function: FunctionDefinition
+    cache_control: Labels | None = None
 
     def plain(self) -> Mapping[str, object]:
         """Returns every field but an absent `strict`, in this order, as vLLM's chat templates get them."""
@@ -127,7 +130,7 @@ def plan_tools(
     if choice == "none":
         return None
     if definitions is None:
-        if choice is None:
+        if choice in {None, "auto"}:
             return None
         raise InvalidRequest("'tool_choice' is only allowed when 'tools' are given.", param="tool_choice")
     offered = definitions if isinstance(choice, str | None) else _pick(definitions, choice)

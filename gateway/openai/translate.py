@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core import GenerateRequest, Prompt, SamplingParams
-from gateway.errors import InvalidRequest
+from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup
 from gateway.openai.generation import Generation
@@ -80,7 +80,8 @@ def _requests(
     """Yields the choices of each prompt in turn, as OpenAI numbers them."""
     needs, sequences = body.needs(), len(prompts) * body.n
     for place, prompt in enumerate(prompts):
-        params = _sampling(body, _fit_max_tokens(body, language, prompt))
+        limit = language.fit(prompt, body.token_limit[1], prompt_param=body.prompt_field)
+        params = _sampling(body, limit)
         for choice in range(body.n):
             index = place * body.n + choice
             yield GenerateRequest(
@@ -93,6 +94,7 @@ def _requests(
                 run=envelope.run,
                 needs=needs,
                 sequences=sequences,
+                cache_salt=body.cache_salt,
             )
 
 
@@ -137,6 +139,9 @@ def _check(body: Generation, language: ModelLanguage) -> None:
     field, limit = body.token_limit
     if body.max_tokens is not None and body.max_tokens != limit:
         raise InvalidRequest(f"'max_tokens' and '{field}' say different things; send one.", param="max_tokens")
+    if body.has_bounded_limit and limit is not None and limit > language.context_length:
+        reason = f"'{field}' is greater than this model's context length of {language.context_length} tokens."
+        raise ContextLengthExceeded(reason, param=field)
     if max(body.stop_token_ids, default=0) >= language.vocab_size:
         reason = f"'stop_token_ids' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="stop_token_ids")
@@ -146,11 +151,6 @@ def _check(body: Generation, language: ModelLanguage) -> None:
     if max((token_id for token_id, _ in body.bias), default=0) >= language.vocab_size:
         reason = f"'logit_bias' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="logit_bias")
-
-
-def _fit_max_tokens(body: Generation, language: ModelLanguage, prompt: Prompt) -> int:
-    field, asked = body.token_limit  # by whichever of its two names the client used
-    return language.fit(prompt, asked, prompt_param=body.prompt_field, max_tokens_param=field)
 
 
 def _settle_temperature(temperature: float) -> float:

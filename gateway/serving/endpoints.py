@@ -7,6 +7,7 @@ room, but no wire.
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -22,11 +23,12 @@ from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
 from gateway.openai.generation import Generation, parse_generation
 from gateway.openai.models import ModelList, unknown_model
-from gateway.openai.parse import MAX_COMMAS, parse_json, read_model
+from gateway.openai.parse import MAX_COMMAS, Unknown, parse_json, read_model
 from gateway.openai.relay_rules import find_way
 from gateway.openai.tokenize import detokenize, tokenize
 from gateway.openai.translate import Envelope, translate
 from gateway.routing import Router
+from gateway.serving.cors import Cors
 from gateway.serving.dispatch import Dispatch
 from gateway.serving.guide_checks import GuideChecks
 from gateway.serving.mover import Mover
@@ -44,7 +46,7 @@ GENERATIONS: Mapping[str, type[Generation]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
 }
-LOCAL: Mapping[str, Callable[[dict[str, object], ModelLanguage], bytes]] = {
+LOCAL: Mapping[str, Callable[[dict[str, object], ModelLanguage, Unknown], bytes]] = {
     "/tokenize": tokenize,
     "/detokenize": detokenize,
 }
@@ -95,6 +97,8 @@ class Endpoints:
         self._metrics = metrics
         self._streams = settings.streams
         self._operator_key = settings.operator_key
+        self._unknown = settings.unknown_fields
+        self._cors = Cors(settings.cors_origins)
         self._ids = RequestIds()
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
@@ -104,7 +108,7 @@ class Endpoints:
 
     def handle(self, exchange: Exchange) -> None:
         """Start the request on its way. Needs no task, unless the body is long or a guide has to be tried."""
-        reply = Reply(exchange, self._ids.mint(), self._metrics.clock)
+        reply = Reply(exchange, self._ids.mint(), self._metrics.clock, self._cors.find_lines(exchange.head))
         dispatch = Dispatch(self._router, self._metrics, reply, self._live)
         exchange.attach(dispatch)
         message = _Message(reply.request_id, exchange.head, bytes(exchange.body))
@@ -116,6 +120,11 @@ class Endpoints:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = AsgiExchange(scope, receive, send, self.intake)
+        if exchange.method == "OPTIONS" and (lines := self._cors.find_preflight(exchange.head)) is not None:
+            async with exchange.answering():
+                exchange.begin(HTTPStatus.OK, (*self._cors.find_lines(exchange.head), *lines), 0)
+                exchange.finish()
+            return
         try:
             self._check_route(exchange)
             await exchange.read_body()
@@ -138,7 +147,7 @@ class Endpoints:
         elif path == MODELS or path.startswith(MODELS + "/"):
             method = "GET"
         else:
-            raise PathNotFound(f"Unknown request URL: {exchange.method} {path[:200]}.")
+            raise PathNotFound(_describe_unknown(exchange.method, path[:200]))
         if exchange.method != method:
             raise MethodNotAllowed(method, f"{path[:200]} takes {method} requests only.")
 
@@ -183,11 +192,11 @@ class Endpoints:
             message.pin, message.run = read_pin(head, self._operator_key), read_run(head)
         if isinstance(lane, RelayLane):
             return self._relay(lane, message, document)
-        body = parse_generation(GENERATIONS[path], document) if path in GENERATIONS else None
+        body = parse_generation(GENERATIONS[path], document, self._unknown) if path in GENERATIONS else None
         if lane is None:
             raise unknown_model(read_model(document))
         if path in LOCAL:
-            return LocalAnswer(LOCAL[path](document, lane.language))
+            return LocalAnswer(LOCAL[path](document, lane.language, self._unknown))
         needs = _find_relay_needs(path, body, lane, message.pin)
         if body is None or needs is not None:
             return self._relay(lane.relay, message, document, needs)
@@ -229,6 +238,13 @@ def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: 
     if body.relay_field is not None:
         return {Need.RELAY: body.relay_field}
     return NO_NEEDS if pin in lane.relayed_only else None
+
+
+def _describe_unknown(method: str, path: str) -> str:
+    unknown = f"Unknown request URL: {method} {path}."
+    if method != "POST" or not path.startswith("/v1/"):
+        return unknown
+    return f"{unknown} If an engine has this endpoint, the gateway sends it on once 'relay_paths' of a model lists it."
 
 
 def _as_json(lines: Lines) -> Lines:

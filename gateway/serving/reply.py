@@ -29,10 +29,12 @@ class Reply:
     """One request's response. An attempt calls `begin`, writes, then calls `finish` or `fail` once.
 
     `on_end`: called with None when the answer is complete, else with the error. `clock` is in seconds; `arrived`: when
-    the request came, on that clock. `route`: where the request was sent last; None while no backend was asked.
+    the request came, on that clock. `more_lines`: header fields of every answer to it. `route`: where the request was sent last; None while no backend was asked.
     """
 
-    def __init__(self, exchange: Exchange, request_id: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, exchange: Exchange, request_id: str, clock: Callable[[], float], more_lines: Sequence[bytes] = ()
+    ) -> None:
         self.exchange = exchange
         self.request_id = request_id
         self.arrived = clock()
@@ -42,6 +44,7 @@ class Reply:
         self.takes_events = False  # an error event may follow what has been written
         self.is_paused = False  # the client reads no more at the moment
         self._clock = clock
+        self._more_lines = more_lines
         self._started = 0.0
 
     def start(self, route: Route) -> None:
@@ -54,7 +57,7 @@ class Reply:
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
         """Begins the response. `lines`: header fields as they go on the wire."""
         self.has_begun = True
-        self.exchange.begin(status, (*lines, self._own_lines()), length, is_framed=is_framed)
+        self.exchange.begin(status, (*lines, *self._more_lines, self._own_lines()), length, is_framed=is_framed)
 
     def finish(self, data: bytes = b"") -> None:
         """Completes the answer with `data`."""

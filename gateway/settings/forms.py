@@ -26,6 +26,9 @@ SOCKET_PATH = re.compile(r"/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]")  # what a URL n
 MAX_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
 
 
+ORIGIN_OF_PAGE = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s\\]+", re.ASCII)
+
+
 def make_problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("crossover", "{message}", {"message": message})
 
@@ -116,6 +119,12 @@ def _check_relay_path(path: str) -> str:
     return path
 
 
+def _check_origin(origin: str) -> str:
+    if not ORIGIN_OF_PAGE.fullmatch(origin):
+        raise make_problem("must be * or look like https://host, without a path")
+    return origin
+
+
 def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
     """Returns the form of a number between these bounds; operators see `meaning`."""
     return Field(strict=True, ge=least, le=most, description=meaning)
@@ -139,3 +148,5 @@ Listen: TypeAlias = Annotated[str, AfterValidator(_check_listen)]
 GrpcUrl: TypeAlias = Annotated[str, AfterValidator(_check_grpc)]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
 MetricsUrl: TypeAlias = Annotated[str, AfterValidator(_check_metrics_url)]
+
+PageOrigin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]

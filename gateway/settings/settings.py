@@ -20,6 +20,7 @@ from gateway.settings.forms import (
     Key,
     Listen,
     ModelId,
+    PageOrigin,
     RelayPath,
     Seconds,
     number,
@@ -120,6 +121,8 @@ class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone.
 
     `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests.
+    `unknown_fields`: what becomes of a body's fields that the gateway does not know. `cors_origins`: whose pages may call
+    it from a browser.
     """
 
     models: tuple[ModelSettings, ...]
@@ -135,6 +138,8 @@ class Settings:
     runs_folder: Folder = Path("runs")
     state_folder: Folder | None = None
     arrivals_file: File | None = None
+    unknown_fields: Literal["refuse", "ignore"] = "refuse"
+    cors_origins: frozenset[PageOrigin] = frozenset()
 
     @property
     def listen_host(self) -> str:

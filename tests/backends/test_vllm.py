@@ -100,8 +100,15 @@ def test_no_seed_is_no_field_and_one_that_vllm_takes_for_none_is_still_a_seed() 
 def test_what_was_not_asked_for_is_not_sent(route: str) -> None:
     sent = body(route) | body(route).get("sampling_params", {})
     unasked = {"logit_bias", "structured_outputs", "priority", "logprobs", "echo", "return_tokens_as_token_ids", "seed"}
+    unasked.add("cache_salt")
     assert not unasked & sent.keys()
     assert sent["min_p"] == 0
+
+
+@pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
+def test_a_cache_salt_is_sent_on_either_route(route: str) -> None:
+    sent = orjson.loads(encode(route, replace(REQUEST, cache_salt="s" * 43), "id"))
+    assert sent["cache_salt"] == "s" * 43
 
 
 @pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])

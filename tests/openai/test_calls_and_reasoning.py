@@ -29,6 +29,7 @@ THINKING = (
 )
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 TIME = '\n<tool_call>\n{"name": "time"}\n</tool_call>'
+WITH_USAGE = {"include_usage": True, "continuous_usage_stats": True}
 ROME = ("weather", '{"city": "Rome"}')
 
 
@@ -37,17 +38,26 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return build_byte_level(tmp_path_factory.mktemp("thinker"), special=["<think>", "</think>"], template=THINKING)
 
 
+def stream(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> list[Any]:
+    """The events of a streamed answer."""
+    return read_events(write(model, body, written, reasoning_field))
+
+
 def answer(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
     """The one choice of an answer whose tokens, one at a time, are those of `written`."""
+    raw = write(model, body, written, reasoning_field)
+    whole = fold(read_events(raw), is_chat=True) if body.stream else orjson.loads(raw)
+    return whole["choices"][0]
+
+
+def write(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> bytes:
     generations = translate(body, model.language, ENVELOPE, reasoning_field)
     parts, recorded = generations.choice(0, generations.group()), Recorded()
     sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
     for token_id in [*model.encode(written), model.language.eos_token_ids[0]]:
         sink.tokens([token_id])
     sink.finish(FinishReason.STOP)
-    raw = b"".join(recorded.puts)
-    whole = fold(read_events(raw), is_chat=True) if body.stream else orjson.loads(raw)
-    return whole["choices"][0]
+    return b"".join(recorded.puts)
 
 
 def answer_twice(
@@ -91,6 +101,38 @@ def test_calls_beyond_the_one_allowed_are_left_out(thinker: Model) -> None:
 @pytest.mark.parametrize("fields", [{}, {"tools": TOOLS, "tool_choice": "none"}])
 def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapping[str, Any]) -> None:
     assert answer_twice(thinker, CALL, **fields) == ({"content": CALL}, "stop")
+
+
+@pytest.mark.parametrize(
+    ("written", "choice", "before"), [(CALL, "auto", 0), ("So.\n" + CALL, "auto", 1), (ROME[1], NAMED, 0)]
+)
+def test_a_stream_that_begins_with_a_call_has_no_content(
+    thinker: Model, written: str, choice: object, before: int
+) -> None:
+    body = chat(tools=TOOLS, tool_choice=choice, stream=True, stream_options=WITH_USAGE, return_token_ids=True)
+    events = stream(thinker, body, written)
+    deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
+    assert [delta["role"] for delta in deltas if "role" in delta] == ["assistant"]
+    assert "role" in deltas[0]
+    assert (deltas[0]["content"], len(deltas[0].get("tool_calls", []))) == (("", 0) if before else (None, 1))
+    assert deltas[2 * before].get("tool_calls")
+    assert "prompt_token_ids" in events[0]
+    assert events[0]["usage"]["completion_tokens"] == 0
+    assert fold(events, is_chat=True)["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
+
+
+def test_a_stream_that_may_call_and_ends_at_once_is_an_empty_message(thinker: Model) -> None:
+    assert answer_twice(thinker, "", tools=TOOLS) == ({"content": ""}, "stop")
+
+
+@pytest.mark.parametrize(
+    ("choice", "written"),
+    [("required", '[{"name": "wea'), ("required", '[{"name": "weather", "param'), (NAMED, ""), ("required", " [")],
+)
+def test_a_required_call_that_is_cut_off_before_it_began_leaves_no_text(
+    thinker: Model, choice: object, written: str
+) -> None:
+    assert answer_twice(thinker, written, tools=TOOLS, tool_choice=choice)[0] == {"content": ""}
 
 
 def test_calls_that_were_required_end_with_tool_calls(thinker: Model) -> None:

@@ -47,6 +47,12 @@ def test_malformed_json_names_the_place_and_no_field(raw: bytes, words: str) -> 
     assert error.param is None
 
 
+def test_a_seed_of_more_than_64_bits_is_refused_by_its_range() -> None:
+    raw = orjson.dumps(CHAT)[:-1] + b',"seed":%d}' % (2**70)
+    error = refuse(ChatCompletionRequest, raw)
+    assert (error.param, "from -9223372036854775808 to 9223372036854775807" in error.message) == ("seed", True)
+
+
 def message(**fields: object) -> dict[str, object]:
     return {"messages": [{**USER, **fields}]}
 
@@ -76,6 +82,7 @@ def message(**fields: object) -> dict[str, object]:
         (message(tool_calls=[]), "messages.0.tool_calls", "Unrecognized"),
         (message(weight=1), "messages.0.weight", "Unrecognized"),
         ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"seed": 1.5}, "seed", "valid integer"),
         ({"temperature": 2.1}, "temperature", "less than or equal to 2"),
         ({"top_p": 0}, "top_p", "greater than 0"),
         ({"stop": ["a", ""]}, "stop.1", "empty"),
@@ -146,6 +153,20 @@ def test_no_value_is_converted_to_a_fields_type(fields: str, words: str, values:
         for value in values:
             error = refuse_chat(**{field: value})
             assert (error.param, words in error.message) == (field, True), error.message
+
+
+@pytest.mark.parametrize(
+    "fields", [{"frobnicate": 1}, message(x=None, content=[{"type": "text", "text": "Hello", "y": [1]}])]
+)
+def test_unknown_fields_are_dropped_where_the_operator_has_them_dropped(fields: Mapping[str, object]) -> None:
+    given = {**CHAT, **fields}
+    read = parse_generation(ChatCompletionRequest, given, "ignore")
+    known = {name: value for name, value in given.items() if name in CHAT}
+    known["messages"] = [{"role": "user", "content": read.messages[0].plain()["content"]}]
+    assert read == parse_generation(ChatCompletionRequest, known)
+    for refused in ({"echo": True}, {"temperature": "1"}):
+        with pytest.raises(InvalidRequest):
+            parse_generation(ChatCompletionRequest, {**given, **refused}, "ignore")
 
 
 @pytest.mark.parametrize(
@@ -593,9 +614,8 @@ def test_fields_that_contradict_each_other_are_refused(
     ("ask", "fields", "param"),
     [
         (translate_chat, {"messages": [{"role": "user", "content": "word " * 2000}]}, "messages"),
-        (translate_chat, {"max_tokens": 1024}, "max_tokens"),
-        (translate_chat, {"max_completion_tokens": 10**12}, "max_completion_tokens"),
         (translate_text, {"prompt": [1] * 1024}, "prompt"),
+        (translate_text, {"max_tokens": 1025}, "max_tokens"),
     ],
 )
 def test_what_does_not_fit_the_context_is_refused(
@@ -614,6 +634,14 @@ def test_limits_may_be_met_exactly(language: ModelLanguage) -> None:
     assert len(translate_text(language, prompt=["a"] * 64, n=2).requests) == 128
     room = language.context_length - len(translate_chat(language).request.prompt)
     assert translate_chat(language, max_tokens=room).request.params.max_tokens == room
+
+
+def test_a_limit_of_tokens_is_fitted_to_the_room_that_the_prompt_leaves(language: ModelLanguage) -> None:
+    room = language.context_length - len(translate_chat(language).request.prompt)
+    for fields in ({"max_tokens": room + 1}, {"max_tokens": 32_000}, {"max_completion_tokens": 10**12}):
+        assert translate_chat(language, **fields).request.params.max_tokens == room
+    ask = translate_text(language, prompt=[[5, 6], [5, 6, 7, 8]], max_tokens=1022)  # vLLM refuses more than 1024
+    assert [request.params.max_tokens for request in ask.requests] == [1022, 1020]
 
 
 def test_each_prompt_of_a_list_has_its_own_room(language: ModelLanguage) -> None:

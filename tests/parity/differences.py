@@ -218,7 +218,6 @@ ANSWERED_BY_VLLM = frozenset({
     "refused: n, a boolean",
     "refused: ignore_eos, a string",
     "refused: logit_bias, too great",
-    "refused: max_tokens, beyond the context",
     "refused: tools and a guide",
     "refused: bad_words",
     "refused completion: best_of, more than n",

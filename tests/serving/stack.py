@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -189,6 +189,7 @@ def make_stack(
     limits: LimitSettings = LIMITS,
     operator_key: str | None = None,
     streams: StreamSettings = SILENT,
+    **others: Any,  # Any: of the settings
 ) -> Stack:
     low, high = ScriptedBackend("low"), ScriptedBackend("high")
     backends = {"low": low, "high": high}
@@ -198,7 +199,7 @@ def make_stack(
         backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
         policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
     )
-    settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams)
+    settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams, **others)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
     return Stack(low, high, app=compose(settings, {MODEL: TokenLane(language, backends, RelayLane({}))}, [fleet]))
 

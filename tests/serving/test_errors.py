@@ -7,8 +7,9 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI
 
 from gateway.errors import BackendError, GatewayError
+from gateway.language import ModelLanguage
 from tests.openai.streams import read_events
-from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, fault, raw_client
+from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, fault, make_stack, raw_client, running
 
 DIED = BackendError("the engine died")
 CHAT = "/v1/chat/completions"
@@ -138,6 +139,26 @@ async def test_a_wrong_path_or_method_gets_openais_error_shape(
     assert error["code"] == ("method_not_allowed" if status == 405 else unknown)
     allowed = "GET" if path.startswith("/v1/models") else "POST"
     assert answer.headers.get("allow") == (allowed if status == 405 else None)
+
+
+async def test_an_endpoint_that_no_engine_has_names_what_to_configure(stack: Stack) -> None:
+    async with raw_client(stack) as client:
+        client.send("POST", "/v1/audio/speech", b"{}")
+        error = orjson.loads((await client.answer()).body)["error"]
+    assert error["message"].startswith("Unknown request URL: POST /v1/audio/speech. ")
+    assert "'relay_paths'" in error["message"]
+
+
+@pytest.mark.parametrize(("unknown", "status"), [("refuse", 400), ("ignore", 200)])
+async def test_the_operator_decides_about_unknown_fields(
+    language: ModelLanguage, writer: Writer, unknown: str, status: int
+) -> None:
+    async with running(make_stack(language, unknown_fields=unknown)) as stack, raw_client(stack) as client:
+        stack.low.script = writer.script("Paris")
+        client.ask(frobnicate={"a": 1})
+        assert (await client.answer()).status == status
+        client.send("POST", "/tokenize", orjson.dumps({"model": MODEL, "prompt": "Hi", "frobnicate": 1}))
+        assert (await client.answer()).status == status
 
 
 async def test_the_content_type_of_a_request_does_not_matter(stack: Stack, writer: Writer) -> None:

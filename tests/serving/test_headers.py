@@ -58,6 +58,7 @@ async def test_request_ids_are_ours_and_differ(stack: Stack, writer: Writer) -> 
         ("min_tokens", 1, Need.MIN_TOKENS),
         ("priority", -1, Need.PRIORITY),
         ("logprobs", True, Need.LOGPROBS),
+        ("cache_salt", "secret", Need.CACHE_SALT),
     ],
 )
 async def test_what_one_engine_cannot_do_goes_to_the_other_and_is_refused_where_none_can(

@@ -46,7 +46,7 @@ CASES: tuple[Case, ...] = (
     wrong("bad_words", ["hi"]),
     chat("refused: tools and a guide", "hi", Refused("response_format"), tools=[GET_WEATHER], response_format=JSON),
     chat("refused: too long", "hi " * 1100, Refused("messages", CONTEXT)),
-    chat("refused: max_tokens, beyond the context", "hi", Refused("max_tokens", CONTEXT), max_tokens=1020),
+    text("refused completion: max_tokens, beyond the context", "hi", Refused("max_tokens", CONTEXT), max_tokens=1025),
     wrong_text("prompt", None, why="null"),
     wrong_text("best_of", 2, why="more than n"),
     wrong_text("logprobs", 6, why="too many"),
