@@ -7,9 +7,10 @@ from gateway.language.reply_parser import make_parser
 from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.language.template import Rendering
 from gateway.language.tool_formats import ToolFormat
-from gateway.language.tool_guide import Forced, Tool, tool_guide
+from gateway.language.tool_guide import OPENINGS, Forced, Tool, tool_guide
 
 __all__ = [
+    "OPENINGS",
     "CallArguments",
     "CallStart",
     "Content",

@@ -89,7 +89,10 @@ class ModelLanguage:
         self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING, *, add_special_tokens: bool = False
     ) -> Draft:
         """Does `render_chat` without its costly part: `draft.encode()` returns the prompt, on any thread."""
-        text = self._check_length(self._template.render(messages, rendering), "messages")
+        text = self._template.render(messages, rendering)
+        if rendering.opening:
+            text = self._close_reasoning(text) + rendering.opening
+        text = self._check_length(text, "messages")
         return self._draft(text, "messages", is_framed=add_special_tokens)
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
@@ -184,6 +187,11 @@ class ModelLanguage:
         last = [*takewhile(lambda token_id: token_id not in borders, reversed(prompt.token_ids))]
         text = self.decode(last[::-1], shows_special=True)
         return text.rfind(REASONING_START) > text.rfind(REASONING_END)
+
+    def _close_reasoning(self, text: str) -> str:
+        """Ends the reasoning that a template has begun, as Qwen's ends it for a model that is not to think."""
+        is_open = self.reasons and text.rstrip().endswith(REASONING_START)
+        return f"{text.rstrip()}\n\n{REASONING_END}\n\n" if is_open else text
 
     def token_count(self, text: str) -> int:
         """Returns how many tokens a text has on its own, without the special tokens around it."""

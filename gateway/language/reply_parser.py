@@ -9,6 +9,7 @@ from gateway.language.reasoning import read_reasoning
 from gateway.language.reply_parts import Part, PartWriter, ReplyParser
 from gateway.language.text_reader import Reading, TextBuffer
 from gateway.language.tool_calls import (
+    read_call_alone,
     read_content,
     read_hermes,
     read_llama3_json,
@@ -36,12 +37,14 @@ def make_parser(
 ) -> ReplyParser:
     """Returns one answer's parser. `tool_format`: None without tools; then all text after the reasoning is content.
 
-    `forced`: a guide forces the answer to be a call, in a form that does not depend on the model. Engines guide from
-    the first token on, so such an answer never starts in reasoning, even if its prompt ends in it.
+    `forced`: a guide forces the answer to be a call, in the form of `tool_guide`, after an opening that the prompt ends
+    with. Engines guide from the first token on, so such an answer has no reasoning.
     """
     buffer = TextBuffer()
     writer = PartWriter(partial(new_call_id, tool_format))
-    rest = _READERS[tool_format](buffer, writer) if forced is None else _read_forced(buffer, writer, forced)
+    rest = (
+        _READERS[tool_format](buffer, writer) if forced is None else _read_forced(buffer, writer, tool_format, forced)
+    )
     if reasoning:
         rest = _join(read_reasoning(buffer, writer, is_open=starts_in_reasoning and forced is None), rest)
     return _Parser(buffer, writer, rest)
@@ -71,8 +74,14 @@ class _Parser:
         return self._writer.calls > 0
 
 
-def _read_forced(buffer: TextBuffer, writer: PartWriter, forced: Forced) -> Reading[None]:
-    return read_required(buffer, writer) if forced.name is None else read_named(buffer, writer, forced.name)
+def _read_forced(
+    buffer: TextBuffer, writer: PartWriter, tool_format: ToolFormat | None, forced: Forced
+) -> Reading[None]:
+    if tool_format in {ToolFormat.HERMES, ToolFormat.LLAMA3_JSON}:
+        return read_call_alone(buffer, writer)
+    if tool_format is None and forced.name is not None:
+        return read_named(buffer, writer, forced.name)
+    return read_required(buffer, writer)
 
 
 def _join(first: Reading[None], second: Reading[None]) -> Reading[None]:

@@ -64,6 +64,11 @@ def read_required(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
     yield from _read_forced(buffer, writer, _read_list(buffer, writer))
 
 
+def read_call_alone(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    """Reads `{"name": ..., "arguments": {...}}`, the form of one call that the guide of `tool_guide` enforces."""
+    yield from _read_forced(buffer, writer, _read_object(buffer, writer))
+
+
 def read_named(buffer: TextBuffer, writer: PartWriter, name: str) -> Reading[None]:
     """Reads the arguments of the function `name`, the form that the guide of `tool_guide` enforces."""
     yield from _read_forced(buffer, writer, _read_arguments(buffer, writer, name))
@@ -136,6 +141,11 @@ def _read_arguments(buffer: TextBuffer, writer: PartWriter, name: str) -> Readin
     buffer.stop_recording()
     writer.start_call(name)
     yield from read_value(buffer, writer.arguments)
+
+
+def _read_object(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:
+    yield from expect(buffer, "{")
+    yield from read_call(buffer, writer, needs_arguments=False)
 
 
 def _read_list(buffer: TextBuffer, writer: PartWriter) -> Reading[None]:

@@ -1,6 +1,7 @@
-"""The tools that a request offers, and the guide that forces an answer to call one of them.
+"""The tools that a request offers, and the form to which an answer is held that has to call one of them.
 
-JSON schemas come in, one JSON schema goes out. tool_calls reads such an answer.
+JSON schemas come in; out go the markup that a model writes before a call, and a JSON schema of what follows it
+(docs/decisions/0026). tool_calls reads such an answer.
 """
 
 import json
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from gateway.core import Guide, GuideKind
 from gateway.errors import InvalidRequest
+from gateway.language.tool_formats import HERMES_START, MISTRAL_CALLS, ToolFormat
 
 Schema = Mapping[str, object]
 
@@ -36,48 +38,50 @@ class Forced:
     name: str | None = None
 
 
-def tool_guide(tools: Sequence[Tool], forced: Forced | None, *, parallel: bool = True) -> Guide | None:
-    """Returns None where no call is forced. Raises `InvalidRequest(param="tool_choice")` or `(param="tools")`.
+# What models write before a call, or before an array of calls; the others begin with the call.
+OPENINGS: Mapping[ToolFormat | None, str] = {ToolFormat.HERMES: f"{HERMES_START}\n", ToolFormat.MISTRAL: MISTRAL_CALLS}
 
-    For any function the guide asks for an array of objects with a name and parameters, of one object unless `parallel`;
-    for a named function it asks for the arguments alone.
+
+def tool_guide(
+    tools: Sequence[Tool], forced: Forced, tool_format: ToolFormat | None = None, *, parallel: bool = True
+) -> Guide:
+    """Returns what an answer is held to after its model's opening. Raises `InvalidRequest(param="tool_choice")`.
+
+    One call as the model writes it; for Mistral's models an array of them, of one unless `parallel`. Without a format
+    an array as vLLM makes it, of objects with a name and parameters, or the arguments alone of a named function. Raises
+    `InvalidRequest(param="tools")` for a schema that is nested too deeply.
     """
-    if forced is None:
-        return None
+    if forced.name is not None:
+        tools = [tool for tool in tools if tool.name == forced.name][:1]
+    if not tools:
+        missing = "there are no tools" if forced.name is None else f"no tool is named {forced.name!r}"
+        raise InvalidRequest(f"tool_choice: a call is required, but {missing}.", param="tool_choice")
     try:
-        schema = _any_of(tools, parallel) if forced.name is None else _arguments_of(tools, forced.name)
+        schema = _make_schema(tools, forced, tool_format, parallel=parallel and forced.name is None)
         return Guide(GuideKind.JSON_SCHEMA, json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
     except RecursionError as exc:
         raise InvalidRequest("tools: a schema is nested too deeply.", param="tools") from exc
 
 
-def _arguments_of(tools: Sequence[Tool], name: str) -> Schema:
-    tool = next((tool for tool in tools if tool.name == name), None)
-    if tool is None:
-        raise InvalidRequest(f"tool_choice: no tool is named {name!r}.", param="tool_choice")
-    return _parameters(tool)
-
-
-def _any_of(tools: Sequence[Tool], parallel: bool) -> Schema:
-    if not tools:
-        raise InvalidRequest("tool_choice: a call is required, but there are no tools.", param="tool_choice")
+def _make_schema(tools: Sequence[Tool], forced: Forced, tool_format: ToolFormat | None, *, parallel: bool) -> Schema:
+    if tool_format is None and forced.name is not None:
+        return _parameters(tools[0])
     places = {f"tool{index}": tool for index, tool in enumerate(tools)}
-    schema: dict[str, object] = {
-        "type": "array",
-        "items": {"anyOf": [_call_of(tool, f"#/$defs/{place}") for place, tool in places.items()]},
-        "minItems": 1,
-        "$defs": {place: _move(_parameters(tool), f"#/$defs/{place}") for place, tool in places.items()},
-    }
-    if not parallel:
-        schema["maxItems"] = 1
-    return schema
+    key = "arguments" if tool_format in {ToolFormat.HERMES, ToolFormat.MISTRAL} else "parameters"
+    calls = [_call_of(tool, key, f"#/$defs/{place}") for place, tool in places.items()]
+    call: Schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    definitions = {place: _move(_parameters(tool), f"#/$defs/{place}") for place, tool in places.items()}
+    if tool_format in {ToolFormat.HERMES, ToolFormat.LLAMA3_JSON}:
+        return {**call, "$defs": definitions}
+    limit = {} if parallel else {"maxItems": 1}
+    return {"type": "array", "items": call, "minItems": 1, **limit, "$defs": definitions}
 
 
-def _call_of(tool: Tool, place: str) -> Schema:
+def _call_of(tool: Tool, key: str, place: str) -> Schema:
     return {
         "type": "object",
-        "properties": {"name": {"type": "string", "enum": [tool.name]}, "parameters": {"$ref": place}},
-        "required": ["name", "parameters"],
+        "properties": {"name": {"type": "string", "enum": [tool.name]}, key: {"$ref": place}},
+        "required": ["name", key],
         "additionalProperties": False,
     }
 

@@ -96,9 +96,12 @@ class ChatCompletionRequest(RenderedChat, Generation):
     def tool_plan(self) -> ToolPlan | None:
         return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
 
-    @cached_property
-    def guide(self) -> Guide | None:
-        return self.text_guide if self.tool_plan is None else self.tool_plan.guide()
+    @property
+    def is_guided(self) -> bool:
+        return super().is_guided if self.tool_plan is None else self.tool_plan.forced is not None
+
+    def find_guide(self, language: ModelLanguage) -> Guide | None:
+        return super().find_guide(language) if self.tool_plan is None else self.tool_plan.guide(language.tool_format)
 
     @property
     def guide_field(self) -> str:
@@ -109,7 +112,8 @@ class ChatCompletionRequest(RenderedChat, Generation):
         if plan is not None:
             _check_calls(plan, language)
         messages = [message.plain() for message in self.messages]
-        how = self.rendering(plan, self._variables())
+        opening = "" if plan is None else plan.opening(language.tool_format)
+        how = self.rendering(plan, self._variables(), opening)
         return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
 
     def _variables(self) -> dict[str, object]:

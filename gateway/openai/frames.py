@@ -220,8 +220,9 @@ class DetailedStream(Stream):
         self._waits = extras.may_call
 
     def open(self) -> bytes:
-        if self._waits:
-            return b""
+        return b"" if self._extras.may_call else self._open()
+
+    def _open(self) -> bytes:
         opening, echo = self._dialect.opening, self._extras.echo
         first = self._first(opening) if opening else b""
         return first + (self._chunk(self._body(Content(echo))) if echo else b"")
@@ -232,8 +233,7 @@ class DetailedStream(Stream):
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         rest = b"".join([self._show(part) for part in self._extras.flush()])
         if self._waits:
-            self._waits = False
-            rest = self.open()
+            rest = self._open()
         last = self._chunk(self._dialect.last, self._extras.encode_reason(reason))
         return rest + last + self._end(completion_tokens)
 
@@ -243,7 +243,7 @@ class DetailedStream(Stream):
         self._waits = False
         if isinstance(part, CallStart):
             return self._first(CALL_OPENING % _encode_call_part(part))
-        return self.open() + self._chunk(self._body(part))
+        return self._open() + self._chunk(self._body(part))
 
     def _first(self, body: bytes) -> bytes:
         """Returns the first chunk, which counts no token: those that are there have not been shown."""

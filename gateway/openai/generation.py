@@ -67,7 +67,7 @@ LogitBias: TypeAlias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=10
 
 
 def _check_seed(seed: object) -> object:
-    """Refuses what does not fit 64 bits: the JSON reader has made a float of it, which pydantic would name the fault."""
+    """Refuses what does not fit 64 bits. The JSON reader makes a float of it, which pydantic would call the fault."""
     if isinstance(seed, float) and abs(seed) >= INT64_END:
         raise refusal(f"must be an integer from {-INT64_END} to {INT64_END - 1}")
     return seed
@@ -216,13 +216,17 @@ class Generation(WireModel):
         return "response_format" if self.structured_outputs is None else "structured_outputs"
 
     @property
-    def guide(self) -> Guide | None:
-        """What the engine holds the text to."""
+    def is_guided(self) -> bool:
+        """Whether the engine holds the text to a form."""
+        return self.text_guide is not None
+
+    def find_guide(self, language: ModelLanguage) -> Guide | None:
+        """Returns what the engine holds the text to. Raises InvalidRequest."""
         return self.text_guide
 
     @property
     def guide_field(self) -> str:
-        """The field that `guide` comes from."""
+        """The field that the guide comes from."""
         return self.text_guide_field
 
     def needs(self) -> Needs:
@@ -235,7 +239,7 @@ class Generation(WireModel):
         if self.prompt_logprob_count is not None:
             asked[Need.PROMPT_LOGPROBS] = "echo"
         asked.update(self._sampling_needs())
-        if self.guide is not None:
+        if self.is_guided:
             asked[Need.GUIDE] = self.guide_field
         if self.priority:
             asked[Need.PRIORITY] = "priority"

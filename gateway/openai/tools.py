@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, fiel
 
 from gateway.core import Guide
 from gateway.errors import InvalidRequest
-from gateway.language import Forced, Tool, tool_guide
+from gateway.language import OPENINGS, Forced, Tool, ToolFormat, tool_guide
 from gateway.openai.fields import (
     OBJECT,
     TEXT,
@@ -116,8 +116,13 @@ class ToolPlan:
     forced: Forced | None
     parallel: bool
 
-    def guide(self) -> Guide | None:
-        return tool_guide(self.tools, self.forced, parallel=self.parallel)
+    def opening(self, tool_format: ToolFormat | None) -> str:
+        """What a model of this format writes before a call that it has to make."""
+        return "" if self.forced is None else OPENINGS.get(tool_format, "")
+
+    def guide(self, tool_format: ToolFormat | None) -> Guide | None:
+        """Returns what follows the opening; None where nothing has to be called. Raises InvalidRequest."""
+        return None if self.forced is None else tool_guide(self.tools, self.forced, tool_format, parallel=self.parallel)
 
 
 def plan_tools(

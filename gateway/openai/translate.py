@@ -6,7 +6,7 @@ The wire -> core translation: after it, every value is valid and fits the model'
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.core import GenerateRequest, Prompt, SamplingParams
+from gateway.core import GenerateRequest, Guide, Prompt, SamplingParams
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup
@@ -61,10 +61,11 @@ def translate(
     body: Generation, language: ModelLanguage, envelope: Envelope, reasoning_field: str = "reasoning"
 ) -> Generations:
     """Translates a body. Raises InvalidRequest and ContextLengthExceeded, which name the field."""
-    _check(body, language)
+    guide = body.find_guide(language)
+    _check(body, language, guide)
     prompts = body.prompts(language)
     return Generations(
-        requests=tuple(_requests(body, language, envelope, prompts)),
+        requests=tuple(_requests(body, language, envelope, prompts, guide)),
         language=language,
         presentation=_presentation(body, language, envelope, prompts[0], reasoning_field),
         prompt_tokens=sum(map(len, prompts)),
@@ -75,13 +76,13 @@ def translate(
 
 
 def _requests(
-    body: Generation, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]
+    body: Generation, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt], guide: Guide | None
 ) -> Iterator[GenerateRequest]:
     """Yields the choices of each prompt in turn, as OpenAI numbers them."""
     needs, sequences = body.needs(), len(prompts) * body.n
     for place, prompt in enumerate(prompts):
         limit = language.fit(prompt, body.token_limit[1], prompt_param=body.prompt_field)
-        params = _sampling(body, limit)
+        params = _sampling(body, limit, guide)
         for choice in range(body.n):
             index = place * body.n + choice
             yield GenerateRequest(
@@ -111,7 +112,8 @@ def _presentation(
         token_ids=body.wants_token_ids,
         echo=body.echo,
         include_stop=body.include_stop,
-        shows_special=body.shows_special,
+        # A guide allows what an answer holds; a special token in it is text, without which it would be no JSON.
+        shows_special=body.shows_special or body.is_guided,
         reasoning=reasoning_field.encode(),
         parsing=_parsing(body, language, prompt),
     )
@@ -120,7 +122,7 @@ def _presentation(
 def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsing | None:
     """Returns None where an answer is nothing but its text. An answer that a guide binds has no reasoning before it."""
     plan = body.tool_plan
-    reasons = body.dialect is CHAT and language.reasons and body.guide is None
+    reasons = body.dialect is CHAT and language.reasons and not body.is_guided
     if plan is None and not reasons:
         return None
     return Parsing(
@@ -132,7 +134,7 @@ def _parsing(body: Generation, language: ModelLanguage, prompt: Prompt) -> Parsi
     )
 
 
-def _check(body: Generation, language: ModelLanguage) -> None:
+def _check(body: Generation, language: ModelLanguage, guide: Guide | None) -> None:
     """Makes the checks that take more than one field, or the model. Raises InvalidRequest."""
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("'stream_options' is only allowed when 'stream' is true.", param="stream_options")
@@ -145,7 +147,7 @@ def _check(body: Generation, language: ModelLanguage) -> None:
     if max(body.stop_token_ids, default=0) >= language.vocab_size:
         reason = f"'stop_token_ids' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="stop_token_ids")
-    if body.guide is not None and len(body.guide.text) > MAX_GUIDE_CHARACTERS:
+    if guide is not None and len(guide.text) > MAX_GUIDE_CHARACTERS:
         reason = f"'{body.guide_field}' makes a form of more than {MAX_GUIDE_CHARACTERS} characters."
         raise InvalidRequest(reason, param=body.guide_field)
     if max((token_id for token_id, _ in body.bias), default=0) >= language.vocab_size:
@@ -167,7 +169,7 @@ def _reseed(params: SamplingParams, choice: int) -> SamplingParams:
     return replace(params, seed=(params.seed + choice + INT64_END) % UINT64_END - INT64_END)
 
 
-def _sampling(body: Generation, max_tokens: int) -> SamplingParams:
+def _sampling(body: Generation, max_tokens: int, guide: Guide | None) -> SamplingParams:
     if body.min_tokens > max_tokens:
         raise InvalidRequest(
             f"'min_tokens' is greater than the {max_tokens} that may be generated.", param="min_tokens"
@@ -188,6 +190,6 @@ def _sampling(body: Generation, max_tokens: int) -> SamplingParams:
         logit_bias=body.bias,
         logprobs=body.logprob_count,
         prompt_logprobs=body.prompt_logprob_count,
-        guide=body.guide,
+        guide=guide,
         priority=body.priority,
     )

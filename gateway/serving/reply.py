@@ -29,7 +29,8 @@ class Reply:
     """One request's response. An attempt calls `begin`, writes, then calls `finish` or `fail` once.
 
     `on_end`: called with None when the answer is complete, else with the error. `clock` is in seconds; `arrived`: when
-    the request came, on that clock. `more_lines`: header fields of every answer to it. `route`: where the request was sent last; None while no backend was asked.
+    the request came, on that clock. `route`: where the request was sent last; None while no backend was asked.
+    `more_lines`: header fields of its answer, whichever it is.
     """
 
     def __init__(

@@ -121,8 +121,8 @@ class Settings:
     """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone.
 
     `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests.
-    `unknown_fields`: what becomes of a body's fields that the gateway does not know. `cors_origins`: whose pages may call
-    it from a browser.
+    `unknown_fields`: what becomes of a body's fields that the gateway does not know. `cors_origins`: whose pages may
+    call it from a browser.
     """
 
     models: tuple[ModelSettings, ...]

@@ -179,7 +179,7 @@ MISTRAL_ANSWERS: list[tuple[str, list[Merged]]] = [
     ),
 ]  # fmt: skip
 
-FORCED_ANSWERS: list[tuple[Forced, str, list[Merged]]] = [
+ARRAYS: list[tuple[Forced, str, list[Merged]]] = [
     (Forced(), f'[{{"name": "weather", "parameters": {WEATHER}}}]', [("call", "weather", WEATHER)]),
     (
         Forced(),
@@ -187,13 +187,26 @@ FORCED_ANSWERS: list[tuple[Forced, str, list[Merged]]] = [
         [("call", "a", "{}"), ("call", "b", '{"x":"]"}')],
     ),
     (Forced(), '[{"name": "a", "parameters": {"x"', [("call", "a", '{"x"')]),
-    (Forced(), '[{"name": "a"', [("content", '[{"name": "a"')]),
+    (Forced(), '[{"name": "a"', []),  # cut off, and no text for anyone
+    (Forced(), '[{"name": "a", "parameters": {}}, {"na', [("call", "a", "{}")]),
     (Forced(), "I would rather not.", [("content", "I would rather not.")]),
+]
+NAMED = Forced("weather")
+ARGUMENTS: list[tuple[Forced, str, list[Merged]]] = [
     (Forced("weather"), WEATHER, [("call", "weather", WEATHER)]),
     (Forced("weather"), f" {WEATHER}\n", [("call", "weather", WEATHER)]),
     (Forced("weather"), '{"city": "Par', [("call", "weather", '{"city": "Par')]),
     (Forced("weather"), "Sunny.", [("content", "Sunny.")]),
     (Forced("weather"), "", []),
+]
+
+CALLS: list[tuple[str, list[Merged]]] = [
+    (f'{{"name": "weather", "arguments": {WEATHER}}}', [("call", "weather", WEATHER)]),
+    (f'\n{{"name":"weather","parameters":{WEATHER}}}\n', [("call", "weather", WEATHER)]),
+    ('{"name": "weather", "arguments": {"city": "Par', [("call", "weather", '{"city": "Par')]),
+    ('{"name": "weather", "argum', []),
+    ("", []),
+    ("Sunny.", [("content", "Sunny.")]),
 ]
 
 REASONED_ANSWERS: list[tuple[bool, str, list[Merged]]] = [
@@ -227,11 +240,17 @@ def test_answer_has_the_same_parts_wherever_it_is_cut(
         assert parse(make_parser(format_), pieces) == expected
 
 
-@pytest.mark.parametrize(("forced", "text", "expected"), FORCED_ANSWERS)
-def test_forced_call_is_read_whatever_the_models_own_format(forced: Forced, text: str, expected: list[Merged]) -> None:
-    for format_ in FORMATS:
-        for pieces in cuts(text):
-            assert parse(make_parser(format_, forced=forced), pieces) == expected
+@pytest.mark.parametrize(
+    ("format_", "forced", "text", "expected"),
+    [(format_, *answer) for format_ in (None, MISTRAL) for answer in ARRAYS]
+    + [(None, *answer) for answer in ARGUMENTS]
+    + [(format_, forced, *answer) for format_ in (HERMES, LLAMA) for forced in (Forced(), NAMED) for answer in CALLS],
+)
+def test_a_forced_call_is_read_in_the_form_that_its_guide_enforces(
+    format_: ToolFormat | None, forced: Forced, text: str, expected: list[Merged]
+) -> None:
+    for pieces in cuts(text):
+        assert parse(make_parser(format_, forced=forced), pieces) == expected
 
 
 @pytest.mark.parametrize(("starts_in_reasoning", "text", "expected"), REASONED_ANSWERS)
@@ -257,7 +276,7 @@ def test_calls_after_reasoning_are_read_as_without_it(
 
 def test_guided_answer_does_not_start_in_reasoning() -> None:
     parser = make_parser(HERMES, forced=Forced("weather"), reasoning=True, starts_in_reasoning=True)
-    assert parse(parser, [WEATHER]) == [("call", "weather", WEATHER)]
+    assert parse(parser, [f'{{"name": "weather", "arguments": {WEATHER}}}']) == [("call", "weather", WEATHER)]
 
 
 def test_has_called_once_a_call_has_begun() -> None:
@@ -277,7 +296,8 @@ def test_calls_are_counted_and_each_has_an_id_of_its_own() -> None:
 
 
 def test_mistrals_ids_are_nine_alphanumerics() -> None:
-    parts = make_parser(MISTRAL).feed("[TOOL_CALLS]a[ARGS]{}") + make_parser(MISTRAL, forced=Forced("a")).feed("{}")
+    forced = make_parser(MISTRAL, forced=Forced("a")).feed('[{"name": "a", "arguments": {}}]')
+    parts = make_parser(MISTRAL).feed("[TOOL_CALLS]a[ARGS]{}") + forced
     ids = [part.call_id for part in parts if isinstance(part, CallStart)]
     assert len(ids) == 2
     assert all(re.fullmatch("[0-9a-zA-Z]{9}", call_id) for call_id in ids)
@@ -397,7 +417,8 @@ def test_any_text_gives_the_same_parts_streamed_or_not_and_loses_nothing_without
         )
         assert cut == [whole, whole]
         if not reasoning and not any(part[0] == "call" for part in whole):
-            assert "".join(part[1] for part in whole) == text
+            # A forced call that was cut off before it began is no content.
+            assert "".join(part[1] for part in whole) in ({text} if forced is None else {text, ""})
 
 
 def test_answers_read_side_by_side_do_not_meet() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.core import GuideKind
 from gateway.errors import InvalidRequest
+from gateway.language.tool_formats import ToolFormat
 from gateway.language.tool_guide import Forced, Schema, Tool, tool_guide
 
 CITY: Schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -28,9 +29,10 @@ GRAPH = Tool(
 )
 
 
-def schema_of(*tools: Tool, forced: Forced, parallel: bool = True) -> dict[str, object]:
-    guide = tool_guide(tools, forced, parallel=parallel)
-    assert guide is not None
+def schema_of(
+    *tools: Tool, forced: Forced, tool_format: ToolFormat | None = None, parallel: bool = True
+) -> dict[str, object]:
+    guide = tool_guide(tools, forced, tool_format, parallel=parallel)
     assert guide.kind is GuideKind.JSON_SCHEMA
     schema = json.loads(guide.text)
     assert isinstance(schema, dict)
@@ -93,8 +95,31 @@ def test_moved_schema_is_no_document_of_its_own() -> None:
     assert {"$schema", "$id"}.isdisjoint(look_up(schema, "#/$defs/tool0"))
 
 
-def test_nothing_is_guided_where_no_call_is_forced() -> None:
-    assert tool_guide([WEATHER], None) is None
+@pytest.mark.parametrize(
+    ("tool_format", "key"), [(ToolFormat.HERMES, "arguments"), (ToolFormat.LLAMA3_JSON, "parameters")]
+)
+def test_a_call_in_the_models_own_form_is_one_object(tool_format: ToolFormat, key: str) -> None:
+    one = schema_of(NOW, WEATHER, forced=Forced("weather"), tool_format=tool_format)
+    assert one == {**call_of("weather", key), "$defs": {"tool0": CITY}}
+    several = schema_of(WEATHER, NOW, forced=Forced(), tool_format=tool_format)
+    assert several["anyOf"] == [call_of("weather", key), call_of("now", key, "tool1")]
+
+
+@pytest.mark.parametrize(
+    ("forced", "parallel", "most"), [(Forced(), True, None), (Forced(), False, 1), (Forced("weather"), True, 1)]
+)
+def test_mistrals_own_form_is_an_array(forced: Forced, parallel: bool, most: int | None) -> None:
+    schema = schema_of(WEATHER, forced=forced, tool_format=ToolFormat.MISTRAL, parallel=parallel)
+    assert (schema["type"], schema["items"], schema.get("maxItems")) == ("array", call_of("weather", "arguments"), most)
+
+
+def call_of(name: str, key: str, place: str = "tool0") -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": {"name": {"type": "string", "enum": [name]}, key: {"$ref": f"#/$defs/{place}"}},
+        "required": ["name", key],
+        "additionalProperties": False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ THINKING = (
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 TIME = '\n<tool_call>\n{"name": "time"}\n</tool_call>'
 WITH_USAGE = {"include_usage": True, "continuous_usage_stats": True}
+OWN = '{"name": "weather", "arguments": {"city": "Rome"}}'  # what is left to write of a call that has to be made
 ROME = ("weather", '{"city": "Rome"}')
 
 
@@ -104,7 +105,7 @@ def test_where_nothing_may_be_called_a_call_is_text(thinker: Model, fields: Mapp
 
 
 @pytest.mark.parametrize(
-    ("written", "choice", "before"), [(CALL, "auto", 0), ("So.\n" + CALL, "auto", 1), (ROME[1], NAMED, 0)]
+    ("written", "choice", "before"), [(CALL, "auto", 0), ("So.\n" + CALL, "auto", 1), (OWN, NAMED, 0)]
 )
 def test_a_stream_that_begins_with_a_call_has_no_content(
     thinker: Model, written: str, choice: object, before: int
@@ -115,7 +116,7 @@ def test_a_stream_that_begins_with_a_call_has_no_content(
     assert [delta["role"] for delta in deltas if "role" in delta] == ["assistant"]
     assert "role" in deltas[0]
     assert (deltas[0]["content"], len(deltas[0].get("tool_calls", []))) == (("", 0) if before else (None, 1))
-    assert deltas[2 * before].get("tool_calls")
+    assert all(delta.get("content") for delta in deltas[1:-1] if "tool_calls" not in delta)
     assert "prompt_token_ids" in events[0]
     assert events[0]["usage"]["completion_tokens"] == 0
     assert fold(events, is_chat=True)["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather"
@@ -127,7 +128,7 @@ def test_a_stream_that_may_call_and_ends_at_once_is_an_empty_message(thinker: Mo
 
 @pytest.mark.parametrize(
     ("choice", "written"),
-    [("required", '[{"name": "wea'), ("required", '[{"name": "weather", "param'), (NAMED, ""), ("required", " [")],
+    [("required", '{"name": "wea'), ("required", '{"name": "weather", "argum'), (NAMED, ""), (NAMED, " {")],
 )
 def test_a_required_call_that_is_cut_off_before_it_began_leaves_no_text(
     thinker: Model, choice: object, written: str
@@ -135,14 +136,28 @@ def test_a_required_call_that_is_cut_off_before_it_began_leaves_no_text(
     assert answer_twice(thinker, written, tools=TOOLS, tool_choice=choice)[0] == {"content": ""}
 
 
+@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize(("effort", "before"), [("none", ""), ("high", "<think>\n\n</think>\n\n")])
+def test_a_call_that_has_to_be_made_begins_in_the_prompt_as_the_model_begins_one(
+    thinker: Model, choice: object, effort: str, before: str
+) -> None:
+    body = chat(tools=TOOLS, tool_choice=choice, reasoning_effort=effort)
+    request = translate(body, thinker.language, ENVELOPE).request
+    prompt = thinker.language.decode(request.prompt.token_ids, shows_special=True)
+    assert prompt.endswith(f"<|im_start|>assistant\n{before}<tool_call>\n")
+    assert request.params.guide is not None
+    assert '"arguments"' in request.params.guide.text
+    free = translate(chat(tools=TOOLS), thinker.language, ENVELOPE).request
+    assert thinker.language.decode(free.prompt.token_ids, shows_special=True).endswith("<|im_start|>assistant\n")
+
+
 def test_calls_that_were_required_end_with_tool_calls(thinker: Model) -> None:
-    written = '[{"name": "weather", "parameters": {"city": "Rome"}}]'
-    message, reason = answer_twice(thinker, written, tools=TOOLS, tool_choice="required")
+    message, reason = answer_twice(thinker, OWN, tools=TOOLS, tool_choice="required")
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "tool_calls")
 
 
-def test_the_call_of_a_named_function_is_its_arguments_and_ends_with_stop(thinker: Model) -> None:
-    message, reason = answer_twice(thinker, ROME[1], tools=TOOLS, tool_choice=NAMED)
+def test_the_call_of_a_named_function_ends_with_stop(thinker: Model) -> None:
+    message, reason = answer_twice(thinker, OWN, tools=TOOLS, tool_choice=NAMED)
     assert (message, reason) == ({"content": None, "tool_calls": [ROME]}, "stop")
 
 
@@ -165,7 +180,7 @@ def test_a_template_may_have_opened_the_reasoning(thinker: Model) -> None:
     [
         ({"response_format": JSON}, "{}", {"content": "{}"}),
         ({"structured_outputs": {"regex": "a"}}, "a", {"content": "a"}),
-        ({"tools": TOOLS, "tool_choice": NAMED}, ROME[1], {"content": None, "tool_calls": [ROME]}),
+        ({"tools": TOOLS, "tool_choice": NAMED}, OWN, {"content": None, "tool_calls": [ROME]}),
     ],
 )
 def test_an_answer_that_is_held_to_a_form_has_no_reasoning(

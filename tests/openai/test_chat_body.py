@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core import GuideKind, Need
+from gateway.core import Guide, GuideKind, Need
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, ModelLanguage, Tool
 from gateway.openai.chat import ChatCompletionRequest
 from tests.language.small_models import REFERENCE_WEIGHTS, Model, build_byte_level, build_sentencepiece
-from tests.openai.bodies import USER, chat, refuse_chat
+from tests.openai.bodies import USER, chat, refuse_chat, translate_chat
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -147,11 +147,11 @@ def test_what_changes_nothing_is_taken_and_changes_nothing(language: ModelLangua
         {"role": "assistant", "content": "Ho", "id": "", "prefix": False, "reasoning_details": [{"type": "x"}]},
         USER,
     ]
-    extra = {"verbosity": "high", "mm_processor_kwargs": None, "tools": [], "tool_choice": "auto"}
-    stream = {"stream": True, "stream_options": {"include_obfuscation": True}}
+    extra: dict[str, object] = {"verbosity": "high", "mm_processor_kwargs": None, "tools": [], "tool_choice": "auto"}
+    stream: dict[str, object] = {"stream": True, "stream_options": {"include_obfuscation": True}}
     plain = translate_chat(language, messages=bare).request
     assert translate_chat(language, messages=marked, **extra, **stream).request == plain
-    tool = {**TIME, **mark, "function": {**TIME["function"], **mark}}
+    tool = {**function("time", **mark), **mark}
     assert chat(tools=[tool]).tool_plan == chat(tools=[TIME]).tool_plan
 
 
@@ -191,18 +191,28 @@ def test_tools_that_may_not_be_called_are_no_plan() -> None:
 
 def test_a_forced_call_is_guided_and_needs_a_backend_that_can() -> None:
     forced = chat(tools=TOOLS, tool_choice=function("weather"))
-    assert forced.guide is not None
-    assert (forced.guide.kind, json.loads(forced.guide.text)) == (GuideKind.JSON_SCHEMA, PARAMETERS)
-    assert forced.needs() == {Need.GUIDE: "tool_choice"}
+    guide = guide_of(forced)
+    assert (guide.kind, json.loads(guide.text)) == (GuideKind.JSON_SCHEMA, PARAMETERS)
+    assert (forced.is_guided, forced.needs()) == (True, {Need.GUIDE: "tool_choice"})
     free = chat(tools=[function("weather", parameters=PARAMETERS, strict=True)])  # arguments are not held to a schema
-    assert (free.guide, dict(free.needs())) == (None, {})
+    assert free.tool_plan is not None
+    assert (free.is_guided, free.tool_plan.guide(None), dict(free.needs())) == (False, None, {})
+
+
+def guide_of(body: ChatCompletionRequest) -> Guide:
+    """The guide for a model whose own form of calls is not known."""
+    assert body.tool_plan is not None
+    guide = body.tool_plan.guide(None)
+    assert guide is not None
+    return guide
 
 
 def test_one_call_at_a_time_is_part_of_the_guide() -> None:
-    several, one = (chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=may).guide for may in (True, False))
-    assert several is not None
-    assert one is not None
-    assert ("maxItems" in json.loads(several.text), json.loads(one.text)["maxItems"]) == (False, 1)
+    several, one = (
+        json.loads(guide_of(chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=may)).text)
+        for may in (True, False)
+    )
+    assert ("maxItems" in several, one["maxItems"]) == (False, 1)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +239,7 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
             "tool_choice.allowed_tools.tools.0.function.name",
             "not the name",
         ),
-        ({"tool_choice": "auto"}, "tool_choice", "only allowed when 'tools'"),
+        ({"tool_choice": "required", "tools": []}, "tool_choice", "only allowed when 'tools'"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format", "no room for calls"),
         ({"tools": TOOLS, "structured_outputs": {"regex": "a"}}, "structured_outputs", "no room for calls"),
         ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls", "valid boolean"),

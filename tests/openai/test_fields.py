@@ -89,7 +89,7 @@ def message(**fields: object) -> dict[str, object]:
         ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "at most 4"),
         ({"stop": 5}, "stop", "string or a list"),
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage", "valid boolean"),
-        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", "not supported"),
+        ({"stream_options": {"include_obfuscation": 1}}, "stream_options.include_obfuscation", "valid boolean"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5", "less than or equal to 100"),
         *(({"logit_bias": {key: 1}}, "logit_bias", "token ids for keys") for key in ("five", "05", "-5", "\u0665")),
         ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias", "more than 1024"),
@@ -325,7 +325,8 @@ def test_values_that_ask_for_nothing_are_let_through() -> None:
     }  # fmt: skip
     body = chat(**neutral)
     assert (body.needs() is NO_NEEDS, body.relay_field) == (True, None)
-    assert (body.stop_strings, body.bias, body.guide, body.logprob_count, body.tool_plan) == ((), (), None, None, None)
+    assert (body.stop_strings, body.bias, body.logprob_count, body.tool_plan) == ((), (), None, None)
+    assert not body.is_guided
 
 
 BIAS = {"17": 2, "5": -50, "9": 0.0}
@@ -435,9 +436,10 @@ def schema_format(**json_schema: object) -> dict[str, object]:
     ],
 )
 def test_what_an_answer_must_match_becomes_a_guide(
-    ask: Callable[..., Generation], fields: Mapping[str, object], guide: Guide | None
+    language: ModelLanguage, ask: Callable[..., Generation], fields: Mapping[str, object], guide: Guide | None
 ) -> None:
-    assert ask(**fields).guide == guide
+    body = ask(**fields)
+    assert (body.find_guide(language), body.is_guided) == (guide, guide is not None)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ async def test_every_answer_may_be_read_by_pages_of_the_configured_origins(
             body = orjson.dumps({"model": MODEL, "messages": HELLO, "stream": stream})
             client.send("POST", CHAT, body, **fields)
             answers.append(await client.answer())
-        client.send("GET", MODELS, **fields)
+        client.send("GET", MODELS, b"", **fields)
         answers.append(await client.answer())
         client.send("POST", CHAT, b"{}", **fields)
         answers.append(await client.answer())
@@ -48,9 +48,9 @@ async def test_a_preflight_request_is_answered_for_the_configured_origins_alone(
     language: ModelLanguage, writer: Writer
 ) -> None:
     async with running(serve(language, writer, PAGE)) as stack, raw_client(stack) as client:
-        client.send("OPTIONS", CHAT, origin=PAGE, **PREFLIGHT)
+        client.send("OPTIONS", CHAT, b"", origin=PAGE, **PREFLIGHT)
         allowed = await client.answer()
-        client.send("OPTIONS", CHAT, origin=OTHER, **PREFLIGHT)
+        client.send("OPTIONS", CHAT, b"", origin=OTHER, **PREFLIGHT)
         refused = await client.answer()
     assert (allowed.status, allowed.headers[ALLOW], allowed.body) == (200, PAGE, b"")
     assert "POST" in allowed.headers["access-control-allow-methods"]
@@ -60,7 +60,7 @@ async def test_a_preflight_request_is_answered_for_the_configured_origins_alone(
 
 async def test_without_origins_nothing_of_it_is_there(stack: Stack) -> None:
     async with raw_client(stack) as client:
-        client.send("OPTIONS", CHAT, origin=PAGE, **PREFLIGHT)
+        client.send("OPTIONS", CHAT, b"", origin=PAGE, **PREFLIGHT)
         answer = await client.answer()
     assert answer.status == 405
     assert not [name for name in answer.headers if name.startswith("access-control")]
