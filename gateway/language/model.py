@@ -12,11 +12,12 @@ from typing import Self
 from jinja2 import TemplateSyntaxError
 from tokenizers import Tokenizer
 
-from gateway.core import GenerateRequest, Prompt
+from gateway.core import GenerateRequest, Guide, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language.answer_format import AUTO, AnswerFormat, find_answer_format
 from gateway.language.decoder import TextDecoder
 from gateway.language.encoder import CACHE_BYTES, MAX_TOKENS, Draft, Encoder
+from gateway.language.guide_text import find_own_token
 from gateway.language.model_directory import Limits, UnusableTokenizer, load_tokenizer, read_limits
 from gateway.language.reasoning import REASONING_END, REASONING_MARKERS, REASONING_START
 from gateway.language.separator import find_separator
@@ -192,6 +193,10 @@ class ModelLanguage:
         """Ends the reasoning that a template has begun, as Qwen's ends it for a model that is not to think."""
         is_open = self.reasons and text.rstrip().endswith(REASONING_START)
         return f"{text.rstrip()}\n\n{REASONING_END}\n\n" if is_open else text
+
+    def find_own_token(self, guide: Guide) -> str | None:
+        """Returns a token of the model's own whose text the guide dictates, to which no answer can be held."""
+        return find_own_token(guide, self._vocabulary.own)
 
     def token_count(self, text: str) -> int:
         """Returns how many tokens a text has on its own, without the special tokens around it."""

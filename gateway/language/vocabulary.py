@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from gateway.language.detokenizer import ByteDetokenizer, Detokenizer, Spelling, WindowDetokenizer
 
+BRACKETED = re.compile("<.+>", re.DOTALL)
 NO_IDS: frozenset[int] = frozenset()
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for text that no piece covers
@@ -20,7 +21,8 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")  # SentencePiece's fallback for te
 class Vocabulary:
     """A tokenizer's vocabulary. `special`: the special tokens by their ids; an answer does not show them.
 
-    `size`: one more than the highest id. `longest_token`: the most characters that one token can stand for.
+    `size`: one more than the highest id. `longest_token`: the most characters that one token can stand for. `own`: the
+    texts of tokens that no text is to be cut into, as llguidance knows them: special ones, and added ones in brackets.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -28,6 +30,8 @@ class Vocabulary:
         self.size = 1 + max(vocabulary.values())
         self.longest_token = max(map(len, vocabulary))
         self.special = _special_tokens(tokenizer)
+        added = tokenizer.get_added_tokens_decoder().values()
+        self.own = tuple(token.content for token in added if token.special or BRACKETED.fullmatch(token.content))
         self._tokenizer = tokenizer
         self._shown = {token_id: token for token, token_id in vocabulary.items() if token_id not in self.special}
         self._spelling = _spelling_of(self._shown) if _is_byte_level(tokenizer) else None

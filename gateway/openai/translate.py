@@ -150,6 +150,9 @@ def _check(body: Generation, language: ModelLanguage, guide: Guide | None) -> No
     if guide is not None and len(guide.text) > MAX_GUIDE_CHARACTERS:
         reason = f"'{body.guide_field}' makes a form of more than {MAX_GUIDE_CHARACTERS} characters."
         raise InvalidRequest(reason, param=body.guide_field)
+    if guide is not None and (own := language.find_own_token(guide)) is not None:
+        reason = f"'{body.guide_field}' asks for the text {own!r}, which is one token of this model's own markup."
+        raise InvalidRequest(reason, param=body.guide_field)
     if max((token_id for token_id, _ in body.bias), default=0) >= language.vocab_size:
         reason = f"'logit_bias' holds an id outside the vocabulary of {language.vocab_size} tokens."
         raise InvalidRequest(reason, param="logit_bias")

@@ -646,6 +646,26 @@ def test_a_limit_of_tokens_is_fitted_to_the_room_that_the_prompt_leaves(language
     assert [request.params.max_tokens for request in ask.requests] == [1022, 1020]
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        (schema_format(name="s", schema={"enum": ["<|im_end|>"]}), "response_format"),
+        ({"structured_outputs": {"choice": ["yes", "<|im_end|>"]}}, "structured_outputs"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f<|im_end|>"}}], "tool_choice": "required"},
+            "tool_choice",
+        ),
+    ],
+)
+def test_no_answer_is_held_to_the_text_of_a_token_of_the_models_own(
+    language: ModelLanguage, fields: Mapping[str, object], param: str
+) -> None:
+    """An engine would end the answer there, or fail."""
+    with pytest.raises(InvalidRequest) as caught:
+        translate_chat(language, **fields)
+    assert (caught.value.param, "'<|im_end|>'" in caught.value.message) == (param, True)
+
+
 def test_each_prompt_of_a_list_has_its_own_room(language: ModelLanguage) -> None:
     ask = translate_text(language, prompt=[[5, 6], [5, 6, 7, 8]], n=2)
     room = language.context_length
