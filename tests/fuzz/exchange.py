@@ -224,6 +224,6 @@ def _check_choice(asked: Mapping[str, Any], choices: Sequence[Any]) -> None:  # 
     _expect(all(choice.finish_reason is None for choice in others), "a choice that goes on after its end")
     _check_optional(asked, *choices)
     if hasattr(last, "delta"):
-        opens = [isinstance(choice.delta, shapes.Opening) for choice in choices]
+        opens = [isinstance(choice.delta, shapes.Opening | shapes.CallOpening) for choice in choices]
         _expect(opens == [True] + [False] * len(others), "a role anywhere but in the first chunk")
         _expect(isinstance(last.delta, shapes.Nothing), "a last chunk that holds more")

@@ -115,7 +115,7 @@ class ChatCompletion(Answer):
     prompt_token_ids: PromptIds = []  # of a chat, which has one prompt
 
 
-# A chat, streamed: a choice's chunk holds one thing.
+# A chat, streamed: a choice's chunk holds one thing; the first, where the answer begins with a call, its start too.
 
 
 class Opening(Shape):
@@ -136,6 +136,13 @@ class CallStart(ToolCall):
     index: Count
 
 
+class CallOpening(Shape):
+    role: Literal["assistant"]
+    content: None
+    tool_calls: Annotated[list[CallStart], Field(min_length=1, max_length=1)]
+    refusal: None
+
+
 class Arguments(Shape):
     arguments: str
 
@@ -154,7 +161,7 @@ class Nothing(Shape):
 
 
 class ChatChunkChoice(Choice):
-    delta: Opening | Content | Reasoning | Calls | Nothing
+    delta: Opening | CallOpening | Content | Reasoning | Calls | Nothing
     logprobs: ChatScores | None
     finish_reason: FinishReason | None
 

@@ -74,5 +74,6 @@ CASES: tuple[Case, ...] = (
         prompt_cache_key="k",
         prompt_cache_options={"mode": "auto"},
         prompt_cache_retention="24h",
+        verbosity="low",
     ),
 )

@@ -66,6 +66,8 @@ CASES: tuple[Case, ...] = (
     drawn("min_p and a seed", OnlyVLLM("min_p", "min_p"), min_p=0.05, temperature=2.0),
     chat("priority", "hi", Refused("priority"), priority=1),
     chat("priority 0", "hi", HELLO, priority=0),
+    chat("cache_salt", "hi", OnlyVLLM("cache_salt", "cache_salt"), cache_salt="s" * 43),
+    text("cache_salt of a completion", turn("hi"), OnlyVLLM("cache_salt", "cache_salt"), cache_salt="s"),
     chat("max_tokens, more than the prompt leaves", "hi", HELLO, max_tokens=1020),
     text("max_tokens of a completion, more than the prompt leaves", turn("hi"), HELLO, max_tokens=1020),
     not_in_vllm("max_model_len", chat("max_tokens, more than the context", "hi", HELLO, max_tokens=32_000)),

@@ -16,6 +16,11 @@ def call(call_id: str, name: str, arguments: object) -> dict[str, object]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
+def with_arguments(written: str) -> dict[str, object]:
+    """A call as a model may have written it."""
+    return {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": written}}
+
+
 def called(*calls: dict[str, object], content: object = None) -> dict[str, object]:
     return {"role": "assistant", "content": content, "tool_calls": list(calls)}
 
@@ -97,6 +102,14 @@ CASES: tuple[Case, ...] = (
         "a call with Unicode in its arguments",
         [user(WEATHER), called(call("call_1", "get_weather", {"city": "Zürich 日本"})), result("call_1", SUNNY)],
         Same(None, "stop"),
+    ),
+    *(
+        offer(
+            f"a call with {what} in place of arguments",
+            [user(WEATHER), called(with_arguments(written)), result("call_1", SUNNY)],
+            Same(None, "stop"),
+        )
+        for what, written in {"nothing": "", "half an object": '{"city": "Pa', "an array": "[1]"}.items()
     ),
     offer("log-probabilities of a tool call", WEATHER, OnlyVLLM("logprobs", "logprobs"), logprobs=True, top_logprobs=1),
     offer("token ids of a tool call", WEATHER, return_token_ids=True),
