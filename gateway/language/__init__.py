@@ -5,6 +5,7 @@ from gateway.language.model import ModelLanguage
 from gateway.language.model_directory import UnusableTokenizer
 from gateway.language.reply_parser import make_parser
 from gateway.language.reply_parts import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.language.schema import make_holdable
 from gateway.language.template import Rendering
 from gateway.language.tool_formats import ToolFormat
 from gateway.language.tool_guide import OPENINGS, Forced, Tool, tool_guide
@@ -24,6 +25,7 @@ __all__ = [
     "Tool",
     "ToolFormat",
     "UnusableTokenizer",
+    "make_holdable",
     "make_parser",
     "tool_guide",
 ]

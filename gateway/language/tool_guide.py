@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from gateway.core import Guide, GuideKind
 from gateway.errors import InvalidRequest
+from gateway.language.schema import Schema, make_holdable
 from gateway.language.tool_formats import HERMES_START, MISTRAL_CALLS, ToolFormat
-
-Schema = Mapping[str, object]
 
 # OpenAI takes a function without a schema for one without parameters.
 _NO_PARAMETERS: Schema = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -87,8 +86,17 @@ def _call_of(tool: Tool, key: str, place: str) -> Schema:
 
 
 def _parameters(tool: Tool) -> Schema:
-    """Returns the schema of the tool's arguments; adds the type object if it is missing, as arguments are objects."""
-    return {"type": "object", **tool.parameters} if tool.parameters else _NO_PARAMETERS
+    """Returns the schema of the tool's arguments; adds the type object if it is missing, as arguments are objects.
+
+    What no answer can be held to is left out, unless the tool is `strict`: then it raises InvalidRequest.
+    """
+    if not tool.parameters:
+        return _NO_PARAMETERS
+    held, unheld = make_holdable({"type": "object", **tool.parameters})
+    if unheld is not None and tool.strict:
+        reason = f"'tools': {tool.name} is strict and has a schema with {unheld}, to which no answer can be held."
+        raise InvalidRequest(reason, param="tools")
+    return held
 
 
 def _move(schema: Schema, place: str) -> Schema:

@@ -10,6 +10,8 @@ import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.core import Guide, GuideKind
+from gateway.errors import InvalidRequest
+from gateway.language import make_holdable
 from gateway.openai.fields import (
     JsonObject,
     NonEmpty,
@@ -53,7 +55,7 @@ class ResponseFormat(WireModel):
 
     def guide(self) -> Guide | None:
         if self.json_schema is not None:
-            return schema_guide(self.json_schema.schema_)
+            return schema_guide(self.json_schema.schema_, "response_format")
         return Guide(GuideKind.JSON) if self.type == "json_object" else None
 
 
@@ -88,7 +90,7 @@ class StructuredOutputs(WireModel):
 
     def guide(self) -> Guide:
         if self.json_ is not None:
-            return schema_guide(self.json_)
+            return schema_guide(self.json_, "structured_outputs")
         if self.regex is not None:
             return Guide(GuideKind.REGEX, self.regex)
         if self.choice is not None:
@@ -98,8 +100,12 @@ class StructuredOutputs(WireModel):
         return Guide(GuideKind.JSON)
 
 
-def schema_guide(schema: dict[str, object]) -> Guide:
-    return Guide(GuideKind.JSON_SCHEMA, orjson.dumps(schema).decode())
+def schema_guide(schema: dict[str, object], field: str) -> Guide:
+    """Returns the guide that a schema of `field` makes. Raises InvalidRequest for one that no answer can be held to."""
+    held, unheld = make_holdable(schema)
+    if unheld is not None:
+        raise InvalidRequest(f"'{field}' has a schema with {unheld}, to which no answer can be held.", param=field)
+    return Guide(GuideKind.JSON_SCHEMA, orjson.dumps(held).decode())
 
 
 def _any_of(choices: list[str]) -> str:

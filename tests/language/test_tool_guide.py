@@ -7,8 +7,9 @@ import pytest
 
 from gateway.core import GuideKind
 from gateway.errors import InvalidRequest
+from gateway.language.schema import Schema
 from gateway.language.tool_formats import ToolFormat
-from gateway.language.tool_guide import Forced, Schema, Tool, tool_guide
+from gateway.language.tool_guide import Forced, Tool, tool_guide
 
 CITY: Schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", CITY, "Returns the weather.")
@@ -130,6 +131,14 @@ def test_call_of_no_tool_is_refused(tools: list[Tool], forced: Forced, param: st
     with pytest.raises(InvalidRequest) as refusal:
         tool_guide(tools, forced)
     assert refusal.value.param == param
+
+
+def test_what_no_answer_can_be_held_to_is_left_out_unless_the_tool_is_strict() -> None:
+    tags = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+    assert schema_of(Tool("f", tags), forced=Forced("f")) == {**tags, "properties": {"tags": {"type": "array"}}}
+    with pytest.raises(InvalidRequest, match=r"'uniqueItems' at properties\.tags") as refusal:
+        tool_guide([Tool("f", tags, strict=True)], Forced("f"))
+    assert refusal.value.param == "tools"
 
 
 @pytest.mark.parametrize("forced", [Forced(), Forced("deep")])

@@ -649,6 +649,21 @@ def test_a_limit_of_tokens_is_fitted_to_the_room_that_the_prompt_leaves(language
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        (schema_format(name="s", schema={"items": {"uniqueItems": True}}), "response_format"),
+        ({"structured_outputs": {"json": {"items": {"uniqueItems": True}}}}, "structured_outputs"),
+    ],
+)
+def test_a_schema_that_no_answer_can_be_held_to_is_refused_by_its_keyword(
+    language: ModelLanguage, fields: Mapping[str, object], param: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=f"'{param}' has a schema with 'uniqueItems' at items") as caught:
+        translate_chat(language, **fields)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
         (schema_format(name="s", schema={"enum": ["<|im_end|>"]}), "response_format"),
         ({"structured_outputs": {"choice": ["yes", "<|im_end|>"]}}, "structured_outputs"),
         (

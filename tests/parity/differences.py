@@ -219,6 +219,7 @@ ANSWERED_BY_VLLM = frozenset({
     "refused: ignore_eos, a string",
     "refused: logit_bias, too great",
     "refused: tools and a guide",
+    "refused: a guide, a token of the model's own",
     "refused: bad_words",
     "refused completion: best_of, more than n",
     "refused completion: logprobs, too many",

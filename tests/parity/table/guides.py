@@ -1,6 +1,6 @@
 """Answers that must have a form: JSON, a schema, a pattern, one of several, a grammar."""
 
-from tests.parity.case import Case, Same, Sampled, chat, drawn_greedily, text, turn
+from tests.parity.case import Case, Refused, Same, Sampled, chat, drawn_greedily, not_in_vllm, text, turn
 from tests.reference_world import CITY_SCHEMA
 
 ASKED = "Give me France and its capital as JSON."
@@ -24,6 +24,8 @@ NESTED = {
         }
     },
 }
+AS_PATHS = CITY_SCHEMA | {"properties": {key: {"type": "string", "format": "path"} for key in ("country", "capital")}}
+SET = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 DATE = r"\d{4}-\d{2}-\d{2}"
 GRAMMAR = 'root ::= ("yes" | "no") "."'
 ROOM = 64
@@ -44,7 +46,18 @@ CASES: tuple[Case, ...] = (
         response_format=schema(CITY_SCHEMA, strict=False, description="A country and its capital."),
         max_tokens=ROOM,
     ),
+    not_in_vllm(
+        "Unknown format",
+        chat("format: one that binds nothing", ASKED, CITY, response_format=schema(AS_PATHS), max_tokens=ROOM),
+    ),
     chat("format: a nested schema", ASKED, response_format=schema(NESTED), max_tokens=120),
+    chat("refused: a format, a set", ASKED, Refused("response_format"), response_format=schema(SET)),
+    chat(
+        "refused: a guide, a token of the model's own",
+        ASKED,
+        Refused("structured_outputs"),
+        structured_outputs={"choice": ["<tool_call>", "no"]},
+    ),
     chat("format: cut off", ASKED, Same(None, "length"), response_format=schema(CITY_SCHEMA), max_tokens=6),
     drawn_greedily(
         chat("format: in every choice", ASKED, CITY, response_format=schema(CITY_SCHEMA), max_tokens=ROOM, n=2)
