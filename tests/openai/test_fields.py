@@ -364,7 +364,7 @@ NO_EFFECT: Mapping[str, object] = {
     "user": "someone", "metadata": {"team": "red"}, "store": True, "service_tier": "priority",
     "safety_identifier": "low", "prompt_cache_key": "high", "prompt_cache_options": {"mode": "explicit"},
     "prompt_cache_retention": "24h", "prediction": {"type": "content", "content": "Hello"},
-    "spaces_between_special_tokens": True,
+    "spaces_between_special_tokens": True, "verbosity": "high",
 }  # fmt: skip
 
 
@@ -582,6 +582,13 @@ def test_defaults_are_openais_but_for_max_tokens_which_is_all_the_room(language:
     room = language.context_length - len(ask.request.prompt)
     assert ask.request.params == SamplingParams(max_tokens=room)
     assert (ask.presentation.stop, ask.presentation.stream, ask.presentation.include_usage) == ((), False, False)
+
+
+def test_a_cache_salt_reaches_an_engine_that_heeds_it(language: ModelLanguage) -> None:
+    request = translate_chat(language, cache_salt="s" * 1024).request
+    assert (request.cache_salt, dict(request.needs)) == ("s" * 1024, {Need.CACHE_SALT: "cache_salt"})
+    for wrong in ("", "s" * 1025):
+        assert refuse_chat(cache_salt=wrong).param == "cache_salt"
 
 
 def test_vllms_minus_one_turns_top_k_off(language: ModelLanguage) -> None:

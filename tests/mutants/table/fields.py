@@ -33,12 +33,13 @@ SEEN: Mapping[str, str] = {
     "stream_options": f"{STREAMS}a_streamed_answer",
     "echo": f"{SHOWN}an_echo_begins_with_the_prompt_and_its_log_probabilities",
     "tools": f"{CALLS}calls_that_a_model_writes_become_tool_calls",
-    "tool_choice": f"{CALLS}the_call_of_a_named_function_is_its_arguments_and_ends_with_stop",
+    "tool_choice": f"{CALLS}the_call_of_a_named_function_ends_with_stop",
     "parallel_tool_calls": f"{CALLS}calls_beyond_the_one_allowed_are_left_out",
     "reasoning_effort": f"{CALLS}a_template_may_have_opened_the_reasoning",
     "include_stop_str_in_output": f"{FIELDS}ends_and_special_tokens_are_seen_where_they_are_asked_for",
     "skip_special_tokens": f"{FIELDS}ends_and_special_tokens_are_seen_where_they_are_asked_for",
     "return_token_ids": f"{SHOWN}tokens_after_a_stop_string_are_left_out",
+    "cache_salt": f"{FIELDS}a_cache_salt_reaches_an_engine_that_heeds_it",
     "structured_outputs": f"{FIELDS}a_guide_has_so_many_characters",
     "add_special_tokens": f"{FIELDS}a_completions_special_tokens_may_be_left_out",
     "add_generation_prompt": f"{CHATS}a_template_gets_whether_the_assistants_header_follows",
@@ -60,8 +61,8 @@ def list_fields(section: str) -> Iterator[tuple[str, str]]:
 
 def unheeded(field: str) -> Replacement:
     def mutate(was: Any) -> Any:  # Any: parse_generation, of any body
-        def parse(body_type: Any, document: dict[str, object]) -> Any:
-            body = was(body_type, document)
+        def parse(body_type: Any, document: dict[str, object], unknown: Any = "refuse") -> Any:
+            body = was(body_type, document, unknown)
             if field not in body.model_fields_set:
                 return body
             heeded = {name: getattr(body, name) for name in body.model_fields_set - {field}}
@@ -74,10 +75,10 @@ def unheeded(field: str) -> Replacement:
 
 def refused(field: str) -> Replacement:
     def mutate(was: Any) -> Any:  # Any: as above
-        def parse(body_type: Any, document: dict[str, object]) -> Any:
+        def parse(body_type: Any, document: dict[str, object], unknown: Any = "refuse") -> Any:
             if document.get(field) is not None:
                 raise InvalidRequest(f"'{field}' is not supported.", param=field)
-            return was(body_type, document)
+            return was(body_type, document, unknown)
 
         return parse
 
@@ -86,7 +87,9 @@ def refused(field: str) -> Replacement:
 
 def dropped(field: str) -> Replacement:
     def mutate(was: Any) -> Any:  # Any: as above
-        return lambda body_type, document: was(body_type, {key: document[key] for key in document if key != field})
+        return lambda body_type, document, unknown="refuse": was(
+            body_type, {key: document[key] for key in document if key != field}, unknown
+        )
 
     return mutate
 

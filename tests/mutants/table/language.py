@@ -49,7 +49,7 @@ MUTANTS = (
         (f"{SHOWN}special_tokens_show_nothing_but_added_tokens_do",)),
     Mutant("prompt and answer fit the context", f"{MODEL}.fit",
         lambda _was: lambda self, _prompt, max_tokens, **_params: max_tokens or self.context_length,
-        (f"{LOADED}what_does_not_fit_is_refused_with_its_numbers",)),
+        (f"{LOADED}a_prompt_that_does_not_fit_is_refused_with_its_numbers",)),
     Mutant("a prompt's ids outside the vocabulary are refused", f"{MODEL}.prompt_from_ids",
         lambda _was: lambda _self, token_ids: Prompt(tuple(token_ids) or (0,)),
         (f"{LOADED}ids_outside_the_vocabulary_are_refused",)),
