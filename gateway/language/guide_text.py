@@ -9,10 +9,10 @@ import json
 from collections.abc import Collection, Iterator
 
 from gateway.core import Guide, GuideKind
+from gateway.language.schema import BY_NAME
 
-# Keys of a JSON schema: whose values are given texts; whose values are schemas by name; which are for people.
+# Keys of a JSON schema: whose values are given texts; under which names are not part of a text; which are for people.
 GIVEN = frozenset({"const", "enum", "pattern"})
-BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 UNSAID_NAMES = frozenset({"$defs", "definitions"})
 FOR_PEOPLE = frozenset({"title", "description", "default", "examples", "$comment"})
 

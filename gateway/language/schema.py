@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 Schema: TypeAlias = Mapping[str, object]
 
-# Keys whose values are no schemas; whose values are schemas by name; and those that no library can hold an answer to,
-# with others that mean nothing without them.
+# Keys whose values are no schemas; whose values are schemas by name; and those that not every library can hold an
+# answer to (llguidance none of them), with others that mean nothing without them.
 DATA = frozenset({"const", "enum", "default", "examples", "required", "title", "description", "discriminator"})
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 UNHELD: Mapping[str, Sequence[str]] = {
@@ -30,8 +30,9 @@ UNHELD: Mapping[str, Sequence[str]] = {
 FORMATS = frozenset({
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 })  # fmt: skip
+UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 MAX_PATH = 200  # characters of a client's own names in an error
-WITHIN_ITSELF = frozenset({"allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "dependentSchemas"})
+WITHIN_ITSELF = frozenset({"allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "dependentSchemas", "contains"})
 
 
 class Unheld(NamedTuple):
@@ -83,14 +84,15 @@ def _drop_format(schema: dict[str, object]) -> None:
 
 def _drop_idle(schema: dict[str, object]) -> None:
     """Drops keywords whose value or whose company makes them bind nothing."""
-    if "if" not in schema or schema.keys().isdisjoint({"then", "else"}):
-        _drop(schema, "if", "then", "else")
-    if "contains" not in schema or (schema.get("minContains") == 0 and "maxContains" not in schema):
-        _drop(schema, "contains", "minContains", "maxContains")
+    if schema.keys().isdisjoint(UNEVALUATED):  # for which `if` and `contains` count what they match
+        if "if" not in schema or schema.keys().isdisjoint({"then", "else"}):
+            _drop(schema, "if", "then", "else")
+        if "contains" not in schema or (schema.get("minContains") == 0 and "maxContains" not in schema):
+            _drop(schema, "contains", "minContains", "maxContains")
     for key in ("propertyNames", "dependentRequired", "dependentSchemas", "dependencies"):
         if schema.get(key) in (True, {}, {"type": "string"}):
             del schema[key]
-    for key in ("unevaluatedProperties", "unevaluatedItems"):
+    for key in UNEVALUATED:
         if schema.get(key) in (True, {}):
             del schema[key]
 
@@ -134,6 +136,6 @@ SIMPLIFIED: Sequence[Callable[[dict[str, object]], None]] = (
     _drop_format,
     _drop_idle,
     _drop_unique,
+    _settle_unevaluated,  # before properties are named, which evaluates them
     _name_properties,
-    _settle_unevaluated,
 )

@@ -208,8 +208,8 @@ class Extras:
 class DetailedStream(Stream):
     """A Stream with Extras. Details leave with the next chunk, and the remaining ones with the last.
 
-    An answer that may begin with a call waits for its first part: with a call comes no content, not even an empty one,
-    of which clients would make a text before the call.
+    An answer that may begin with a call waits for its first part: a call has no content before it, not even an empty
+    one, because clients would show that as a text.
     """
 
     def __init__(

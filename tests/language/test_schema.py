@@ -84,6 +84,10 @@ class Frozen(BaseModel):
             {"prefixItems": [{"type": "integer"}], "unevaluatedItems": False},
             {"prefixItems": [{"type": "integer"}], "items": False},
         ),
+        (
+            {"propertyNames": {"enum": ["a"]}, "unevaluatedProperties": False},
+            {"properties": {"a": False}, "additionalProperties": False},
+        ),
         ({"additionalProperties": {}, "unevaluatedProperties": False}, {"additionalProperties": {}}),
         ({"anyOf": [{"uniqueItems": False}, {"not": {"const": 1}}][:1]}, {"anyOf": [{}]}),
     ],
@@ -106,6 +110,8 @@ def test_what_is_rewritten_means_the_same(schema: dict[str, Any], simpler: dict[
         ("propertyNames", {"propertyNames": {"enum": ["a"]}, "properties": {"b": {}}}),
         ("dependentRequired", {"dependentRequired": {"a": ["b"]}}),
         ("contains", {"contains": {"const": 1}, "maxContains": 2}),
+        ("contains", {"contains": {"const": 1}, "minContains": 0, "unevaluatedItems": False}),
+        ("if", {"if": {"properties": {"a": True}}, "unevaluatedProperties": False}),
         ("unevaluatedProperties", {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}),
     ],
 )
