@@ -40,6 +40,10 @@ class TextDecoder:
         self.stopped = False
         """Whether the answer ended before its engine did: a stop string matched, or ids arrived after an end token."""
 
+    def find_stop(self) -> str | None:
+        """Returns the stop string that ended the answer; None if none did."""
+        return self._matcher.matched
+
     def feed(self, token_ids: Sequence[int]) -> str:
         """Returns the text that these ids make certain; "" while characters or stop strings are incomplete."""
         if len(token_ids) == 1:

@@ -29,7 +29,8 @@ class ModelLanguage:
     """The text side of one model. `eos_token_ids`: never empty, the principal first.
 
     `context_length`: of prompt and answer together, in tokens. `vocab_size`: one more than the highest id that the
-    model takes. `takes_tools`: whether its template renders tools.
+    model takes. `takes_tools`: whether its template renders tools. `takes_late_system`: whether it takes a system's
+    message in the middle of a chat.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ModelLanguage:
         self.tool_format = answer_format.tool_format
         self.reasons = answer_format.reasons
         self.takes_tools = template.takes_tools
+        self.takes_late_system = template.takes_late_system
         self._tokenizer = tokenizer
         self._template = template
         separator = find_separator(tokenizer, template.sample())

@@ -30,6 +30,12 @@ _SAMPLE: Sequence[Message] = [
     {"role": "assistant", "content": "Hi"},
     {"role": "user", "content": "Bye"},
 ]
+_LATE_SYSTEM: Sequence[Message] = [
+    {"role": "system", "content": "Hello"},
+    {"role": "user", "content": "Hi"},
+    {"role": "system", "content": "Hello"},
+    {"role": "user", "content": "Hi"},
+]
 _SAMPLE_TOOL: Message = {
     "type": "function",
     "function": {
@@ -62,7 +68,8 @@ class ChatTemplate:
     """transformers' `apply_chat_template` without the work it repeats for every chat, which is two thirds of its time.
 
     `source`: the source of the template for chats with tools; "" without a template. `takes_tools`: whether tools
-    change the rendered text: a template that ignores tools raises no error.
+    change the rendered text: a template that ignores tools raises no error. `takes_late_system`: whether a system's
+    message may come in the middle of a chat.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast") -> None:
@@ -77,6 +84,7 @@ class ChatTemplate:
         # bos_token and so on, under the names that templates use; a plain dict, merged into every prompt's variables.
         self._names: Mapping[str, str] = dict(tokenizer.special_tokens_map)
         self._knows_developer = any(f"{quote}developer{quote}" in self.source for quote in "\"'")
+        self.takes_late_system = bool(self._sample(DEFAULT_RENDERING, _LATE_SYSTEM))
         self.takes_tools = self._sample(Rendering(tools=[_SAMPLE_TOOL])) not in {"", self.sample()}
 
     def render(self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING) -> str:
@@ -92,9 +100,9 @@ class ChatTemplate:
         """Returns a rendered chat of several turns; "" if the template refuses an ordinary chat."""
         return self._sample(DEFAULT_RENDERING)
 
-    def _sample(self, rendering: Rendering) -> str:
+    def _sample(self, rendering: Rendering, messages: Sequence[Message] = _SAMPLE) -> str:
         try:
-            return self.render(_SAMPLE, rendering)
+            return self.render(messages, rendering)
         except InvalidRequest:
             return ""
 

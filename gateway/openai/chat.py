@@ -9,15 +9,16 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from gateway.core import Guide, Prompt
+from gateway.core import Prompt
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.openai.fields import Labels, Only, Refused, WireModel, refusal
 from gateway.openai.frames import CHAT, Dialect
 from gateway.openai.generation import Generation
 from gateway.openai.messages import Content, find_relayed_part
 from gateway.openai.rendering import RenderedChat
-from gateway.openai.tools import ToolChoice, ToolPlan, plan_tools
+from gateway.openai.tools import ToolChoice, plan_tools
+from gateway.wire.fields import Labels, Only, Refused, WireModel, refusal
+from gateway.wire.tool_plan import ToolPlan
 
 
 class Prediction(WireModel):
@@ -96,21 +97,10 @@ class ChatCompletionRequest(RenderedChat, Generation):
     def tool_plan(self) -> ToolPlan | None:
         return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
 
-    @property
-    def is_guided(self) -> bool:
-        return super().is_guided if self.tool_plan is None else self.tool_plan.forced is not None
-
-    def find_guide(self, language: ModelLanguage) -> Guide | None:
-        return super().find_guide(language) if self.tool_plan is None else self.tool_plan.guide(language.tool_format)
-
-    @property
-    def guide_field(self) -> str:
-        return self.text_guide_field if self.tool_plan is None else "tool_choice"
-
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
         plan = self.tool_plan
         if plan is not None:
-            _check_calls(plan, language)
+            plan.check(language)
         messages = [message.plain() for message in self.messages]
         opening = "" if plan is None else plan.opening(language.tool_format)
         how = self.rendering(plan, self._variables(), opening)
@@ -123,12 +113,3 @@ class ChatCompletionRequest(RenderedChat, Generation):
             variables.setdefault("enable_thinking", self.reasoning_effort != "none")
             variables["reasoning_effort"] = self.reasoning_effort
         return variables
-
-
-def _check_calls(plan: ToolPlan, language: ModelLanguage) -> None:
-    """Raises InvalidRequest for a model whose template shows no tools, or whose calls could not be recognised."""
-    if not language.takes_tools:
-        raise InvalidRequest("'tools' are not supported by this model: its chat template shows it none.", param="tools")
-    if plan.forced is None and language.tool_format is None:
-        reason = "'tools' are only supported by this model when 'tool_choice' is 'required' or names a function."
-        raise InvalidRequest(reason, param="tools")

@@ -11,9 +11,10 @@ from pydantic import Discriminator, Field, ValidationInfo, field_validator, mode
 from gateway.core import Prompt
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.openai.fields import ITEMS, TEXT, Only, json_type, refusal, tag
 from gateway.openai.frames import TEXT_COMPLETION, Dialect
-from gateway.openai.generation import MAX_SEQUENCES, Generation, TokenId
+from gateway.openai.generation import MAX_SEQUENCES, Generation
+from gateway.openai.sampling import TokenId
+from gateway.wire.fields import ITEMS, TEXT, Only, json_type, refusal, tag
 
 TEXTS, ID_LISTS = tag("texts"), tag("id lists")
 TokenIds: TypeAlias = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
@@ -43,6 +44,7 @@ CompletionPrompt: TypeAlias = Annotated[
 class CompletionRequest(Generation):
     dialect: ClassVar[Dialect] = TEXT_COMPLETION
     prompt_field: ClassVar[str] = "prompt"
+    is_chat: ClassVar[bool] = False
     has_bounded_limit: ClassVar[bool] = True
 
     prompt: CompletionPrompt

@@ -1,22 +1,12 @@
-"""A GatewayError in, OpenAI's error out: a JSON body with its header fields, or the last event of a stream."""
+"""A GatewayError in, OpenAI's error out: a JSON body, or the last event of a stream."""
 
 import orjson
 
-from gateway.errors import (
-    BackendUnavailable,
-    BodyTooLarge,
-    GatewayError,
-    MethodNotAllowed,
-    Overloaded,
-    RequestTimeout,
-    ShuttingDown,
-    Unauthorized,
-)
-
-RETRY_AFTER_S = 1
+from gateway.errors import GatewayError
+from gateway.wire.errors import ErrorForm
 
 
-def error_body(error: GatewayError) -> bytes:
+def error_body(error: GatewayError, _request_id: str = "") -> bytes:
     fields = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
     return orjson.dumps({"error": fields})
 
@@ -26,14 +16,4 @@ def error_event(error: GatewayError) -> bytes:
     return b"data: " + error_body(error) + b"\n\n"
 
 
-def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
-    match error:
-        case Overloaded() | BackendUnavailable() | ShuttingDown():
-            return [(b"retry-after", b"%d" % RETRY_AFTER_S)]
-        case MethodNotAllowed():
-            return [(b"allow", error.allowed.encode())]
-        case BodyTooLarge() | RequestTimeout():  # the rest of the body is still on its way, and nobody will read it
-            return [(b"connection", b"close")]
-        case Unauthorized():
-            return [(b"www-authenticate", b"Bearer")]
-    return []
+OPENAI_ERRORS = ErrorForm(error_body, error_event)

@@ -6,13 +6,15 @@ the choices share is a ChoiceGroup. Knows no tokens, HTTP or time.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import orjson
 
 from gateway.core import FinishReason
+from gateway.errors import GatewayError
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
-from gateway.openai.logprobs import NULL, Details
+from gateway.openai.errors import error_event
+from gateway.wire.answer import ChoiceGroup, Usage
+from gateway.wire.logprobs import NULL, Details
 
 DONE = b"data: [DONE]\n\n"
 TOOL_CALLS = b'"tool_calls"'
@@ -54,15 +56,10 @@ TEXT_COMPLETION = Dialect(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    prompt_tokens: int
-    completion_tokens: int
-
-    def encode(self) -> bytes:
-        total = self.prompt_tokens + self.completion_tokens
-        counts = (self.prompt_tokens, self.completion_tokens, total)
-        return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % counts
+def encode_usage(usage: Usage) -> bytes:
+    total = usage.prompt_tokens + usage.completion_tokens
+    counts = (usage.prompt_tokens, usage.completion_tokens, total)
+    return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,49 +82,10 @@ class AnswerHead:
         return orjson.dumps(fields)[:-1]  # left open for `choices`
 
 
-class Frames(Protocol):
-    """A pipe from one choice's text to bytes; b"" where nothing is to be sent yet. Call `open`, `text`s, then `close`.
-
-    `close` of the last choice also returns what ends the whole answer.
-    """
-
-    content_type: bytes
-    is_stream: bool
-
-    def open(self) -> bytes: ...
-
-    def text(self, text: str) -> bytes: ...
-
-    def close(self, reason: FinishReason, completion_tokens: int) -> bytes: ...
-
-
-class ChoiceGroup:
-    """What the choices of one answer share: how many are still open, and what they used."""
-
-    def __init__(self, choices: int, prompt_tokens: int) -> None:
-        self._prompt_tokens = prompt_tokens
-        self._completion_tokens = 0
-        self._open = choices
-        self._whole = [b""] * choices
-
-    def close(self, completion_tokens: int) -> Usage | None:
-        """Counts one more complete choice. Returns what all of them used once all are complete, None before."""
-        self._completion_tokens += completion_tokens
-        self._open -= 1
-        return None if self._open else Usage(self._prompt_tokens, self._completion_tokens)
-
-    def keep(self, index: int, choice: bytes) -> None:
-        self._whole[index] = choice
-
-    def whole(self) -> bytes:
-        return b",".join(self._whole)
-
-
 class Stream:
     """Server-sent events exactly as OpenAI sends them, for a choice with nothing but text."""
 
     content_type = b"text/event-stream; charset=utf-8"
-    is_stream = True
 
     def __init__(self, head: AnswerHead, index: int, group: ChoiceGroup, *, include_usage: bool) -> None:
         self._dialect = dialect = head.dialect
@@ -149,6 +107,9 @@ class Stream:
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         return self._frame(self._dialect.last, reason=orjson.dumps(reason)) + self._end(completion_tokens)
 
+    def fail(self, error: GatewayError) -> bytes:
+        return error_event(error)
+
     def _frame(self, body: bytes, logprobs: bytes = NULL, reason: bytes = NULL, more: bytes = b"") -> bytes:
         return b'%b%b,"logprobs":%b,"finish_reason":%b%b%b' % (self._before, body, logprobs, reason, more, self._after)
 
@@ -157,7 +118,7 @@ class Stream:
         usage = self._group.close(completion_tokens)
         if usage is None:
             return b""
-        counts = self._head + b'],"usage":' + usage.encode() + b"}\n\n" if self._include_usage else b""
+        counts = self._head + b'],"usage":' + encode_usage(usage) + b"}\n\n" if self._include_usage else b""
         return counts + DONE
 
 
@@ -165,15 +126,13 @@ class Stream:
 class Extras:
     """What one choice shows beside plain text, made afresh for each attempt.
 
-    `parser`: separates calls and reasoning from the text. `is_one_call`: only the first call is shown. `names_calls`:
-    an answer with calls ends with `tool_calls`. `may_call`: the answer may begin with a call. `reasoning`: the field
-    for reasoning. `echo`: the prompt, in front of the text. `prompt_ids`: for the whole answer. `count`: returns what
-    the choice has used so far, for every chunk.
+    `parser`: separates calls and reasoning from the text. `names_calls`: an answer with calls ends with `tool_calls`.
+    `may_call`: the answer may begin with a call. `reasoning`: the field for reasoning. `echo`: the prompt, in front of
+    the text. `prompt_ids`: for the whole answer. `count`: returns what the choice has used so far, for every chunk.
     """
 
     details: Details
     parser: ReplyParser | None = None
-    is_one_call: bool = False
     names_calls: bool = True
     may_call: bool = False
     reasoning: bytes = b"reasoning"
@@ -183,17 +142,11 @@ class Extras:
 
     def feed(self, text: str) -> Sequence[Part]:
         if self.parser is not None:
-            return self._allow(self.parser.feed(text))
+            return self.parser.feed(text)
         return (Content(text),) if text else ()
 
     def flush(self) -> Sequence[Part]:
-        return () if self.parser is None else self._allow(self.parser.flush())
-
-    def _allow(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Drops calls that were not to be made in parallel; a model that is free to call is not held to that."""
-        if not self.is_one_call:
-            return parts
-        return [part for part in parts if not isinstance(part, CallStart | CallArguments) or part.index == 0]
+        return () if self.parser is None else self.parser.flush()
 
     def encode_reason(self, reason: FinishReason) -> bytes:
         """Returns `tool_calls` if a model ended by itself after calls: it waits for results, one cut short does not."""
@@ -260,7 +213,7 @@ class DetailedStream(Stream):
         return self._frame(body, details.take_logprobs(), reason, details.take_ids())
 
     def _count(self, usage: Usage) -> None:
-        self._after = b'}],"usage":%b}\n\n' % usage.encode()
+        self._after = b'}],"usage":%b}\n\n' % encode_usage(usage)
 
     def _body(self, part: Part) -> bytes:
         match part:
@@ -277,7 +230,6 @@ class Fold:
     """A stream folded into one JSON object: nothing is sent before the end."""
 
     content_type = b"application/json"
-    is_stream = False
 
     def __init__(self, head: AnswerHead, index: int, group: ChoiceGroup, extras: Extras | None = None) -> None:
         self._head = head
@@ -300,8 +252,11 @@ class Fold:
         if usage is None:
             return b""
         before = self._head.encode(self._head.dialect.object) + b',"choices":['
-        after = b'],"usage":' + usage.encode() + self._extras.encode_prompt_ids() + b"}"
+        after = b'],"usage":' + encode_usage(usage) + self._extras.encode_prompt_ids() + b"}"
         return before + self._group.whole() + after
+
+    def fail(self, error: GatewayError) -> bytes:
+        return error_event(error)
 
     def _choice(self, reason: FinishReason) -> bytes:
         extras = self._extras

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field
 
-from gateway.openai.fields import (
+from gateway.wire.fields import (
     ITEMS,
     MAX_ITEMS,
     TEXT,
@@ -142,7 +142,7 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
-def _read_arguments(arguments: object) -> object:
+def read_arguments(arguments: object) -> object:
     """Parses a call's arguments, because templates want an object. Where a model wrote none, they get an empty one.
 
     As in vLLM: a call is history, and a chat that holds a malformed one would be refused at every later turn.
@@ -162,7 +162,7 @@ def _read_arguments(arguments: object) -> object:
 
 class CalledFunction(WireModel):
     name: NonEmpty
-    arguments: Annotated[JsonObject, BeforeValidator(_read_arguments)]
+    arguments: Annotated[JsonObject, BeforeValidator(read_arguments)]
     parsed_arguments: Annotated[object, Field(exclude=True)] = None  # the Python client's own reading
 
 

@@ -3,64 +3,23 @@
 In: what a request asked for. Out: decoder, frames and details for each choice of an attempt. Knows no body and no HTTP.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gateway.core import GenerateRequest, Prompt
-from gateway.language import Forced, ModelLanguage, ReplyParser, TextDecoder, ToolFormat, make_parser
-from gateway.openai.choice import Decoder, NotingDecoder
-from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup, DetailedStream, Extras, Fold, Frames, Stream, Usage
-from gateway.openai.logprobs import ChatScores, Details, TextScores
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One choice among those of its answer. `echo`: what is shown of its prompt."""
-
-    index: int
-    group: ChoiceGroup
-    echo: str = ""
-
-
-class ChoiceParts(NamedTuple):
-    """What one attempt at one choice works with; details only where the client asked for some."""
-
-    decoder: Decoder
-    frames: Frames
-    details: Details | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Parsing:
-    """What to look for in a chat's text: calls as this model writes them, those that a guide `forced`, reasoning."""
-
-    tool_format: ToolFormat | None
-    forced: Forced | None
-    reasons: bool
-    starts_in_reasoning: bool
-    is_one_call: bool
-
-    @property
-    def may_call(self) -> bool:
-        return self.forced is not None or self.tool_format is not None
-
-    @property
-    def names_calls(self) -> bool:
-        """Whether calls end with `tool_calls`. As in OpenAI and vLLM, a forced named call ends with `stop` instead."""
-        return self.forced is None or self.forced.name is None
-
-    def parser(self) -> ReplyParser:
-        return make_parser(
-            self.tool_format,
-            forced=self.forced,
-            reasoning=self.reasons,
-            starts_in_reasoning=self.starts_in_reasoning,
-        )
+from gateway.language import ModelLanguage, TextDecoder
+from gateway.openai.frames import CHAT, AnswerHead, DetailedStream, Extras, Fold, Stream
+from gateway.wire.answer import ChoiceParts, Frames, Parsing, Place, Usage
+from gateway.wire.choice import NotingDecoder
+from gateway.wire.logprobs import ChatScores, Details, TextScores
 
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """How the client wants to see an answer. `reasoning`: the field for what a model thinks before it answers."""
+    """The answer.Presenter of both completing endpoints.
+
+    `echoes`: what is shown of each prompt, if anything is. `reasoning`: the field for what a model thinks first.
+    """
 
     head: AnswerHead
     stop: tuple[str, ...] = ()
@@ -69,7 +28,7 @@ class Presentation:
     continuous_usage: bool = False
     logprobs: bool = False
     token_ids: bool = False
-    echo: bool = False
+    echoes: Sequence[str] = ()
     include_stop: bool = False
     shows_special: bool = False
     reasoning: bytes = b"reasoning"
@@ -78,7 +37,7 @@ class Presentation:
     @property
     def is_plain(self) -> bool:
         """Whether the client wants only the text as it is, with the usage of the whole answer."""
-        return not (self.continuous_usage or self.logprobs or self.token_ids or self.echo or self.parsing)
+        return not (self.continuous_usage or self.logprobs or self.token_ids or self.echoes or self.parsing)
 
     def choice(self, language: ModelLanguage, request: GenerateRequest, place: Place) -> ChoiceParts:
         """Returns the parts of one choice, made afresh for each attempt."""
@@ -102,11 +61,11 @@ class Presentation:
         extras = Extras(
             details,
             parser=None if parsing is None else parsing.parser(),
-            is_one_call=parsing is not None and parsing.is_one_call,
-            names_calls=parsing is None or parsing.names_calls,
+            # As in OpenAI and vLLM, a named call ends with `stop`.
+            names_calls=parsing is None or parsing.forced is None or parsing.forced.name is None,
             may_call=parsing is not None and parsing.may_call,
             reasoning=self.reasoning,
-            echo=place.echo,
+            echo=self.echoes[index * len(self.echoes) // group.choices] if self.echoes else "",
             prompt_ids=prompt.token_ids if self.token_ids and self.head.dialect is CHAT else (),
             count=(lambda: Usage(len(prompt), decoder.completion_tokens)) if self.continuous_usage else None,
         )
@@ -125,5 +84,5 @@ class Presentation:
             scores,
             wants_ids=self.token_ids,
             prompt_ids=prompt.token_ids if self.token_ids and not is_chat else None,
-            prompt_left=len(prompt) if self.echo and self.logprobs else 0,
+            prompt_left=len(prompt) if self.echoes and self.logprobs else 0,
         )

@@ -3,35 +3,14 @@
 Knows vLLM's extensions to OpenAI's chat; not templates.
 """
 
-from typing import Annotated, TypeAlias
-
-from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from gateway.language import Rendering
-from gateway.openai.fields import JsonObject, WireModel, refusal
 from gateway.openai.messages import Messages
-from gateway.openai.tools import Definitions, ToolPlan
-
-# Template variables that the request sets by other fields, or may not set at all.
-TAKEN = frozenset({
-    "messages",
-    "conversation",
-    "tools",
-    "documents",
-    "chat_template",
-    "tokenize",
-    "add_generation_prompt",
-    "continue_final_message",
-})
-
-
-def _refuse_taken(variables: object) -> object:
-    if isinstance(variables, dict) and (taken := TAKEN.intersection(variables)):
-        raise refusal(f"must not hold {min(taken)!r}")
-    return variables
-
-
-Variables: TypeAlias = Annotated[JsonObject, BeforeValidator(_refuse_taken)]
+from gateway.openai.tools import Definitions
+from gateway.wire.fields import WireModel, refusal
+from gateway.wire.rendering import Variables
+from gateway.wire.tool_plan import ToolPlan
 
 
 class RenderedChat(WireModel):

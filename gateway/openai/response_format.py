@@ -10,9 +10,7 @@ import orjson
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gateway.core import Guide, GuideKind
-from gateway.errors import InvalidRequest
-from gateway.language import make_holdable
-from gateway.openai.fields import (
+from gateway.wire.fields import (
     JsonObject,
     NonEmpty,
     Only,
@@ -23,6 +21,7 @@ from gateway.openai.fields import (
     refusal,
     refuse_bulky,
 )
+from gateway.wire.guides import schema_guide
 
 MAX_CHOICES = 1024
 # What has a meaning of its own in the regular expressions of every guided decoding backend. Not re.escape: it also
@@ -98,14 +97,6 @@ class StructuredOutputs(WireModel):
         if self.grammar is not None:
             return Guide(GuideKind.GRAMMAR, self.grammar)
         return Guide(GuideKind.JSON)
-
-
-def schema_guide(schema: dict[str, object], field: str) -> Guide:
-    """Returns the guide that a schema of `field` makes. Raises InvalidRequest for one that no answer can be held to."""
-    held, unheld = make_holdable(schema)
-    if unheld is not None:
-        raise InvalidRequest(f"'{field}' has a schema with {unheld}, to which no answer can be held.", param=field)
-    return Guide(GuideKind.JSON_SCHEMA, orjson.dumps(held).decode())
 
 
 def _any_of(choices: list[str]) -> str:

@@ -10,11 +10,11 @@ import orjson
 from pydantic import Field
 
 from gateway.language import ModelLanguage
-from gateway.openai.fields import NonEmpty, Refused, WireModel
-from gateway.openai.generation import TokenId
-from gateway.openai.parse import Unknown, validate
 from gateway.openai.rendering import RenderedChat
+from gateway.openai.sampling import TokenId
 from gateway.openai.tools import plan_tools
+from gateway.wire.fields import NonEmpty, Refused, WireModel
+from gateway.wire.parse import Unknown, validate
 
 PIECE_TOKENS = 50_000  # what is made of more of them at once would hold up the interpreter, and with it every stream
 

@@ -4,15 +4,13 @@ Knows OpenAI's tool objects; not how a model writes a call or how an engine is h
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator
 
-from gateway.core import Guide
 from gateway.errors import InvalidRequest
-from gateway.language import OPENINGS, Forced, Tool, ToolFormat, tool_guide
-from gateway.openai.fields import (
+from gateway.language import Forced, Tool
+from gateway.wire.fields import (
     OBJECT,
     TEXT,
     JsonObject,
@@ -24,6 +22,7 @@ from gateway.openai.fields import (
     json_type,
     refusal,
 )
+from gateway.wire.tool_plan import ToolPlan, describe_tool
 
 MAX_TOOLS = 128  # OpenAI's limit
 Name: TypeAlias = Annotated[NonEmpty, Field(max_length=256)]
@@ -37,10 +36,13 @@ def _check_parameters(schema: object) -> object:
     return schema
 
 
+Parameters: TypeAlias = Annotated[JsonObject, BeforeValidator(_check_parameters)]
+
+
 class FunctionDefinition(WireModel):
     name: Name
     description: str | None = None
-    parameters: Annotated[JsonObject, BeforeValidator(_check_parameters)] | None = None
+    parameters: Parameters | None = None
     strict: bool | None = None
     cache_control: Labels | None = None  # Anthropic's, without effect
 
@@ -51,11 +53,8 @@ class ToolDefinition(WireModel):
     cache_control: Labels | None = None
 
     def plain(self) -> Mapping[str, object]:
-        """Returns every field but an absent `strict`, in this order, as vLLM's chat templates get them."""
         function = self.function
-        strict = {} if function.strict is None else {"strict": function.strict}
-        described = {"name": function.name, "description": function.description, "parameters": function.parameters}
-        return {"type": "function", "function": {**described, **strict}}
+        return describe_tool(function.name, function.description, function.parameters, function.strict)
 
     def tool(self) -> Tool:
         function = self.function
@@ -104,25 +103,6 @@ ToolChoice: TypeAlias = Annotated[
         custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolPlan:
-    """The tools that the model may call. `forced`: what it must call; None leaves it the choice."""
-
-    definitions: tuple[Mapping[str, object], ...]
-    """The tools as the model's template reads them."""
-    tools: tuple[Tool, ...]
-    forced: Forced | None
-    parallel: bool
-
-    def opening(self, tool_format: ToolFormat | None) -> str:
-        """What a model of this format writes before a call that it has to make."""
-        return "" if self.forced is None else OPENINGS.get(tool_format, "")
-
-    def guide(self, tool_format: ToolFormat | None) -> Guide | None:
-        """Returns what follows the opening; None where nothing has to be called. Raises InvalidRequest."""
-        return None if self.forced is None else tool_guide(self.tools, self.forced, tool_format, parallel=self.parallel)
 
 
 def plan_tools(

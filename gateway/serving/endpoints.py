@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.anthropic.errors import ANTHROPIC_ERRORS
+from gateway.anthropic.messages import MessagesRequest, count_tokens
 from gateway.client_http import AsgiExchange, ClientLeft, Exchange, Intake, RequestHead
 from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, PathNotFound, ShuttingDown
@@ -21,12 +23,10 @@ from gateway.language import ModelLanguage
 from gateway.metrics import Metrics
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
-from gateway.openai.generation import Generation, parse_generation
+from gateway.openai.errors import OPENAI_ERRORS
 from gateway.openai.models import ModelList, unknown_model
-from gateway.openai.parse import MAX_COMMAS, Unknown, parse_json, read_model
-from gateway.openai.relay_rules import find_way
+from gateway.openai.responses import ResponsesRequest
 from gateway.openai.tokenize import detokenize, tokenize
-from gateway.openai.translate import Envelope, translate
 from gateway.routing import Router
 from gateway.serving.cors import Cors
 from gateway.serving.dispatch import Dispatch
@@ -35,20 +35,32 @@ from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
 from gateway.serving.own_headers import RequestIds, read_pin, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
+from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
 from gateway.settings import Settings
+from gateway.wire.body import Body, Envelope, parse_body
+from gateway.wire.errors import ErrorForm
+from gateway.wire.parse import MAX_COMMAS, Unknown, parse_json, read_model
+from gateway.wire.translate import translate
 
 Lane: TypeAlias = TokenLane | RelayLane
 
-GENERATIONS: Mapping[str, type[Generation]] = {
+GENERATIONS: Mapping[str, type[Body]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
+    "/v1/messages": MessagesRequest,
+    "/v1/responses": ResponsesRequest,
 }
 LOCAL: Mapping[str, Callable[[dict[str, object], ModelLanguage, Unknown], bytes]] = {
     "/tokenize": tokenize,
     "/detokenize": detokenize,
+    "/v1/messages/count_tokens": count_tokens,
+}
+ERROR_FORMS: Mapping[str, ErrorForm] = {  # where it is not OpenAI's
+    "/v1/messages": ANTHROPIC_ERRORS,
+    "/v1/messages/count_tokens": ANTHROPIC_ERRORS,
 }
 MODELS = "/v1/models"
 MAX_WAITING = 32  # of the longest bodies
@@ -108,10 +120,12 @@ class Endpoints:
 
     def handle(self, exchange: Exchange) -> None:
         """Start the request on its way. Needs no task, unless the body is long or a guide has to be tried."""
-        reply = Reply(exchange, self._ids.mint(), self._metrics.clock, self._cors.find_lines(exchange.head))
+        head = exchange.head
+        errors = ERROR_FORMS.get(head.path, OPENAI_ERRORS)
+        reply = Reply(exchange, self._ids.mint(), self._metrics.clock, errors, self._cors.find_lines(head))
         dispatch = Dispatch(self._router, self._metrics, reply, self._live)
         exchange.attach(dispatch)
-        message = _Message(reply.request_id, exchange.head, bytes(exchange.body))
+        message = _Message(reply.request_id, head, bytes(exchange.body))
         exchange.body = b""
         if exchange.error is not None:
             dispatch.fail(exchange.error)
@@ -192,7 +206,7 @@ class Endpoints:
             message.pin, message.run = read_pin(head, self._operator_key), read_run(head)
         if isinstance(lane, RelayLane):
             return self._relay(lane, message, document)
-        body = parse_generation(GENERATIONS[path], document, self._unknown) if path in GENERATIONS else None
+        body = parse_body(GENERATIONS[path], document, self._unknown) if path in GENERATIONS else None
         if lane is None:
             raise unknown_model(read_model(document))
         if path in LOCAL:
@@ -200,8 +214,8 @@ class Endpoints:
         needs = _find_relay_needs(path, body, lane, message.pin)
         if body is None or needs is not None:
             return self._relay(lane.relay, message, document, needs)
-        envelope = Envelope(message.request_id, int(time.time()), message.pin, message.run)
-        generations = translate(body, lane.language, envelope, lane.reasoning_field)
+        envelope = Envelope(message.request_id, int(time.time()), message.pin, message.run, lane.reasoning_field)
+        generations = translate(body, lane.language, envelope)
         return TokenWork(generations, lane, self._streams, self._metrics)
 
     def _relay(
@@ -229,7 +243,7 @@ def _context_length(lane: Lane) -> int | None:
     return lane.language.context_length if isinstance(lane, TokenLane) else None
 
 
-def _find_relay_needs(path: str, body: Generation | None, lane: TokenLane, pin: str | None) -> Needs | None:
+def _find_relay_needs(path: str, body: Body | None, lane: TokenLane, pin: str | None) -> Needs | None:
     """Returns what a request needs that the token lane cannot serve; None if it can. Raises InvalidRequest."""
     if body is None:
         if path not in lane.relay_paths:

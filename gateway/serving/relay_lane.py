@@ -111,7 +111,8 @@ class RelayAttempt:
         self._reply.finish(data)
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
-        self._reply.takes_events = may_append
+        if may_append:
+            self._reply.error_event = self._reply.errors.event
         self._reply.fail(error)
 
 

@@ -11,7 +11,7 @@ from gateway.client_http import Exchange
 from gateway.core import Route
 from gateway.errors import GatewayError
 from gateway.header import make_line
-from gateway.openai.errors import error_body, error_event, error_headers
+from gateway.wire.errors import ErrorForm, error_headers
 
 JSON = b"content-type: application/json"
 # no-cache and x-accel-buffering: a proxy in between is not to hold tokens back (nginx reads the second).
@@ -30,11 +30,16 @@ class Reply:
 
     `on_end`: called with None when the answer is complete, else with the error. `clock` is in seconds; `arrived`: when
     the request came, on that clock. `route`: where the request was sent last; None while no backend was asked.
-    `more_lines`: header fields of its answer, whichever it is.
+    `errors`: the form of its wire's errors. `more_lines`: header fields of its answer, whichever it is.
     """
 
     def __init__(
-        self, exchange: Exchange, request_id: str, clock: Callable[[], float], more_lines: Sequence[bytes] = ()
+        self,
+        exchange: Exchange,
+        request_id: str,
+        clock: Callable[[], float],
+        errors: ErrorForm,
+        more_lines: Sequence[bytes] = (),
     ) -> None:
         self.exchange = exchange
         self.request_id = request_id
@@ -42,7 +47,8 @@ class Reply:
         self.on_end: OnEnd | None = None
         self.route: Route | None = None
         self.has_begun = False
-        self.takes_events = False  # an error event may follow what has been written
+        self.errors = errors
+        self.error_event: Callable[[GatewayError], bytes] | None = None  # what may follow what has been written
         self.is_paused = False  # the client reads no more at the moment
         self._clock = clock
         self._more_lines = more_lines
@@ -80,9 +86,13 @@ class Reply:
     def send_error(self, error: GatewayError) -> None:
         """Reports the error by status while nothing has been sent, by an event in a stream, else by breaking off."""
         if not self.has_begun:
-            self.send_json(error_body(error), error.status, tuple(make_line(field) for field in error_headers(error)))
-        elif self.takes_events:
-            self.exchange.finish(error_event(error))
+            self.send_json(
+                self.errors.body(error, self.request_id),
+                error.status,
+                tuple(make_line(field) for field in error_headers(error)),
+            )
+        elif self.error_event is not None:
+            self.exchange.finish(self.error_event(error))
         else:
             self.exchange.abort()
 

@@ -11,13 +11,13 @@ from gateway.core import Call, FinishReason, GenerateRequest, Route, TokenBacken
 from gateway.errors import BackendTimeout, GatewayError
 from gateway.language import ModelLanguage
 from gateway.metrics import CANCELLED, MOVED, Metrics, Observation
-from gateway.openai.choice import Choice, Write
-from gateway.openai.translate import Generations
 from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.serving.work import Extent
 from gateway.settings import StreamSettings
+from gateway.wire.choice import Choice, Write
+from gateway.wire.translate import Generations
 
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
@@ -76,6 +76,7 @@ class TokenAttempt:
         self._running: list[tuple[Observation, Call]] = []
         self._lines: tuple[bytes, ...] = ()  # of the header
         self._keep_alive: KeepAlive | None = None
+        self._fail: Callable[[GatewayError], bytes] | None = None  # what a stream that fails ends with
         self._commits = False  # whether a comment may be an answer's first bytes
 
     def begin(self, route: Route) -> None:
@@ -85,11 +86,12 @@ class TokenAttempt:
         for index in range(len(work.generations.requests)):
             parts = work.generations.choice(index, group)
             self._lines = (b"content-type: " + parts.frames.content_type, *UNBUFFERED)
+            self._fail = self._fail or parts.frames.fail
             choice = Choice(parts.decoder, parts.frames, _Output(self, index), parts.details)
             self._sinks.append(_ChoiceSink(self, choice))
             self._running.append(self._start(index, route))
         # Comments for a stream while its engine is silent, where the operator wants them.
-        if work.streams.keep_alive_s is not None and work.generations.presentation.stream:
+        if work.streams.keep_alive_s is not None and work.generations.presenter.stream:
             self._commits = work.streams.keep_alive_commits
             self._keep_alive = KeepAlive(
                 work.streams.keep_alive_s, self._last_token, work.metrics.clock, self._write_comment
@@ -151,7 +153,7 @@ class TokenAttempt:
         reply = self._reply
         if not reply.has_begun:
             reply.begin(200, self._lines, None)
-            reply.takes_events = self._work.generations.presentation.stream
+            reply.error_event = self._fail if self._work.generations.presenter.stream else None
         reply.exchange.write(frames)
         return reply.exchange.write
 

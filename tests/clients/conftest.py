@@ -1,4 +1,4 @@
-"""Every official client before the embedded engines, and the first before the real Triton and vLLM."""
+"""Every official client before the embedded engines, and one of each wire before the real Triton and vLLM."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,19 +8,35 @@ from typing import TypeAlias
 import pytest
 
 from deploy.launch import Launched
+from tests.clients.anthropic_client import AnthropicClient
 from tests.clients.node_client import NodeClient, node
 from tests.clients.openai_client import OpenAIClient
-from tests.clients.question import Client, Place
+from tests.clients.question import CHAT, MESSAGES, RESPONSES, Client, Place
+from tests.clients.responses_client import ResponsesClient
 from tests.workers import ON_CPU_STACK
 
 Connect: TypeAlias = Callable[[Place], Client]
 
 
-CLIENTS = ("openai-python", "langchain", "openai-node", "ai-sdk")
+PYTHON = ("openai-python", "openai-python-responses", "anthropic-python", "langchain")
+NODE = {
+    "openai-node": CHAT,
+    "openai-node-responses": RESPONSES,
+    "anthropic-node": MESSAGES,
+    "ai-sdk": CHAT,
+    "ai-sdk-openai": RESPONSES,
+    "ai-sdk-anthropic": MESSAGES,
+}
+CLIENTS = (*PYTHON, *NODE)
+ON_REAL_ENGINES = PYTHON[:3]  # one of each wire
 # What a client gets depends on the gateway alone; that the engines behind it answer alike is shown in tests/parity.
 PLACES = [
     *(pytest.param((client, "embedded", "vllm"), id=client) for client in CLIENTS),
-    *(pytest.param(("openai-python", "cpu", pin), marks=ON_CPU_STACK, id=f"real {pin}") for pin in ("triton", "vllm")),
+    *(
+        pytest.param((client, "cpu", pin), marks=ON_CPU_STACK, id=f"{client} real {pin}")
+        for client in ON_REAL_ENGINES
+        for pin in ("triton", "vllm")
+    ),
 ]
 
 
@@ -34,6 +50,10 @@ def find_client() -> Iterator[Callable[[str], Connect]]:
             match name:
                 case "openai-python":
                     return OpenAIClient
+                case "openai-python-responses":
+                    return ResponsesClient
+                case "anthropic-python":
+                    return AnthropicClient
                 case "langchain":
                     # Its import takes over a second, which every worker would spend on collecting the tests.
                     from tests.clients.langchain_client import LangChainClient  # noqa: PLC0415
@@ -41,7 +61,7 @@ def find_client() -> Iterator[Callable[[str], Connect]]:
                     return LangChainClient
                 case program:
                     running = exits.enter_context(node(program))
-                    return lambda place: NodeClient(running, place)
+                    return lambda place: NodeClient(running, place, NODE[program])
 
         yield find
 

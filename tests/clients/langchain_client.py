@@ -10,12 +10,14 @@ from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 
 from tests.clients.openai_client import refused
-from tests.clients.question import Answer, City, Place, Question, ToolCall
+from tests.clients.question import CHAT, Answer, City, Place, Question, ToolCall
 
 Model = Runnable[Any, AIMessage]  # Any: whatever LangChain takes for a prompt
 
 
 class LangChainClient:
+    wire = CHAT
+
     def __init__(self, place: Place) -> None:
         self._place = place
 

@@ -48,9 +48,10 @@ def node(client: str) -> Iterator[Node]:
 
 
 class NodeClient:
-    def __init__(self, running: Node, place: Place) -> None:
+    def __init__(self, running: Node, place: Place, wire: str) -> None:
         self._node = running
         self._place = place
+        self.wire = wire
 
     def ask(self, question: Question) -> Answer:
         result = self._node.ask(self._place, question)

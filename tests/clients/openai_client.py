@@ -8,7 +8,7 @@ from typing import Any
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionMessageFunctionToolCall
 
-from tests.clients.question import Answer, City, Place, Question, Refused, ToolCall
+from tests.clients.question import CHAT, Answer, City, Place, Question, Refused, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Turn:
 
 
 class OpenAIClient:
+    wire = CHAT
+
     def __init__(self, place: Place) -> None:
         self._client = openai.OpenAI(
             base_url=f"{place.url}/v1", api_key="-", default_headers={"x-crossover-pin": place.pin}

@@ -14,6 +14,10 @@ from deploy.stacks import MODEL
 Message: TypeAlias = dict[str, Any]  # JSON
 
 
+# What a client speaks; its errors are of that form, and its words for an answer's end.
+CHAT, RESPONSES, MESSAGES = "chat", "responses", "messages"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A gateway, and the backend that must answer."""
@@ -60,7 +64,8 @@ class ToolCall:
 class Answer:
     """What a client read, over as many requests as its tool loop made; tokens are those of the last one.
 
-    `pieces`: the text as it came, one piece where it was not streamed. `city`: the structured answer as JSON.
+    `finish_reasons`: in a chat's words. `pieces`: the text as it came, one piece where it was not streamed. `city`: the
+    structured answer as JSON.
     """
 
     pieces: tuple[str, ...]
@@ -91,6 +96,11 @@ class Refused(Exception):
 
 
 class Client(Protocol):
+    """`wire`: what it speaks."""
+
+    @property
+    def wire(self) -> str: ...
+
     def ask(self, question: Question) -> Answer:
         """Raises Refused."""
         ...

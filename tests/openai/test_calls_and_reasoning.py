@@ -1,15 +1,16 @@
 """Calls and reasoning, from an engine's tokens to a client's JSON, whole and streamed: no loop, no sockets."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from gateway.core import FinishReason
-from gateway.openai.choice import Choice
-from gateway.openai.generation import Generation
-from gateway.openai.translate import translate
+from gateway.wire.body import Body
+from gateway.wire.choice import Choice
+from gateway.wire.translate import translate
 from tests.language.small_models import Model, build_byte_level
 from tests.openai.bodies import ENVELOPE, chat, text
 from tests.openai.streams import fold, read_events
@@ -39,20 +40,20 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return build_byte_level(tmp_path_factory.mktemp("thinker"), special=["<think>", "</think>"], template=THINKING)
 
 
-def stream(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> list[Any]:
+def stream(model: Model, body: Body, written: str, reasoning_field: str = "reasoning") -> list[Any]:
     """The events of a streamed answer."""
     return read_events(write(model, body, written, reasoning_field))
 
 
-def answer(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
+def answer(model: Model, body: Body, written: str, reasoning_field: str = "reasoning") -> Any:  # Any: JSON
     """The one choice of an answer whose tokens, one at a time, are those of `written`."""
     raw = write(model, body, written, reasoning_field)
     whole = fold(read_events(raw), is_chat=True) if body.stream else orjson.loads(raw)
     return whole["choices"][0]
 
 
-def write(model: Model, body: Generation, written: str, reasoning_field: str = "reasoning") -> bytes:
-    generations = translate(body, model.language, ENVELOPE, reasoning_field)
+def write(model: Model, body: Body, written: str, reasoning_field: str = "reasoning") -> bytes:
+    generations = translate(body, model.language, replace(ENVELOPE, reasoning_field=reasoning_field))
     parts, recorded = generations.choice(0, generations.group()), Recorded()
     sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
     for token_id in [*model.encode(written), model.language.eos_token_ids[0]]:

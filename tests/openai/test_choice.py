@@ -8,8 +8,9 @@ import pytest
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import GatewayError
 from gateway.language import ModelLanguage
-from gateway.openai.choice import Choice, Write
-from gateway.openai.frames import CHAT, AnswerHead, ChoiceGroup, Fold, Frames, Stream
+from gateway.openai.frames import CHAT, AnswerHead, Fold, Stream
+from gateway.wire.answer import ChoiceGroup, Frames
+from gateway.wire.choice import Choice, Write
 from tests.serving.stack import Writer
 
 REQUEST = GenerateRequest("r1", "tiny", Prompt((5, 6, 7)), SamplingParams(max_tokens=100), eos_token_ids=(2, 0))

@@ -19,9 +19,9 @@ from gateway.errors import (
 )
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
-from gateway.openai.errors import error_headers
-from gateway.openai.fields import Only
-from gateway.openai.generation import Generation, parse_generation
+from gateway.wire.body import Body, parse_body
+from gateway.wire.errors import error_headers
+from gateway.wire.fields import Only
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 ENDPOINTS = [
@@ -36,13 +36,13 @@ def documented(section: str, endpoint: str) -> set[str]:
     return {field for field, where in rows if where in {"both", endpoint}}
 
 
-def refused(body_type: type[Generation]) -> set[str]:
+def refused(body_type: type[Body]) -> set[str]:
     fields = body_type.model_fields.items()
     return {name for name, field in fields if any(isinstance(note, Only) for note in field.metadata)}
 
 
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
-def test_every_field_is_in_the_documentation(body_type: type[Generation], endpoint: str) -> None:
+def test_every_field_is_in_the_documentation(body_type: type[Body], endpoint: str) -> None:
     sections = [documented(section, endpoint) for section in ("Honoured", "No effect", "Refused")]
     assert set.union(*sections) == set(body_type.model_fields)
     assert sum(map(len, sections)) == len(body_type.model_fields)
@@ -56,21 +56,19 @@ def read_neutral_values(endpoint: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
-def test_the_documented_value_of_a_refused_field_passes_and_no_other(
-    body_type: type[Generation], endpoint: str
-) -> None:
+def test_the_documented_value_of_a_refused_field_passes_and_no_other(body_type: type[Body], endpoint: str) -> None:
     required = {"model": "tiny", "prompt": "Hello", "messages": [{"role": "user", "content": "Hello"}]}
     required = {name: value for name, value in required.items() if name in body_type.model_fields}
     values = read_neutral_values(endpoint)
-    assert parse_generation(body_type, {**required, **values}).needs() == {}
+    assert parse_body(body_type, {**required, **values}).needs() == {}
     for field in refused(body_type) - {"audio"}:  # which is relayed
         with pytest.raises(InvalidRequest, match="not supported") as caught:
-            parse_generation(body_type, {**required, field: "something"})
+            parse_body(body_type, {**required, field: "something"})
         assert caught.value.param == field
 
 
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
-def test_refused_fields_are_documented_as_such(body_type: type[Generation], endpoint: str) -> None:
+def test_refused_fields_are_documented_as_such(body_type: type[Body], endpoint: str) -> None:
     assert documented("Refused", endpoint) == refused(body_type)
 
 

@@ -19,14 +19,25 @@ from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
-from gateway.openai.fields import WireModel
-from gateway.openai.generation import Generation, parse_generation
 from gateway.openai.messages import AssistantMessage, CalledFunction, PromptMessage, TextPart, ToolCall, ToolMessage
 from gateway.openai.response_format import JsonSchema
 from gateway.openai.tools import AllowedTools, FunctionDefinition, ToolDefinition
-from gateway.openai.translate import Generations
+from gateway.wire.body import Body, parse_body
+from gateway.wire.fields import WireModel
+from gateway.wire.translate import Generations
 from tests.language.small_models import CHATML, build_byte_level, build_sentencepiece
-from tests.openai.bodies import CHAT, TEXT, USER, chat, refuse, refuse_chat, text, translate_chat, translate_text
+from tests.openai.bodies import (
+    CHAT,
+    TEXT,
+    USER,
+    chat,
+    presented,
+    refuse,
+    refuse_chat,
+    text,
+    translate_chat,
+    translate_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +171,13 @@ def test_no_value_is_converted_to_a_fields_type(fields: str, words: str, values:
 )
 def test_unknown_fields_are_dropped_where_the_operator_has_them_dropped(fields: Mapping[str, object]) -> None:
     given = {**CHAT, **fields}
-    read = parse_generation(ChatCompletionRequest, given, "ignore")
+    read = parse_body(ChatCompletionRequest, given, "ignore")
     known = {name: value for name, value in given.items() if name in CHAT}
     known["messages"] = [{"role": "user", "content": read.messages[0].plain()["content"]}]
-    assert read == parse_generation(ChatCompletionRequest, known)
+    assert read == parse_body(ChatCompletionRequest, known)
     for refused in ({"echo": True}, {"temperature": "1"}):
         with pytest.raises(InvalidRequest):
-            parse_generation(ChatCompletionRequest, {**given, **refused}, "ignore")
+            parse_body(ChatCompletionRequest, {**given, **refused}, "ignore")
 
 
 @pytest.mark.parametrize(
@@ -255,14 +266,14 @@ RANGES: Mapping[str, tuple[Sequence[object], Sequence[object]]] = {  # the last 
         if field in body.model_fields
     ],
 )
-def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: str) -> None:
+def test_a_range_ends_where_it_is_said_to(body_type: type[Body], field: str) -> None:
     required = CHAT if body_type is ChatCompletionRequest else TEXT
     taken, refused = RANGES[field]
     for value in taken:
-        assert getattr(parse_generation(body_type, {**required, field: value}), field) == value
+        assert getattr(parse_body(body_type, {**required, field: value}), field) == value
     for value in refused:
         with pytest.raises(InvalidRequest) as caught:
-            parse_generation(body_type, {**required, field: value})
+            parse_body(body_type, {**required, field: value})
         assert (caught.value.param or "").partition(".")[0] == field
 
 
@@ -280,7 +291,7 @@ def test_a_range_ends_where_it_is_said_to(body_type: type[Generation], field: st
         (chat, {"stream": True, "stream_options": {"include_obfuscation": False}}),
     ],
 )
-def test_the_last_value_that_is_allowed_is_taken(ask: Callable[..., Generation], fields: Mapping[str, object]) -> None:
+def test_the_last_value_that_is_allowed_is_taken(ask: Callable[..., Body], fields: Mapping[str, object]) -> None:
     assert fields.keys() <= ask(**fields).model_fields_set
 
 
@@ -309,10 +320,10 @@ def test_every_field_of_the_official_client_is_known(model: type[WireModel], sou
 
 
 @pytest.mark.parametrize("body_type", [ChatCompletionRequest, CompletionRequest])
-def test_null_means_absent_for_every_optional_field(body_type: type[Generation]) -> None:
+def test_null_means_absent_for_every_optional_field(body_type: type[Body]) -> None:
     required = CHAT if body_type is ChatCompletionRequest else TEXT
     nulls = {**dict.fromkeys(body_type.model_fields), **required}
-    assert parse_generation(body_type, dict(nulls)) == parse_generation(body_type, dict(required))
+    assert parse_body(body_type, dict(nulls)) == parse_body(body_type, dict(required))
 
 
 def test_values_that_ask_for_nothing_are_let_through() -> None:
@@ -356,7 +367,7 @@ BIAS = {"17": 2, "5": -50, "9": 0.0}
         (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
     ],
 )
-def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Generation, needs: Mapping[Need, str]) -> None:
+def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Body, needs: Mapping[Need, str]) -> None:
     assert body.needs() == needs
 
 
@@ -394,7 +405,10 @@ def test_what_a_body_asks_to_see() -> None:
     )  # fmt: skip
     assert (seen.n, seen.logprob_count, seen.min_p, seen.priority) == (3, 4, 0.2, 7)
     assert seen.bias == ((17, 2.0), (5, -50.0))
-    asked = [(body.include_stop, body.shows_special, body.wants_token_ids, body.wants_usage) for body in (plain, seen)]
+    asked = [
+        (body.include_stop_str_in_output, not body.skip_special_tokens, body.return_token_ids, body.wants_usage)
+        for body in (plain, seen)
+    ]
     assert asked == [(False,) * 4, (True,) * 4]
     assert (plain.wants_continuous_usage, seen.wants_continuous_usage) == (False, True)
     assert not chat(stream=True, stream_options={"continuous_usage_stats": True}).wants_continuous_usage
@@ -436,7 +450,7 @@ def schema_format(**json_schema: object) -> dict[str, object]:
     ],
 )
 def test_what_an_answer_must_match_becomes_a_guide(
-    language: ModelLanguage, ask: Callable[..., Generation], fields: Mapping[str, object], guide: Guide | None
+    language: ModelLanguage, ask: Callable[..., Body], fields: Mapping[str, object], guide: Guide | None
 ) -> None:
     body = ask(**fields)
     assert (body.find_guide(language), body.is_guided) == (guide, guide is not None)
@@ -567,7 +581,7 @@ def test_sampling_fields_reach_the_engine_request(language: ModelLanguage) -> No
     assert ask.request.params == SamplingParams(
         **sampling, stop_token_ids=(9, 11), logit_bias=((17, 2.0), (5, -50.0)), logprobs=3, guide=Guide(GuideKind.JSON)
     )
-    assert ask.presentation.stop == ("END", "\n")
+    assert presented(ask).stop == ("END", "\n")
     assert ask.request.eos_token_ids == language.eos_token_ids
     assert ask.request.prompt == language.render_chat([USER])
 
@@ -581,7 +595,7 @@ def test_defaults_are_openais_but_for_max_tokens_which_is_all_the_room(language:
     ask = translate_chat(language)
     room = language.context_length - len(ask.request.prompt)
     assert ask.request.params == SamplingParams(max_tokens=room)
-    assert (ask.presentation.stop, ask.presentation.stream, ask.presentation.include_usage) == ((), False, False)
+    assert (presented(ask).stop, presented(ask).stream, presented(ask).include_usage) == ((), False, False)
 
 
 def test_a_cache_salt_reaches_an_engine_that_heeds_it(language: ModelLanguage) -> None:
@@ -774,7 +788,7 @@ def test_a_body_with_a_mistake_before_such_a_part_is_refused(messages: object) -
 
 def test_an_echo_shows_special_tokens_as_well(language: ModelLanguage) -> None:
     prompt = "<|im_start|>user\nHi"
-    assert translate_text(language, prompt=prompt, echo=True).echoes == (prompt,)
+    assert presented(translate_text(language, prompt=prompt, echo=True)).echoes == (prompt,)
 
 
 def test_an_echo_costs_its_choices_nothing(language: ModelLanguage) -> None:

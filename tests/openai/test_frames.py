@@ -13,16 +13,14 @@ from gateway.openai.frames import (
     CHAT,
     TEXT_COMPLETION,
     AnswerHead,
-    ChoiceGroup,
     DetailedStream,
     Dialect,
     Extras,
     Fold,
-    Frames,
     Stream,
-    Usage,
 )
-from gateway.openai.logprobs import ChatScores, Details, TextScores
+from gateway.wire.answer import ChoiceGroup, FirstCall, Frames, Usage
+from gateway.wire.logprobs import ChatScores, Details, TextScores
 from tests.openai.streams import Json, read_events
 
 NASTY = 'quote " backslash \\ newline \n tab \t nul \0 line-separator \u2028 emoji \U0001f600 %b %d </script>'
@@ -164,6 +162,14 @@ def test_calls_and_reasoning_leave_each_as_openai_sends_it() -> None:
     ]
 
 
+def test_later_calls_are_dropped_where_one_was_to_be_made() -> None:
+    parser = FirstCall(ScriptedParser(*FOUND))
+    frames = Fold(head(CHAT), 0, group(), Extras(Details(None), parser))
+    frames.text("...")
+    choice = orjson.loads(frames.close(FinishReason.STOP, 5))["choices"][0]
+    assert (choice["message"]["tool_calls"], choice["finish_reason"]) == (CALLS[:1], "tool_calls")
+
+
 CALLS = [
     {"id": "call_a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
     {"id": "call_b", "type": "function", "function": {"name": "g", "arguments": ""}},
@@ -174,7 +180,6 @@ CALLS = [
     ("extras", "reason", "calls", "finish"),
     [
         ({}, FinishReason.STOP, CALLS, "tool_calls"),
-        ({"is_one_call": True}, FinishReason.STOP, CALLS[:1], "tool_calls"),
         ({"names_calls": False}, FinishReason.STOP, CALLS, "stop"),  # a call of the one function that was asked for
         ({}, FinishReason.LENGTH, CALLS, "length"),
     ],

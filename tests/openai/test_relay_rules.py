@@ -8,10 +8,10 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
-from gateway.openai.fields import Only
 from gateway.openai.generation import MAX_SEQUENCES
-from gateway.openai.relay_rules import count_sequences, find_barred, find_refusal, may_fetch
+from gateway.serving.relay_rules import count_sequences, find_barred, find_refusal, may_fetch
 from gateway.settings import AllowSettings
+from gateway.wire.fields import Only
 
 CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 DEFAULT = AllowSettings()
@@ -124,7 +124,16 @@ def test_a_relayed_body_may_hold_the_fields_of_one_that_is_read_and_no_other(fie
         ),
         ("/v1/score", {"text_1": "a", "text_2": ["b"]}, None),
         ("/v1/score", {"queries": {"content": [{"video_url": INSIDE}]}}, "queries.content.0.video_url"),
-        ("/v1/responses", {"instructions": "x"}, "instructions"),
+        ("/v1/other", {"instructions": "x"}, "instructions"),
+        ("/v1/responses", {"instructions": "x", "input": [], "background": False}, None),
+        ("/v1/responses", {"input": [], "background": True}, "background"),
+        ("/v1/messages", {"system": "x", "messages": [], "max_tokens": 5}, None),
+        ("/v1/messages", {"messages": [], "mcp_servers": [{"url": INSIDE}]}, "mcp_servers"),
+        (
+            "/v1/messages",
+            {"messages": [{"content": [{"source": {"type": "url", "url": INSIDE}}]}]},
+            "messages.0.content.0.source.url",
+        ),
         ("/v1/chat/completions/batch", {"messages": [[{"content": "x"}]], "max_tokens": 5}, None),
         ("/v1/chat/completions/batch", {"documents": []}, "documents"),
         (TEXT, {"prompt": ["a", "b"], "max_tokens": 5, "logprobs": 2, "suffix": ""}, None),

@@ -12,6 +12,7 @@ from gateway.client_http import AsgiExchange, Intake, RequestHead
 from gateway.core import Need, Route
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.openai.errors import OPENAI_ERRORS
 from gateway.serving.own_headers import read_run
 from gateway.serving.reply import Reply
 from gateway.settings import LimitSettings
@@ -128,7 +129,7 @@ async def test_server_timing_holds_the_gateways_time_and_the_engines() -> None:
     scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
     exchange = AsgiExchange(scope, receive, send, Intake(LimitSettings()))
     # On the reply's clock: the request arrived; an engine was asked; there is an answer.
-    reply = Reply(exchange, "r1", iter((10.0, 10.5, 12.25)).__next__)
+    reply = Reply(exchange, "r1", iter((10.0, 10.5, 12.25)).__next__, OPENAI_ERRORS)
     async with exchange.answering():
         reply.start(Route("low", "pin"))
         reply.send_json(b"{}")

@@ -14,7 +14,7 @@ from tests.mutants.mutant import ROOT, Mutant, Replacement
 PAGE = (ROOT / "docs/api.md").read_text()
 SECTIONS = ("Honoured", "No effect", "Refused")
 REQUIRED = {"model", "messages", "prompt"}
-PARSE = "gateway.openai.generation:parse_generation"
+PARSE = "gateway.wire.body:parse_body"
 
 DOCUMENTED = "tests/openai/test_docs.py::test_the_documented_value_of_a_refused_field_passes_and_no_other"
 FIELDS = "tests/openai/test_fields.py::test_"
@@ -60,7 +60,7 @@ def list_fields(section: str) -> Iterator[tuple[str, str]]:
 
 
 def unheeded(field: str) -> Replacement:
-    def mutate(was: Any) -> Any:  # Any: parse_generation, of any body
+    def mutate(was: Any) -> Any:  # Any: parse_body, of any body
         def parse(body_type: Any, document: dict[str, object], unknown: Any = "refuse") -> Any:
             body = was(body_type, document, unknown)
             if field not in body.model_fields_set:

@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("one tool call at a time is part of the guide", f"{GUIDE}:_make_schema",
         lambda was: lambda tools, forced, tool_format, **_parallel: was(tools, forced, tool_format, parallel=True),
         (f"{GUIDED}calls_that_may_not_be_parallel_are_one",)),
-    Mutant("a call that has to be made begins in the prompt", "gateway.openai.tools:ToolPlan.opening", returns(""),
+    Mutant("a call that has to be made begins in the prompt", "gateway.wire.tool_plan:ToolPlan.opening", returns(""),
         (f"{HEARD}a_call_that_has_to_be_made_begins_in_the_prompt_as_the_model_begins_one",)),
     Mutant("a call that has to be made ends the reasoning before it", f"{MODEL}._close_reasoning",
         lambda _was: lambda _self, text: text,

@@ -7,8 +7,8 @@ from gateway.errors import InvalidRequest
 from gateway.openai.frames import DONE
 from tests.mutants.mutant import Mutant, changes, returns
 
-TRANSLATE = "gateway.openai.translate"
-RULES = "gateway.openai.relay_rules"
+TRANSLATE = "gateway.wire.translate"
+RULES = "gateway.serving.relay_rules"
 
 FIELDS = "tests/openai/test_fields.py::test_"
 CHATS = "tests/openai/test_chat_body.py::test_"
@@ -26,13 +26,13 @@ MUTANTS = (
     Mutant("`prompt` may be a list, which keeps its order", "gateway.openai.completions:CompletionRequest.prompts",
         changes(lambda prompts: prompts[::-1]),
         (f"{FIELDS}a_completion_prompt_may_be_text_or_ids_alone_or_in_a_list",)),
-    Mutant("fields that contradict each other are refused", f"{TRANSLATE}:_check", returns(None),
+    Mutant("fields that contradict each other are refused", "gateway.openai.generation:Generation.check", returns(None),
         (f"{FIELDS}fields_that_contradict_each_other_are_refused",)),
     Mutant("what only some engines can do is known as a need, with the field that asks for it",
-        "gateway.openai.generation:Generation.needs", returns(NO_NEEDS),
+        "gateway.wire.body:Body.needs", returns(NO_NEEDS),
         (f"{FIELDS}a_body_needs_what_it_asks_for_by_the_field_that_asks",)),
-    Mutant("a temperature too small to divide by reaches no engine", f"{TRANSLATE}:_settle_temperature",
-        lambda _was: lambda temperature: temperature,
+    Mutant("a temperature too small to divide by reaches no engine", f"{TRANSLATE}:_settle",
+        lambda _was: lambda params: params,
         (f"{FIELDS}a_temperature_too_small_to_divide_by_is_replaced",)),
     Mutant("the choices of one prompt have different seeds", f"{TRANSLATE}:_reseed",
         lambda _was: lambda params, _choice: params,
@@ -42,10 +42,10 @@ MUTANTS = (
         (f"{CHOICES}all_choices_are_in_flight_on_one_backend_until_the_last_one_ends",)),
     Mutant("a body with a picture goes on unread", "gateway.openai.messages:find_relayed_part", returns(None),
         (f"{FIELDS}what_only_the_relay_lane_can_serve_goes_on_unread",)),
-    Mutant("usage counts the tokens of all choices", "gateway.openai.frames:ChoiceGroup.close",
+    Mutant("usage counts the tokens of all choices", "gateway.wire.answer:ChoiceGroup.close",
         changes(lambda usage: usage and replace(usage, completion_tokens=1)),
         (f"{CHOICES}choices_are_in_order_and_their_tokens_counted_each_prompt_once",)),
-    Mutant("log-probabilities and ids after a stop string are not shown", "gateway.openai.choice:NotingDecoder.feed",
+    Mutant("log-probabilities and ids after a stop string are not shown", "gateway.wire.choice:NotingDecoder.feed",
         lambda _was: lambda self, token_ids: (self._details.show(token_ids), self._decoder.feed(token_ids))[1],
         ("tests/serving/test_logprobs.py::test_tokens_after_a_stop_string_are_left_out",)),
     Mutant("no [DONE] follows an error in a stream", "gateway.openai.errors:error_event",

@@ -9,25 +9,12 @@ from typing import Protocol, TypeAlias
 
 from gateway.core import FinishReason, TokenLogprob
 from gateway.errors import GatewayError, InternalError
-from gateway.openai.frames import Frames
-from gateway.openai.logprobs import Details
+from gateway.wire.answer import Decoder, Frames
+from gateway.wire.logprobs import Details
 
 logger = logging.getLogger(__name__)
 
 Write: TypeAlias = Callable[[bytes], None]
-
-
-class Decoder(Protocol):
-    """A language.TextDecoder, or a pipe before one."""
-
-    @property
-    def stopped(self) -> bool: ...
-    @property
-    def completion_tokens(self) -> int: ...
-
-    def feed(self, token_ids: Sequence[int]) -> str: ...
-
-    def flush(self) -> str: ...
 
 
 class NotingDecoder:

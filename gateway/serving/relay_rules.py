@@ -10,15 +10,18 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gateway.anthropic.messages import MessagesRequest
 from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
-from gateway.openai.fields import Only, WireModel
-from gateway.openai.generation import MAX_SEQUENCES, Generation
-from gateway.openai.parse import MAX_NAME_LENGTH
-from gateway.openai.rendering import TAKEN
+from gateway.openai.generation import MAX_SEQUENCES
+from gateway.openai.responses import ResponsesRequest
 from gateway.openai.tokenize import Detokenize, TokenizeChat, TokenizeText
 from gateway.settings import AllowSettings
+from gateway.wire.body import Body
+from gateway.wire.fields import Only, WireModel
+from gateway.wire.parse import MAX_NAME_LENGTH
+from gateway.wire.rendering import TAKEN
 
 NOBODY: frozenset[str] = frozenset()
 COUNTED = frozenset({"n", "best_of", "prompt"})
@@ -56,7 +59,7 @@ class Form:
 
     fields: frozenset[str]
     inputs: frozenset[str]
-    model: type[Generation] | None = None
+    model: type[Body] | None = None
 
 
 FORMS = {
@@ -66,6 +69,8 @@ FORMS = {
     "/tokenize": Form(_known(TokenizeText) | _known(TokenizeChat), frozenset({"messages"})),
     "/detokenize": Form(_known(Detokenize), frozenset()),
     "/v1/completions": Form(_known(CompletionRequest) - UNASKED, frozenset(), CompletionRequest),
+    "/v1/responses": Form(_known(ResponsesRequest) - UNASKED, frozenset({"input", "tools"}), ResponsesRequest),
+    "/v1/messages": Form(_known(MessagesRequest), frozenset({"messages", "system"}), MessagesRequest),
 }
 OTHER = Form(POOLING, POOLING)
 
@@ -175,7 +180,7 @@ def _judge_field(form: Form, name: str, value: object, allow: AllowSettings) -> 
     return None
 
 
-def _asks_for_nothing(model: type[Generation] | None, name: str, value: object) -> bool:
+def _asks_for_nothing(model: type[Body] | None, name: str, value: object) -> bool:
     field = None if model is None else model.model_fields.get(name)
     if field is None:
         return False

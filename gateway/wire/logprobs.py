@@ -78,6 +78,13 @@ class ChatScores(Scores):
         return {"token": token, "logprob": _finite(logprob), "bytes": list(self._spell(token_id))}
 
 
+class ListedScores(ChatScores):
+    """Scores in the form `[{"token", "logprob", "bytes", "top_logprobs"}, ...]`."""
+
+    def _join(self, encoded: Sequence[bytes]) -> bytes:
+        return b"[%b]" % b",".join(encoded)
+
+
 class TextScores(Scores):
     """Scores in columns: tokens, token_logprobs, top_logprobs, text_offset (characters from the answer's start)."""
 

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.errors import InvalidRequest
 from gateway.json_limits import UNCHECKED_BYTES, exceeds
-from gateway.openai.fields import TAG_MARK, WireModel
+from gateway.wire.fields import TAG_MARK, WireModel
 
 MAX_NAME_LENGTH = 100
 MAX_FIELDS = 256  # pydantic makes an error of every unknown one: 700,000 of them took a second

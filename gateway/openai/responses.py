@@ -1,0 +1,453 @@
+"""POST /v1/responses: the body, how its items become a prompt, and what the response repeats of it.
+
+Every field is honoured, has no effect by nature, or is refused by name (docs/responses.md lists them); none is dropped.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+
+import orjson
+from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator, model_validator
+
+from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt
+from gateway.errors import ContextLengthExceeded, InvalidRequest
+from gateway.language import Forced, ModelLanguage, Rendering, Tool
+from gateway.openai.response_frames import ResponseFold, ResponseStream, Shown
+from gateway.openai.response_items import Input, Message, PlainMessage, find_picture, plain_chat
+from gateway.openai.sampling import Sampled
+from gateway.openai.tools import MAX_TOOLS, Name, Parameters
+from gateway.wire.answer import ChoiceParts, Parsing, Place
+from gateway.wire.body import Envelope
+from gateway.wire.choice import NotingDecoder
+from gateway.wire.fields import (
+    OBJECT,
+    TEXT,
+    JsonObject,
+    Labels,
+    NonEmpty,
+    Only,
+    Refused,
+    WireModel,
+    absence,
+    json_type,
+    refusal,
+)
+from gateway.wire.guides import schema_guide
+from gateway.wire.logprobs import Details, ListedScores
+from gateway.wire.rendering import Variables
+from gateway.wire.tool_plan import ToolPlan, describe_tool
+
+SCORES, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
+
+
+def _check_tool_type(kind: object) -> object:
+    if isinstance(kind, str) and kind != "function":
+        raise refusal(f"does not support the tool {kind[:100]!r}, only 'function'")
+    return kind
+
+
+ToolType: TypeAlias = Annotated[Literal["function"], BeforeValidator(_check_tool_type)]
+
+
+class FunctionTool(WireModel):
+    type: ToolType
+    name: Name
+    description: str | None = None
+    parameters: Parameters | None = None
+    strict: bool | None = None
+
+    # No effect by nature
+    defer_loading: bool | None = None
+    cache_control: Labels | None = None
+
+    def tool(self) -> Tool:
+        return Tool(self.name, self.parameters, self.description, bool(self.strict))
+
+    def shown(self) -> Mapping[str, object]:
+        """Returns what a response repeats of it."""
+        fields = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", **fields, "strict": self.strict}
+
+
+class NamedTool(WireModel):
+    type: ToolType
+    name: Name
+
+
+def _check_choice(kind: object) -> object:
+    return kind if kind == "allowed_tools" else _check_tool_type(kind)
+
+
+class ChoiceObject(WireModel):
+    type: Annotated[Literal["function", "allowed_tools"], BeforeValidator(_check_choice)]
+    name: Annotated[Name | None, Field(validate_default=True)] = None
+    mode: Annotated[Literal["auto", "required"] | None, Field(validate_default=True)] = None
+    tools: Annotated[
+        list[NamedTool] | None, Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True, validate_default=True)
+    ] = None
+
+    @field_validator("name", "mode", "tools")
+    @classmethod
+    def _match_type(cls, value: object, info: ValidationInfo) -> object:
+        kind = info.data.get("type")
+        belongs = kind == ("function" if info.field_name == "name" else "allowed_tools")
+        if belongs and value is None:
+            raise absence()
+        if value is not None and not belongs:
+            raise refusal("does not belong to this 'type'")
+        return value
+
+
+Word: TypeAlias = Literal["none", "auto", "required"]
+ToolChoice: TypeAlias = Annotated[
+    Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
+    Discriminator(
+        json_type,
+        custom_error_type="refused",
+        custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
+    ),
+]
+
+
+class TextFormat(WireModel):
+    type: Literal["text", "json_object", "json_schema"]
+    name: NonEmpty | None = None
+    description: str | None = None
+    schema_: Annotated[JsonObject | None, Field(alias="schema", validate_default=True)] = None
+    strict: bool | None = None
+
+    @field_validator("schema_")
+    @classmethod
+    def _match_type(cls, schema: JsonObject | None, info: ValidationInfo) -> JsonObject | None:
+        is_schema = info.data.get("type") == "json_schema"
+        if is_schema and schema is None:
+            raise absence()
+        if schema is not None and not is_schema:
+            raise refusal("is only allowed when 'type' is 'json_schema'")
+        return schema
+
+    def guide(self) -> Guide | None:
+        if self.schema_ is not None:
+            return schema_guide(self.schema_, "text.format")
+        return Guide(GuideKind.JSON) if self.type == "json_object" else None
+
+    def shown(self) -> Mapping[str, object]:
+        if self.schema_ is None:
+            return {"type": self.type}
+        fields = {"name": self.name, "description": self.description, "schema": self.schema_, "strict": self.strict}
+        return {"type": self.type, **fields}
+
+
+class TextConfig(WireModel):
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None  # no effect by nature
+
+
+class ReasoningConfig(WireModel):
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+
+    # No effect: reasoning is shown as it is, and no summary is made of it.
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class StreamOptions(WireModel):
+    include_obfuscation: bool = False  # no effect: it pads events, whose lengths would show their texts' on the way
+
+
+Included: TypeAlias = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    # Of items that there are none of
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+
+
+class ResponsesRequest(Sampled):
+    prompt_field: ClassVar[str] = "input"
+
+    input: Input
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, default_factory=list, fail_fast=True)]
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    include: Annotated[list[Included], Field(max_length=16, default_factory=list)]
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
+    truncation: Literal["auto", "disabled"] = "disabled"
+    chat_template_kwargs: Variables | None = None  # vLLM's extension
+
+    # No effect by nature: they label, bill or cache, or limit what there is none of.
+    stream_options: StreamOptions | None = None
+    metadata: Labels | None = None
+    client_metadata: JsonObject | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in tools
+    store: bool | None = None  # nothing is kept, and the response says so
+
+    # Refused, but for the value that asks for nothing
+    previous_response_id: Refused = None
+    conversation: Refused = None
+    prompt: Refused = None
+    background: Annotated[object, Only(False)] = None
+    context_management: Annotated[object, Only([])] = None
+
+    @classmethod
+    def find_relay_field(cls, document: dict[str, object]) -> str | None:
+        return find_picture(document.get("input"))
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        form = None if self.text is None or self.text.format is None else self.text.format
+        if form is not None and form.type != "text" and self.structured_outputs is not None:
+            reason = "'structured_outputs' and 'text.format' say what an answer must match; send one."
+            raise InvalidRequest(reason, param="structured_outputs")
+        if self.tool_plan is not None and self.text_guide is not None:
+            reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
+            raise InvalidRequest(reason, param=self.text_guide_field)
+        return self
+
+    @property
+    def token_limit(self) -> tuple[str, int | None]:
+        return "max_output_tokens", self.max_output_tokens
+
+    @property
+    def logprob_count(self) -> int | None:
+        return self.top_logprobs if SCORES in self.include else None
+
+    @cached_property
+    def tool_plan(self) -> ToolPlan | None:
+        return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
+
+    @cached_property
+    def text_guide(self) -> Guide | None:
+        if self.structured_outputs is not None:
+            return self.structured_outputs.guide()
+        return None if self.text is None or self.text.format is None else self.text.format.guide()
+
+    @property
+    def text_guide_field(self) -> str:
+        return "text.format" if self.structured_outputs is None else "structured_outputs"
+
+    def sampling_needs(self) -> Mapping[Need, str]:
+        needs = dict(super().sampling_needs())
+        if Need.LOGPROBS in needs:
+            needs[Need.LOGPROBS] = "include"
+        return needs
+
+    def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
+        plan = self.tool_plan
+        if plan is not None:
+            plan.check(language)
+        how = self._rendering("" if plan is None else plan.opening(language.tool_format))
+        chat = self._chat()
+        try:
+            return [self._render(chat, how, language)]
+        except ContextLengthExceeded:
+            if self.truncation == "disabled":
+                raise
+        return [self._render_end(chat, how, language)]
+
+    def presenter(self, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]) -> "ResponsePresenter":
+        return ResponsePresenter(
+            request_id=envelope.request_id,
+            head=orjson.dumps(self._describe(envelope))[:-1],
+            stream=self.stream,
+            stop=self.stop_strings,
+            include_stop=self.include_stop_str_in_output,
+            # A guide allows what an answer holds; a special token in it is text, without which it would be no JSON.
+            shows_special=self.is_guided or not self.skip_special_tokens,
+            scores=self.logprob_count is not None,
+            seals=SEALED in self.include,
+            parsing=self.parsing(language, prompts[0]),
+        )
+
+    def _chat(self) -> list[PlainMessage]:
+        first: list[PlainMessage] = []
+        if self.instructions:
+            first.append({"role": "system", "content": self.instructions})
+        if isinstance(self.input, str):
+            return [*first, {"role": "user", "content": self.input}]
+        return [*first, *plain_chat(self.input)]
+
+    def _rendering(self, opening: str) -> Rendering:
+        variables = dict(self.chat_template_kwargs or {})
+        effort = None if self.reasoning is None else self.reasoning.effort
+        if effort is not None:
+            variables.setdefault("enable_thinking", effort != "none")
+            variables["reasoning_effort"] = effort
+        return Rendering(
+            tools=None if self.tool_plan is None else self.tool_plan.definitions,
+            add_generation_prompt=not self._continues,
+            continue_final_message=self._continues,
+            variables=variables,
+            opening=opening,
+        )
+
+    @property
+    def _continues(self) -> bool:
+        """Whether the answer goes on with the last message, which is the model's own and was cut off, as in vLLM."""
+        last = None if isinstance(self.input, str) else self.input[-1]
+        if not isinstance(last, Message) or last.role != "assistant":
+            return False
+        return last.status in {"in_progress", "incomplete"}
+
+    def _render(self, chat: Sequence[PlainMessage], how: Rendering, language: ModelLanguage) -> Prompt:
+        """Raises ContextLengthExceeded if no room for an answer is left."""
+        prompt = language.render_chat(chat, how)
+        language.fit(prompt, None, prompt_param=self.prompt_field)
+        return prompt
+
+    def _render_end(self, chat: Sequence[PlainMessage], how: Rendering, language: ModelLanguage) -> Prompt:
+        """Drops as few messages as can be from the beginning of the conversation, but for a system's.
+
+        Raises ContextLengthExceeded if even the last message does not fit.
+        """
+        kept = [message for message in chat if message["role"] in {"system", "developer"}]
+        others = [message for message in chat if message["role"] not in {"system", "developer"}]
+        # A result without its call would mean nothing, so that a conversation begins with neither.
+        starts = [place for place, message in enumerate(others) if place and message["role"] == "user"]
+        low, high, found = 0, len(starts) - 1, None
+        while low <= high:
+            middle = (low + high) // 2
+            try:
+                found = self._render([*kept, *others[starts[middle] :]], how, language)
+                high = middle - 1
+            except ContextLengthExceeded:
+                low = middle + 1
+        return found if found is not None else self._render(chat, how, language)
+
+    def _describe(self, envelope: Envelope) -> Mapping[str, object]:
+        """Returns the response's fields that do not depend on the answer."""
+        form = None if self.text is None else self.text.format
+        reasoning = self.reasoning
+        return {
+            "id": f"resp_{envelope.request_id}",
+            "object": "response",
+            "created_at": envelope.created,
+            "model": self.model,
+            "background": False,
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "max_tool_calls": self.max_tool_calls,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "previous_response_id": None,
+            "reasoning": {
+                "effort": None if reasoning is None else reasoning.effort,
+                "summary": None if reasoning is None else reasoning.summary,
+            },
+            "store": False,
+            "temperature": self.temperature,
+            "text": {
+                "format": {"type": "text"} if form is None else form.shown(),
+                "verbosity": None if self.text is None else self.text.verbosity,
+            },
+            "tool_choice": _show_choice(self.tool_choice),
+            "tools": [tool.shown() for tool in self.tools],
+            "top_logprobs": self.top_logprobs,
+            "top_p": self.top_p,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "truncation": self.truncation,
+            "service_tier": "default" if self.service_tier in {None, "auto"} else self.service_tier,
+            "metadata": dict(self.metadata or {}),
+            "user": self.user,
+            "safety_identifier": self.safety_identifier,
+            "prompt_cache_key": self.prompt_cache_key,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsePresenter:
+    """The answer.Presenter of /v1/responses."""
+
+    request_id: str
+    head: bytes
+    stream: bool
+    stop: tuple[str, ...]
+    include_stop: bool
+    shows_special: bool
+    scores: bool
+    seals: bool
+    parsing: Parsing | None
+
+    def choice(self, language: ModelLanguage, request: GenerateRequest, place: Place) -> ChoiceParts:
+        parsing = self.parsing
+        decoder = language.decoder(
+            request,
+            self.stop,
+            include_stop=self.include_stop,
+            shows_special=self.shows_special,
+            shows_markers=parsing is not None,
+        )
+        details = Details(ListedScores(language.spell) if self.scores else None)
+        shown = Shown(
+            self.request_id,
+            self.head,
+            place.group,
+            details,
+            parser=None if parsing is None else parsing.parser(),
+            seals=self.seals,
+            clock=time.time,
+            count=lambda: decoder.completion_tokens,
+        )
+        frames = ResponseStream(shown) if self.stream else ResponseFold(shown)
+        if not self.scores:
+            return ChoiceParts(decoder, frames)
+        return ChoiceParts(NotingDecoder(decoder, details), frames, details)
+
+
+def plan_tools(definitions: Sequence[FunctionTool], choice: Word | ChoiceObject, *, parallel: bool) -> ToolPlan | None:
+    """Returns None where nothing may be called. Raises InvalidRequest.
+
+    Tools that may not be called are not shown to the model either, which would call them all the same.
+    """
+    if choice == "none" or (choice == "auto" and not definitions):
+        return None
+    if not definitions:
+        raise InvalidRequest("'tool_choice' is only allowed when 'tools' are given.", param="tool_choice")
+    offered = definitions if isinstance(choice, str) else _pick(definitions, choice)
+    forced = None
+    if isinstance(choice, ChoiceObject):
+        forced = Forced(choice.name) if choice.name is not None else Forced() if choice.mode == "required" else None
+    elif choice == "required":
+        forced = Forced()
+    return ToolPlan(
+        definitions=tuple(describe_tool(tool.name, tool.description, tool.parameters, tool.strict) for tool in offered),
+        tools=tuple(tool.tool() for tool in offered),
+        forced=forced,
+        parallel=parallel,
+    )
+
+
+def _pick(definitions: Sequence[FunctionTool], choice: ChoiceObject) -> Sequence[FunctionTool]:
+    """Returns the allowed tools, or for a named one all. Raises InvalidRequest for a name that is not offered."""
+    known = {tool.name for tool in definitions}
+    if choice.name is not None:
+        if choice.name not in known:
+            raise InvalidRequest("'tool_choice.name' is not the name of any of the 'tools'.", param="tool_choice.name")
+        return definitions
+    allowed = [tool.name for tool in choice.tools or ()]
+    for place, name in enumerate(allowed):
+        if name not in known:
+            where = f"tool_choice.tools.{place}.name"
+            raise InvalidRequest(f"'{where}' is not the name of any of the 'tools'.", param=where)
+    return [tool for tool in definitions if tool.name in allowed]
+
+
+def _show_choice(choice: Word | ChoiceObject) -> object:
+    return choice if isinstance(choice, str) else choice.model_dump(exclude_none=True)
