@@ -45,7 +45,7 @@ StopSequences: TypeAlias = Annotated[
 class Thinking(WireModel):
     """`budget_tokens`: without effect but for its checks: no engine's wire has a limit for thinking alone."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Annotated[int, Field(ge=MIN_THINKING)] | None = None
     display: Literal["summarized", "omitted", "updates"] | None = None  # without effect: thinking is shown as it is
 
@@ -155,6 +155,7 @@ class MessagesRequest(Conversation, Body):
     # No effect by nature: they label or bill, and an answer is the same without them.
     metadata: JsonObject | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    diagnostics: JsonObject | None = None
     inference_geo: str | None = None
     speed: Literal["standard", "fast"] | None = None
 

@@ -17,6 +17,9 @@ from gateway.wire.answer import ChoiceGroup
 from gateway.wire.logprobs import Details
 
 EVENT = b'event: %b\ndata: {"type":"%b","sequence_number":'
+OPENING = 2  # events of `open`
+OPEN = b',"completed_at":null,"incomplete_details":null,"error":null,"usage":null'
+DONE = b"data: [DONE]\n\n"
 NO_PARTS: Sequence[Part] = ()
 NO_SCORES = b"[]"
 TEXT, REASONING, CALL = "message", "reasoning", "function_call"
@@ -156,15 +159,15 @@ class ResponseStream:
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
-        self._number = 0  # of the next event
+        self._number = OPENING  # of the next event; `open` is called when there is text already
         self._item: Item | None = None
         self._output: list[bytes] = []
         self._before = self._middle = self._after = b""  # of the item's deltas
 
     def open(self) -> bytes:
-        response = self._shown.response(b"in_progress", (), OPEN)
-        created = self._event(b"response.created", b'"response":' + response)
-        return created + self._event(b"response.in_progress", b'"response":' + response)
+        response = b'"response":' + self._shown.response(b"in_progress", (), OPEN)
+        names = (b"response.created", b"response.in_progress")
+        return b"".join([_event(name, number, response) for number, name in enumerate(names)])
 
     def text(self, text: str) -> bytes:
         shown, item = self._shown, self._item
@@ -259,7 +262,11 @@ class ResponseStream:
 
     def _event(self, name: bytes, fields: bytes) -> bytes:
         self._number += 1
-        return EVENT % (name, name) + b"%d,%b}\n\n" % (self._number - 1, fields)
+        return _event(name, self._number - 1, fields)
+
+
+def _event(name: bytes, number: int, fields: bytes) -> bytes:
+    return EVENT % (name, name) + b"%d,%b}\n\n" % (number, fields)
 
 
 class ResponseFold:
@@ -311,7 +318,3 @@ class ResponseFold:
 
     def _begin(self, kind: str, call: CallStart | None) -> None:
         self._items.append(Item(self._shown, kind, len(self._items), call))
-
-
-OPEN = b',"completed_at":null,"incomplete_details":null,"error":null,"usage":null'
-DONE = b"data: [DONE]\n\n"

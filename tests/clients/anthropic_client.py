@@ -62,7 +62,7 @@ class AnthropicClient:
             "model": question.model,
             "messages": messages,
             "max_tokens": question.max_tokens or MAX_TOKENS,
-            "temperature": question.temperature,
+            "extra_body": {"temperature": question.temperature},  # which the newest models have no more
         }
         system = [message["content"] for message in question.messages if message["role"] == "system"]
         if system:
@@ -130,6 +130,6 @@ def fold(turns: list[Turn]) -> Answer:
 def refused(error: anthropic.APIError) -> Refused:
     body = error.body if isinstance(error.body, dict) else {}
     shown = body.get("error", {})
-    return Refused(
-        type(error).__name__, getattr(error, "status_code", None), shown.get("type"), None, shown.get("message", "")
-    )
+    status = getattr(error, "status_code", None)
+    status = None if status == 200 else status  # a stream's that failed
+    return Refused(type(error).__name__, status, shown.get("type"), None, shown.get("message", ""))

@@ -163,8 +163,16 @@ REFUSALS = {
 @STREAMED
 @pytest.mark.parametrize(("question", "refusal", "names"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_is_the_clients_own_error_with_the_field(
-    client: Client, question: Question, refusal: tuple[int, str, str], names: Sequence[str], *, stream: bool
+    request: pytest.FixtureRequest,
+    client: Client,
+    question: Question,
+    refusal: tuple[int, str, str],
+    names: Sequence[str],
+    *,
+    stream: bool,
 ) -> None:
+    if "ai-sdk-anthropic" in request.node.name and refusal[2] == "temperature":
+        pytest.skip("this client sends no temperature above 1")
     with pytest.raises(Refused) as caught:
         client.ask(replace(question, stream=stream))
     error, (status, code, param) = caught.value, refusal

@@ -9,7 +9,7 @@ from anyio import to_thread
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, Overloaded
 from tests.clients.conftest import Connect
-from tests.clients.question import Client, Place, Question, Refused
+from tests.clients.question import MESSAGES, Client, Place, Question, Refused
 from tests.fakes.backend import Script
 from tests.serving.stack import MODEL, Stack, Writer, anyio_backend, language, stack, writer
 
@@ -39,13 +39,14 @@ async def test_an_answer_broken_off_is_an_error(client: Client, stack: Stack, wr
     stack.low.script = writer.script("Pa", BackendLost("the engine died"))
     with pytest.raises(Refused) as caught:
         await to_thread.run_sync(client.ask, replace(HELLO, stream=stream))
-    assert (caught.value.code, caught.value.status) == ("backend_lost", None if stream else 502), caught.value
+    code = "api_error" if client.wire == MESSAGES else "backend_lost"
+    assert (caught.value.code, caught.value.status) == (code, None if stream else 502), caught.value
     assert "the engine died" in caught.value.message
 
 
 REFUSALS = [
     (Overloaded("too many"), ("RateLimitError", "OpenAIRateLimitError", "AI_APICallError")),
-    (BackendTimeout("too long"), ("InternalServerError", "OpenAIAPIError", "AI_APICallError")),
+    (BackendTimeout("too long"), ("InternalServerError", "GatewayTimeoutError", "OpenAIAPIError", "AI_APICallError")),
 ]
 
 
@@ -57,7 +58,8 @@ async def test_a_failure_before_the_answer_is_of_the_clients_own_class(
     stack.low.script = [error]
     with pytest.raises(Refused) as caught:
         await to_thread.run_sync(client.ask, replace(HELLO, stream=stream))
-    assert (caught.value.code, caught.value.status) == (error.code, error.status)
+    code = {429: "rate_limit_error", 504: "timeout_error"}[error.status] if client.wire == MESSAGES else error.code
+    assert (caught.value.code, caught.value.status) == (code, error.status)
     assert caught.value.error in names
 
 

@@ -77,10 +77,13 @@ function readCall({ toolCallId, toolName, input }) {
   return { id: toolCallId, name: toolName, arguments: input };
 }
 
+// Of an error in a stream this one makes up a status.
+const MADE_UP = 'AI_StreamProviderError';
+
 export function refused(error) {
   // An answer with a status holds the gateway's body, an event of a stream the error in it.
   const body = error.data?.error ?? error.data;
   if (!AISDKError.isInstance(error) || body === undefined) return null;
   const { code, param, message, type } = body;
-  return { error: error.name, status: error.statusCode ?? null, code: code ?? type, param: param ?? null, message };
+  return { error: error.name, status: error.name === MADE_UP ? null : error.statusCode ?? null, code: code ?? type, param: param ?? null, message };
 }
