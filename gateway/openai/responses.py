@@ -116,18 +116,14 @@ class TextFormat(WireModel):
     type: Literal["text", "json_object", "json_schema"]
     name: NonEmpty | None = None
     description: str | None = None
-    schema_: Annotated[JsonObject | None, Field(alias="schema", validate_default=True)] = None
+    schema_: Annotated[JsonObject | None, Field(alias="schema")] = None
     strict: bool | None = None
 
-    @field_validator("schema_")
-    @classmethod
-    def _match_type(cls, schema: JsonObject | None, info: ValidationInfo) -> JsonObject | None:
-        is_schema = info.data.get("type") == "json_schema"
-        if is_schema and schema is None:
-            raise absence()
-        if schema is not None and not is_schema:
-            raise refusal("is only allowed when 'type' is 'json_schema'")
-        return schema
+    @model_validator(mode="after")
+    def _match_type(self) -> Self:
+        if (self.type == "json_schema") != (self.schema_ is not None):
+            raise refusal("has a 'schema' if its 'type' is 'json_schema', and only then")
+        return self
 
     def guide(self) -> Guide | None:
         if self.schema_ is not None:

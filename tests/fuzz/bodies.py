@@ -108,12 +108,92 @@ MEANT: Mapping[str, Strategy] = {
     "chat_template_kwargs": st.dictionaries(names, anything, max_size=3),
     "tokens": token_ids,
 }
+blocks: Strategy = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": questions}), min_size=1, max_size=3)
+spoken: Strategy = often((3, questions), (1, blocks))
+results: Strategy = st.fixed_dictionaries(
+    {"type": st.just("tool_result"), "tool_use_id": names}, optional={"content": spoken, "is_error": st.booleans()}
+)
+uses: Strategy = st.one_of(
+    st.fixed_dictionaries({
+        "type": st.just("tool_use"), "id": names, "name": names,
+        "input": st.dictionaries(names, texts, max_size=2),
+    }),
+    st.fixed_dictionaries({"type": st.just("thinking"), "thinking": questions}, optional={"signature": names}),
+    st.fixed_dictionaries({"type": st.just("redacted_thinking"), "data": names}),
+)  # fmt: skip
+turns: Strategy = st.one_of(
+    st.fixed_dictionaries({"role": st.sampled_from(("user", "system")), "content": spoken}),
+    st.fixed_dictionaries({"role": st.just("user"), "content": st.lists(results, min_size=1, max_size=2)}),
+    st.fixed_dictionaries({"role": st.just("assistant"), "content": spoken}),
+    st.fixed_dictionaries({"role": st.just("assistant"), "content": st.lists(uses, min_size=1, max_size=2)}),
+)
+input_parts: Strategy = st.lists(
+    st.fixed_dictionaries({"type": st.sampled_from(("input_text", "output_text")), "text": questions}), max_size=2
+)
+items: Strategy = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(("user", "system", "developer", "assistant")),
+            "content": often((3, questions), (1, input_parts)),
+        },
+        optional={"type": st.just("message"), "status": st.sampled_from(("completed", "incomplete"))},
+    ),
+    st.fixed_dictionaries({
+        "type": st.just("function_call"), "call_id": names, "name": names,
+        "arguments": st.sampled_from(('{"city": "Paris"}', "{}", "", "[")),
+    }),
+    st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": names, "output": questions}),
+    st.fixed_dictionaries({
+        "type": st.just("reasoning"), "summary": st.just([]),
+        "content": st.lists(st.fixed_dictionaries({"type": st.just("reasoning_text"), "text": questions}), max_size=2),
+    }),
+)  # fmt: skip
+schemas: Strategy = st.fixed_dictionaries({"type": st.just("json_schema"), "schema": any_schema})
+own_tools: Strategy = st.lists(
+    st.fixed_dictionaries(
+        {"name": names, "input_schema": any_schema}, optional={"description": questions, "strict": st.booleans()}
+    ),
+    min_size=1,
+    max_size=3,
+)
+WEATHER: Any = GET_WEATHER["function"]  # Any: JSON
+OWN_WEATHER = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
+# What one endpoint means by a name of others.
+MEANT_BY: Mapping[str, Mapping[str, Strategy]] = {
+    "Conversation": {
+        "messages": often((1, questions.map(lambda text: [{"role": "user", "content": text}])),
+                          (1, st.lists(turns, min_size=1, max_size=4))),
+        "system": spoken,
+        "tools": own_tools,
+        "tool_choice": st.sampled_from((
+            {"type": "auto"}, {"type": "any"}, {"type": "none"}, {"type": "tool", "name": "get_weather"},
+        )),
+        "output_config": st.fixed_dictionaries({}, optional={"effort": st.just("low"), "format": schemas}),
+        "output_format": schemas,
+        "stop_sequences": st.lists(questions.filter(bool), max_size=4),
+        "context_management": st.just({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+    },
+    "ResponsesRequest": {
+        "input": often((1, questions), (1, st.lists(items, min_size=1, max_size=4))),
+        "tools": tools.map(lambda offered: [{"type": "function", **tool["function"]} for tool in offered]),
+        "tool_choice": st.sampled_from(("none", "auto", "required", {"type": "function", "name": "get_weather"})),
+        "text": st.fixed_dictionaries({}, optional={"format": schemas, "verbosity": st.just("low")}),
+        "max_output_tokens": st.integers(1, 8),
+    },
+}  # fmt: skip
 # With what else a field is allowed.
 COMPANIONS: Mapping[str, Document] = {
     "best_of": {"best_of": 2, "n": 2},
     "stream_options": {"stream": True},
     "top_logprobs": {"logprobs": True},
     "tool_choice": {"tools": [GET_WEATHER, MULTIPLY]},
+}
+COMPANIONS_BY: Mapping[str, Mapping[str, Document]] = {
+    "Conversation": {"tool_choice": {"tools": [OWN_WEATHER]}},
+    "ResponsesRequest": {
+        "tool_choice": {"tools": [{"type": "function", **WEATHER}]},
+        "top_logprobs": {"include": ["message.output_text.logprobs"]},
+    },
 }
 
 
@@ -122,7 +202,10 @@ def fields(body_type: type[BaseModel]) -> tuple[Mapping[str, Strategy], frozense
     """What each field of a body type may hold, those left out of which nothing is known; and which are required."""
     schema = body_type.model_json_schema(schema_generator=_Lenient)
     by_type = {name: values(inner, schema.get("$defs", {})) for name, inner in schema["properties"].items()}
-    strategies = {name: MEANT.get(name, strategy) for name, strategy in by_type.items() if strategy is not None}
+    meant = dict(MEANT)
+    for kind in body_type.__mro__:
+        meant |= MEANT_BY.get(kind.__name__, {})
+    strategies = {name: meant.get(name, strategy) for name, strategy in by_type.items() if strategy is not None}
     if schema["properties"].get("prompt", {}).get("type") == "string":  # of /tokenize
         strategies["prompt"] = questions
     return strategies, frozenset(schema.get("required", ())) | {"model"}
@@ -133,10 +216,14 @@ def plausible(draw: st.DrawFn, body_type: type[BaseModel]) -> Document:
     strategies, required = fields(body_type)
     optional = sorted(set(strategies) - required)
     more = draw(st.lists(st.sampled_from(optional), unique=True, max_size=5)) if optional else []
-    if "max_tokens" in strategies and draw(st.integers(0, 99)) < 99:
-        more.append("max_tokens")
+    limit = "max_tokens" if "max_tokens" in strategies else "max_output_tokens"
+    if limit in strategies and draw(st.integers(0, 99)) < 99:
+        more.append(limit)
     document = {name: draw(strategies[name]) for name in sorted({*required, *more})}
-    for name, companions in COMPANIONS.items():
+    found = dict(COMPANIONS)
+    for kind in body_type.__mro__:
+        found |= COMPANIONS_BY.get(kind.__name__, {})
+    for name, companions in found.items():
         if name in document and draw(st.integers(0, 9)):
             document |= companions
     return _bound(document)
@@ -168,6 +255,8 @@ def damaged(draw: st.DrawFn, whole: Strategy, names: Sequence[str], most: int = 
         _damage(draw, parent, key, st.one_of(texts, st.sampled_from(names)))
     if "max_tokens" in names and document.get("max_tokens") is None:
         document["max_tokens"] = 1  # as in _bound
+    if "max_output_tokens" in names and document.get("max_output_tokens") is None:
+        document["max_output_tokens"] = 1
     return document
 
 

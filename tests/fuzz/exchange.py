@@ -7,21 +7,26 @@ import http.client
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from gateway.anthropic.messages import MessagesRequest
 from gateway.openai.chat import ChatCompletionRequest
-from tests.fuzz import shapes
+from gateway.openai.responses import ResponsesRequest
+from gateway.wire.body import Body
+from tests.fuzz import message_shapes, response_shapes, shapes
+from tests.named_events import fold_message, fold_response, read_named
 
 PATIENCE_S = 50.0
 IDLE_S = 2.0  # uvicorn closes a connection after five seconds
 SENT_SHOWN = 2000
 EVENTS = "text/event-stream; charset=utf-8"
 JSON = "application/json"
+MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
 
 WHOLE: Mapping[str, type[shapes.Shape]] = {
     "/v1/chat/completions": shapes.ChatCompletion,
@@ -30,10 +35,25 @@ WHOLE: Mapping[str, type[shapes.Shape]] = {
     "/detokenize": shapes.Detokenized,
     "/v1/models": shapes.Models,
     "/v1/models/": shapes.Models,
+    "/v1/messages": message_shapes.Message,
+    "/v1/messages/count_tokens": message_shapes.Counted,
+    "/v1/responses": response_shapes.Response,
 }
 CHUNKS: Mapping[str, type[shapes.ChatChunk | shapes.TextChunk]] = {
     "/v1/chat/completions": shapes.ChatChunk,
     "/v1/completions": shapes.TextChunk,
+}
+
+
+# Of named events, what they add up to; each has the shape of the answer that is not streamed.
+FOLDS: Mapping[str, Callable[[Sequence[dict[str, Any]]], dict[str, Any]]] = {  # Any: JSON
+    "/v1/messages": fold_message,
+    "/v1/responses": fold_response,
+}
+BODIES: Mapping[str, type[Body]] = {
+    "/v1/chat/completions": ChatCompletionRequest,
+    "/v1/messages": MessagesRequest,
+    "/v1/responses": ResponsesRequest,
 }
 
 
@@ -98,7 +118,9 @@ def check(sent: Sent, received: Received) -> None:
     if received.status < 500 and _is_relayed(sent, received):
         return  # the engine's own answer
     if received.status != 200:
-        _check_error(received)
+        _check_error(sent, received)
+    elif sent.path in FOLDS and received.headers.get("content-type") == EVENTS:
+        _check_named(sent, received)
     elif received.headers.get("content-type") == EVENTS:
         _check_stream(sent, received)
     else:
@@ -109,10 +131,8 @@ def _is_relayed(sent: Sent, received: Received) -> bool:
     """Whether the client's own body went to an engine: only that engine knows what a right answer is."""
     if "x-crossover-backend" not in received.headers:
         return False
-    is_chat = sent.path == "/v1/chat/completions"
-    return sent.path not in WHOLE or (
-        is_chat and ChatCompletionRequest.find_relay_field(json.loads(sent.body)) is not None
-    )
+    body = BODIES.get(sent.path)
+    return sent.path not in WHOLE or (body is not None and body.find_relay_field(json.loads(sent.body)) is not None)
 
 
 def _expect(holds: object, otherwise: str) -> None:
@@ -142,9 +162,13 @@ def _fits(shape: type[shapes.Shape], raw: bytes | str) -> Any:  # Any: one of th
         raise AssertionError(f"no {shape.__name__}: {exc}") from exc
 
 
-def _check_error(received: Received) -> None:
+def _check_error(sent: Sent, received: Received) -> None:
     _expect(received.status in shapes.CODES, f"a status of {received.status}")
     _expect(received.headers.get("content-type") == JSON, "an error that is not JSON")
+    if sent.path in MESSAGES:
+        kind = _fits(message_shapes.Error, received.body).error.type
+        _expect(kind == message_shapes.TYPES[received.status], f"type {kind} with {received.status}")
+        return
     error = _fits(shapes.Error, received.body).error
     _expect(error.code in shapes.CODES[received.status], f"code {error.code} with {received.status}")
 
@@ -152,12 +176,26 @@ def _check_error(received: Received) -> None:
 def _check_whole(sent: Sent, received: Received) -> None:
     _expect(received.headers.get("content-type") == JSON, f"content of type {received.headers.get('content-type')}")
     answer = _fits(WHOLE.get(sent.path, shapes.Model), received.body)
+    if sent.path in FOLDS:
+        _check_one(sent, answer)
     if sent.path in CHUNKS:
         asked = json.loads(sent.body)
         _expect(not asked.get("stream"), "one object for a stream")
         _expect([choice.index for choice in answer.choices] == list(range(_count(asked))), "other choices than asked")
         _expect(answer.model == asked["model"], "another model")
         _check_optional(asked, answer, *answer.choices)
+
+
+def _check_named(sent: Sent, received: Received) -> None:
+    _expect(json.loads(sent.body).get("stream") is True, "a stream that nobody asked for")
+    folded = FOLDS[sent.path](read_named(received.body))
+    _check_one(sent, _fits(WHOLE[sent.path], json.dumps(folded)), stream=True)
+
+
+def _check_one(sent: Sent, answer: Any, *, stream: bool = False) -> None:  # Any: a Message or a Response
+    asked = json.loads(sent.body)
+    _expect(stream == (asked.get("stream") is True), "one object for a stream")
+    _expect(answer.model == asked["model"], "another model")
 
 
 def _check_optional(asked: Mapping[str, Any], *parts: shapes.Shape) -> None:  # Any: JSON

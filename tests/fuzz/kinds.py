@@ -8,14 +8,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from deploy.stacks import MODEL
+from gateway.anthropic.messages import CountRequest, MessagesRequest
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
+from gateway.openai.responses import ResponsesRequest
 from gateway.openai.tokenize import Detokenize, TokenizeChat, TokenizeText
 from tests.fuzz.bodies import damaged, plausible
 from tests.fuzz.exchange import Sent
 from tests.fuzz.hostile import BROKEN, Strategy, anything, encode, often, texts
 
-POSTS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+POSTS = (
+    "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses",
+    "/tokenize", "/detokenize",
+)  # fmt: skip
 LINES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, blacklist_categories=["Cc"]), max_size=150)
 HEADERS: Strategy = st.fixed_dictionaries(
     {},
@@ -46,6 +51,9 @@ def _cut(sent: Sent, at: int, put: bytes) -> Sent:
 
 chats = _post("/v1/chat/completions", ChatCompletionRequest)
 completions = _post("/v1/completions", CompletionRequest)
+messages = _post("/v1/messages", MessagesRequest)
+counting = _post("/v1/messages/count_tokens", CountRequest)
+responses = _post("/v1/responses", ResponsesRequest)
 tokenizing = _post("/tokenize", TokenizeText, TokenizeChat)
 detokenizing = _post("/detokenize", Detokenize)
 
@@ -73,7 +81,7 @@ broken: Strategy = st.one_of(
     st.builds(Sent, st.just("POST"), st.sampled_from(POSTS), st.one_of(st.sampled_from(BROKEN), st.binary()), HEADERS),
     st.builds(
         _cut,
-        st.one_of(chats, completions, tokenizing, detokenizing),
+        st.one_of(chats, completions, messages, counting, responses, tokenizing, detokenizing),
         st.integers(0, 5000),
         st.one_of(st.binary(max_size=3), st.sampled_from((b"\x00", b"\xff", b"\\ud800", b"NaN", b"[" * 2000))),
     ),
@@ -93,10 +101,13 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "chat": Kind(chats, 0.4, answered=0.4),
-    "completions": Kind(completions, 0.3, answered=0.4),
-    "tokenize": Kind(tokenizing, 0.08, answered=0.3),
-    "detokenize": Kind(detokenizing, 0.04, answered=0.3),
-    "elsewhere": Kind(elsewhere, 0.08),
-    "broken": Kind(broken, 0.1),
+    "chat": Kind(chats, 0.25, answered=0.4),
+    "completions": Kind(completions, 0.2, answered=0.3),
+    "messages": Kind(messages, 0.15, answered=0.3),
+    "count_tokens": Kind(counting, 0.03, answered=0.4),
+    "responses": Kind(responses, 0.15, answered=0.4),
+    "tokenize": Kind(tokenizing, 0.05, answered=0.3),
+    "detokenize": Kind(detokenizing, 0.03, answered=0.3),
+    "elsewhere": Kind(elsewhere, 0.06),
+    "broken": Kind(broken, 0.08),
 }

@@ -2,15 +2,19 @@
 
 import pytest
 
+from gateway.anthropic.messages import MessagesRequest
 from gateway.errors import InvalidRequest
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
+from gateway.openai.responses import ResponsesRequest
 from gateway.wire.body import Body, parse_body
 from tests.fuzz.bodies import Document, fields
 
 BODIES: dict[type[Body], Document] = {
     ChatCompletionRequest: {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
     CompletionRequest: {"model": "m", "prompt": "Hello"},
+    MessagesRequest: {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1},
+    ResponsesRequest: {"model": "m", "input": "Hello"},
 }
 
 

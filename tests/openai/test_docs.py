@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from gateway.anthropic.messages import MessagesRequest
 from gateway.errors import (
     CalibrationNotFound,
     CalibrationRunning,
@@ -19,21 +20,33 @@ from gateway.errors import (
 )
 from gateway.openai.chat import ChatCompletionRequest
 from gateway.openai.completions import CompletionRequest
+from gateway.openai.responses import ResponsesRequest
 from gateway.wire.body import Body, parse_body
 from gateway.wire.errors import error_headers
 from gateway.wire.fields import Only
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "api.md").read_text()
+OWN_PAGES = {"messages": (DOCS / "messages.md").read_text(), "responses": (DOCS / "responses.md").read_text()}
 ENDPOINTS = [
     pytest.param(ChatCompletionRequest, "chat", id="chat"),
     pytest.param(CompletionRequest, "completions", id="text"),
+    pytest.param(MessagesRequest, "messages", id="messages"),
+    pytest.param(ResponsesRequest, "responses", id="responses"),
 ]
 
 
+def read_rows(section: str, endpoint: str) -> list[tuple[str, str]]:
+    """Each field of the section that the endpoint has, with the next cell of its row."""
+    text = OWN_PAGES.get(endpoint, PAGE).split(f"\n## {section}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    if endpoint in OWN_PAGES:
+        return re.findall(r"^\| `(\w+)` \| ?(.*?) ?\|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \| ?(.*?) ?\|", text, re.MULTILINE)
+    return [(field, cell) for field, where, cell in rows if where in {"both", endpoint}]
+
+
 def documented(section: str, endpoint: str) -> set[str]:
-    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \|", text, re.MULTILINE)
-    return {field for field, where in rows if where in {"both", endpoint}}
+    return {field for field, _ in read_rows(section, endpoint)}
 
 
 def refused(body_type: type[Body]) -> set[str]:
@@ -50,19 +63,25 @@ def test_every_field_is_in_the_documentation(body_type: type[Body], endpoint: st
 
 def read_neutral_values(endpoint: str) -> dict[str, object]:
     """By refused field, the value that asks for nothing; some have none."""
-    text = PAGE.split("\n## Refused\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (both|chat|completions) \| `(.+?)`", text, re.MULTILINE)
-    return {field: orjson.loads(value) for field, where, value in rows if where in {"both", endpoint}}
+    cells = ((field, re.match("`(.+?)`", cell)) for field, cell in read_rows("Refused", endpoint))
+    return {field: orjson.loads(found[1]) for field, found in cells if found}
 
 
 @pytest.mark.parametrize(("body_type", "endpoint"), ENDPOINTS)
 def test_the_documented_value_of_a_refused_field_passes_and_no_other(body_type: type[Body], endpoint: str) -> None:
-    required = {"model": "tiny", "prompt": "Hello", "messages": [{"role": "user", "content": "Hello"}]}
-    required = {name: value for name, value in required.items() if name in body_type.model_fields}
+    required: dict[str, object] = {
+        "model": "tiny",
+        "prompt": "Hello",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "input": "Hello",
+        "max_tokens": 2000,
+    }
+    taken = set(body_type.model_fields) - refused(body_type)
+    required = {name: value for name, value in required.items() if name in taken}
     values = read_neutral_values(endpoint)
     assert parse_body(body_type, {**required, **values}).needs() == {}
     for field in refused(body_type) - {"audio"}:  # which is relayed
-        with pytest.raises(InvalidRequest, match="not supported") as caught:
+        with pytest.raises(InvalidRequest, match=f"'{field}' is not supported") as caught:
             parse_body(body_type, {**required, field: "something"})
         assert caught.value.param == field
 

@@ -1,4 +1,4 @@
-"""A mutant for every field of docs/api.md, made from its tables.
+"""A mutant for every field of docs/api.md, docs/messages.md and docs/responses.md, made from their tables.
 
 One that is honoured is checked and then not heeded, one without effect is refused, one that is refused is dropped in
 silence. Not here: `model`, `messages` and `prompt`, without which there is no request (openai.py).
@@ -12,8 +12,9 @@ from gateway.errors import InvalidRequest
 from tests.mutants.mutant import ROOT, Mutant, Replacement
 
 PAGE = (ROOT / "docs/api.md").read_text()
+OWN_PAGES = {name: (ROOT / f"docs/{name}.md").read_text() for name in ("messages", "responses")}
 SECTIONS = ("Honoured", "No effect", "Refused")
-REQUIRED = {"model", "messages", "prompt"}
+REQUIRED = {"model", "messages", "prompt", "input"}
 PARSE = "gateway.wire.body:parse_body"
 
 DOCUMENTED = "tests/openai/test_docs.py::test_the_documented_value_of_a_refused_field_passes_and_no_other"
@@ -110,4 +111,28 @@ def _make_mutants() -> Iterator[Mutant]:
         yield Mutant(f"`{field}` of {endpoint} is refused", PARSE, dropped(field), tests)
 
 
-MUTANTS = tuple(_make_mutants())
+OWN = {
+    "messages": "tests/anthropic/test_messages_body.py::test_a_field_of_messages_",
+    "responses": "tests/openai/test_responses_body.py::test_a_field_of_responses_",
+}
+
+
+def _make_own(endpoint: str) -> Iterator[Mutant]:
+    honoured, no_effect, refusals = (_list_own(section, endpoint) for section in SECTIONS)
+    for field in honoured:
+        if field not in REQUIRED:
+            tests = (f"{OWN[endpoint]}is_honoured",)
+            yield Mutant(f"`{field}` of {endpoint} is honoured", PARSE, unheeded(field), tests)
+    for field in no_effect:
+        tests = (f"{OWN[endpoint]}has_no_effect",)
+        yield Mutant(f"`{field}` of {endpoint} is taken, and has no effect", PARSE, refused(field), tests)
+    for field in refusals:
+        yield Mutant(f"`{field}` of {endpoint} is refused", PARSE, dropped(field), (DOCUMENTED,))
+
+
+def _list_own(section: str, endpoint: str) -> list[str]:
+    text = OWN_PAGES[endpoint].split(f"\n## {section}\n")[1].split("\n## ")[0].split("\n### ")[0]
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+
+
+MUTANTS = (*_make_mutants(), *(mutant for endpoint in OWN for mutant in _make_own(endpoint)))
