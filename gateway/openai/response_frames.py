@@ -159,6 +159,7 @@ class ResponseStream:
 
     def __init__(self, shown: Shown) -> None:
         self._shown = shown
+        self._is_plain = shown.parser is None and shown.details.scores is None
         self._number = OPENING  # of the next event; `open` is called when there is text already
         self._item: Item | None = None
         self._output: list[bytes] = []
@@ -170,10 +171,15 @@ class ResponseStream:
         return b"".join([_event(name, number, response) for number, name in enumerate(names)])
 
     def text(self, text: str) -> bytes:
-        shown, item = self._shown, self._item
-        if shown.parser is None and item is not None:  # nearly every token
-            return self._delta(item, text) if text else b""
-        return b"".join([self._show(part) for part in shown.feed(text)])
+        item = self._item
+        if self._is_plain and item is not None:  # nearly every token
+            if not text:
+                return b""
+            number = self._number
+            self._number = number + 1
+            item.add(text)
+            return self._before + str(number).encode() + self._middle + orjson.dumps(text) + self._after
+        return b"".join([self._show(part) for part in self._shown.feed(text)])
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         shown = self._shown
