@@ -122,12 +122,13 @@ class Conversation(WireModel):
         plain = [dict(part) for message in messages for part in message.plain()]
         return [{"role": "system", "content": first}, *plain] if first else plain
 
-    def rendering(self, opening: str = "") -> Rendering:
+    def rendering(self, opening: str = "", *, ends_reasoning: bool = False) -> Rendering:
         return Rendering(
             tools=None if self.tool_plan is None else self.tool_plan.definitions,
             add_generation_prompt=not self.continues,
             continue_final_message=self.continues,
             variables=self._variables(),
+            ends_reasoning=ends_reasoning,
             opening=opening,
         )
 
@@ -165,9 +166,6 @@ class MessagesRequest(Conversation, Body):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.tool_plan is not None and self.format is not None:
-            reason = f"'{self.schema_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
-            raise InvalidRequest(reason, param=self.schema_field)
         budget = None if self.thinking is None else self.thinking.budget_tokens
         if budget is not None and budget >= self.max_tokens:
             reason = "'thinking.budget_tokens' must be less than 'max_tokens'."
@@ -196,11 +194,9 @@ class MessagesRequest(Conversation, Body):
         )
 
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
-        plan = self.tool_plan
-        if plan is not None:
-            plan.check(language)
-        opening = "" if plan is None else plan.opening(language.tool_format)
-        return [language.render_chat(self.plain(language), self.rendering(opening))]
+        opening = self.opening(language)
+        how = self.rendering(opening, ends_reasoning=self.ends_reasoning)
+        return [language.render_chat(self.plain(language), how)]
 
     def presenter(self, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]) -> "MessagePresenter":
         return MessagePresenter(

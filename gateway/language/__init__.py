@@ -8,7 +8,7 @@ from gateway.language.reply_parts import CallArguments, CallStart, Content, Part
 from gateway.language.schema import make_holdable
 from gateway.language.template import Rendering
 from gateway.language.tool_formats import ToolFormat
-from gateway.language.tool_guide import OPENINGS, Forced, Tool, tool_guide
+from gateway.language.tool_guide import OPENINGS, Forced, Tool, call_or_text_guide, tool_guide
 
 __all__ = [
     "OPENINGS",
@@ -25,6 +25,7 @@ __all__ = [
     "Tool",
     "ToolFormat",
     "UnusableTokenizer",
+    "call_or_text_guide",
     "make_holdable",
     "make_parser",
     "tool_guide",

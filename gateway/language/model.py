@@ -93,7 +93,7 @@ class ModelLanguage:
     ) -> Draft:
         """Does `render_chat` without its costly part: `draft.encode()` returns the prompt, on any thread."""
         text = self._template.render(messages, rendering)
-        if rendering.opening:
+        if rendering.ends_reasoning:
             text = self._close_reasoning(text) + rendering.opening
         text = self._check_length(text, "messages")
         return self._draft(text, "messages", is_framed=add_special_tokens)

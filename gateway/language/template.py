@@ -51,13 +51,15 @@ class Rendering:
     """How a chat becomes one text. `tools`: in OpenAI's form. `variables`: further variables for the template.
 
     `add_generation_prompt`: the text ends with the beginning of an assistant's message. `continue_final_message`: the
-    text ends inside the last message instead, and the model continues it. `opening`: what the answer begins with.
+    text ends inside the last message instead, and the model continues it. `ends_reasoning`: reasoning that the template
+    has begun is ended. `opening`: what the answer begins with.
     """
 
     tools: Sequence[Message] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     variables: Mapping[str, object] = field(default_factory=dict)
+    ends_reasoning: bool = False
     opening: str = ""
 
 

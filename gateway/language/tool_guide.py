@@ -62,6 +62,18 @@ def tool_guide(
         raise InvalidRequest("tools: a schema is nested too deeply.", param="tools") from exc
 
 
+def call_or_text_guide(tools: Sequence[Tool], text: Guide) -> Guide:
+    """Returns what an answer is held to that is a call in Llama's form or else matches `text`, a guide of JSON.
+
+    Raises `InvalidRequest(param="tools")` for a schema that is nested too deeply or to which no answer can be held.
+    """
+    call = json.loads(tool_guide(tools, Forced(), ToolFormat.LLAMA3_JSON).text)
+    schema: Schema = json.loads(text.text) if text.kind is GuideKind.JSON_SCHEMA else {"type": "object"}
+    definitions = {**call.pop("$defs"), "text": _move(schema, "#/$defs/text")}
+    either = {"anyOf": [*call.get("anyOf", [call]), {"$ref": "#/$defs/text"}], "$defs": definitions}
+    return Guide(GuideKind.JSON_SCHEMA, json.dumps(either, ensure_ascii=False, separators=(",", ":")))
+
+
 def _make_schema(tools: Sequence[Tool], forced: Forced, tool_format: ToolFormat | None, *, parallel: bool) -> Schema:
     if tool_format is None and forced.name is not None:
         return _parameters(tools[0])

@@ -1,12 +1,13 @@
 """The gateway's metrics for Prometheus. Names, labels and meanings: docs/metrics.md."""
 
 from gateway.metrics.arrivals import ArrivalsFile
-from gateway.metrics.observation import CANCELLED, MOVED, Observation
+from gateway.metrics.observation import BEGUN_AGAIN, CANCELLED, MOVED, Observation
 from gateway.metrics.processes import noting_tasks
 from gateway.metrics.registry import CONTENT_TYPE, Metrics
 from gateway.metrics.tally import Tally, TallySpans
 
 __all__ = [
+    "BEGUN_AGAIN",
     "CANCELLED",
     "CONTENT_TYPE",
     "MOVED",

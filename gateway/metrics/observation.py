@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 
 CANCELLED = "cancelled"
 MOVED = "moved"  # to another backend, where another attempt goes on
+BEGUN_AGAIN = "begun_again"  # because what it begins with is known now
 
 
 class Recorder(Protocol):

@@ -5,12 +5,11 @@ Knows OpenAI's chat objects; not templates, tokens or HTTP.
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gateway.core import Prompt
-from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.frames import CHAT, Dialect
 from gateway.openai.generation import Generation
@@ -75,14 +74,6 @@ class ChatCompletionRequest(RenderedChat, Generation):
             raise refusal("is only allowed when 'logprobs' is true")
         return count
 
-    @model_validator(mode="after")
-    def _call_or_match(self) -> Self:
-        """Refuses a guide beside tools: it binds all of an answer's text, so that none of it could be a call."""
-        if self.tool_plan is not None and self.text_guide is not None:
-            reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
-            raise InvalidRequest(reason, param=self.text_guide_field)
-        return self
-
     @property
     def token_limit(self) -> tuple[str, int | None]:
         if self.max_completion_tokens is None:
@@ -98,12 +89,9 @@ class ChatCompletionRequest(RenderedChat, Generation):
         return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
 
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
-        plan = self.tool_plan
-        if plan is not None:
-            plan.check(language)
+        opening = self.opening(language)
         messages = [message.plain() for message in self.messages]
-        opening = "" if plan is None else plan.opening(language.tool_format)
-        how = self.rendering(plan, self._variables(), opening)
+        how = self.rendering(self.tool_plan, self._variables(), opening, ends_reasoning=self.ends_reasoning)
         return [language.render_chat(messages, how, add_special_tokens=self.add_special_tokens)]
 
     def _variables(self) -> dict[str, object]:

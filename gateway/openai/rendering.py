@@ -44,11 +44,14 @@ class RenderedChat(WireModel):
             return not self.continue_final_message
         return self.add_generation_prompt
 
-    def rendering(self, plan: ToolPlan | None, variables: dict[str, object], opening: str = "") -> Rendering:
+    def rendering(
+        self, plan: ToolPlan | None, variables: dict[str, object], opening: str = "", *, ends_reasoning: bool = False
+    ) -> Rendering:
         return Rendering(
             tools=None if plan is None else plan.definitions,
             add_generation_prompt=self.ends_with_header,
             continue_final_message=self.continue_final_message,
             variables=variables,
+            ends_reasoning=ends_reasoning,
             opening=opening,
         )

@@ -95,13 +95,13 @@ class Shown:
 class Item:
     """One item of the output as it grows: a message, reasoning or a call."""
 
-    __slots__ = ("_call", "_kind", "_pieces", "_scores", "_shown", "id", "index")
+    __slots__ = ("_call", "_kind", "_scores", "_shown", "id", "index", "pieces")
 
     def __init__(self, shown: Shown, kind: str, index: int, call: CallStart | None = None) -> None:
         self._shown = shown
         self._kind = kind
         self._call = call
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._scores: list[bytes] = []
         self.index = index
         self.id = shown.item_id(kind, index)
@@ -112,14 +112,14 @@ class Item:
 
     @property
     def text(self) -> str:
-        return "".join(self._pieces)
+        return "".join(self.pieces)
 
     @property
     def scores(self) -> bytes:
         return b"[%b]" % b",".join(self._scores)
 
     def add(self, text: str, scores: bytes = NO_SCORES) -> None:
-        self._pieces.append(text)
+        self.pieces.append(text)
         if scores != NO_SCORES:
             self._scores.append(scores[1:-1])
 
@@ -162,6 +162,7 @@ class ResponseStream:
         self._is_plain = shown.parser is None and shown.details.scores is None
         self._number = OPENING  # of the next event; `open` is called when there is text already
         self._item: Item | None = None
+        self._pieces: list[str] = []  # of that item
         self._output: list[bytes] = []
         self._before = self._middle = self._after = b""  # of the item's deltas
 
@@ -177,7 +178,7 @@ class ResponseStream:
                 return b""
             number = self._number
             self._number = number + 1
-            item.add(text)
+            self._pieces.append(text)
             return self._before + str(number).encode() + self._middle + orjson.dumps(text) + self._after
         return b"".join([self._show(part) for part in self._shown.feed(text)])
 
@@ -234,6 +235,7 @@ class ResponseStream:
         """Ends the item before, if there is one, and begins another."""
         ended = self._end(b"completed")
         self._item = item = Item(self._shown, kind, len(self._output), call)
+        self._pieces = item.pieces
         place = b'"output_index":%d' % item.index
         begun = self._event(b"response.output_item.added", place + b',"item":' + item.begun())
         where = b'"item_id":"%b",%b' % (item.id.encode(), place)

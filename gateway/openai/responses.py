@@ -212,9 +212,6 @@ class ResponsesRequest(Sampled):
         if form is not None and form.type != "text" and self.structured_outputs is not None:
             reason = "'structured_outputs' and 'text.format' say what an answer must match; send one."
             raise InvalidRequest(reason, param="structured_outputs")
-        if self.tool_plan is not None and self.text_guide is not None:
-            reason = f"'{self.text_guide_field}' leaves no room for calls of 'tools', unless 'tool_choice' is 'none'."
-            raise InvalidRequest(reason, param=self.text_guide_field)
         return self
 
     @property
@@ -246,10 +243,7 @@ class ResponsesRequest(Sampled):
         return needs
 
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
-        plan = self.tool_plan
-        if plan is not None:
-            plan.check(language)
-        how = self._rendering("" if plan is None else plan.opening(language.tool_format))
+        how = self._rendering(self.opening(language))
         chat = self._chat()
         try:
             return [self._render(chat, how, language)]
@@ -291,6 +285,7 @@ class ResponsesRequest(Sampled):
             add_generation_prompt=not self._continues,
             continue_final_message=self._continues,
             variables=variables,
+            ends_reasoning=self.ends_reasoning,
             opening=opening,
         )
 

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesRequest, count_tokens
 from gateway.client_http import AsgiExchange, ClientLeft, Exchange, Intake, RequestHead
-from gateway.core import NO_NEEDS, Need, Needs, RelayRequest
+from gateway.core import NO_NEEDS, GenerateRequest, Need, Needs, RelayRequest
 from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, PathNotFound, ShuttingDown
 from gateway.header import Lines
 from gateway.language import ModelLanguage
@@ -189,12 +189,12 @@ class Endpoints:
         return self._check_guide(exchange, await self._offload.run(share, read))
 
     def _check_guide(self, exchange: Exchange, work: Work | LocalAnswer) -> Understood:
-        if isinstance(work, TokenWork) and work.request.params.guide is not None:
-            return exchange.spawn(self._try_guide(exchange, work))
+        if isinstance(work, TokenWork) and (guided := work.generations.guided) is not None:
+            return exchange.spawn(self._try_guide(exchange, work, guided))
         return work
 
-    async def _try_guide(self, exchange: Exchange, work: TokenWork) -> Understood:
-        await self._guides.check(work.request, exchange.client, lambda: exchange.has_left)
+    async def _try_guide(self, exchange: Exchange, work: TokenWork, guided: GenerateRequest) -> Understood:
+        await self._guides.check(guided, exchange.client, lambda: exchange.has_left)
         return work
 
     def _read(self, message: _Message) -> Work | LocalAnswer:

@@ -4,20 +4,21 @@ In: Generations. Out: an answer, written into the reply by the engine's own call
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from gateway.core import Call, FinishReason, GenerateRequest, Route, TokenBackend
+from gateway.core import Call, FinishReason, GenerateRequest, Guide, Route, TokenBackend, TokenLogprob
 from gateway.errors import BackendTimeout, GatewayError
-from gateway.language import ModelLanguage
-from gateway.metrics import CANCELLED, MOVED, Metrics, Observation
+from gateway.language import ModelLanguage, TextDecoder
+from gateway.metrics import BEGUN_AGAIN, CANCELLED, MOVED, Metrics, Observation
 from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.serving.work import Extent
 from gateway.settings import StreamSettings
 from gateway.wire.choice import Choice, Write
-from gateway.wire.translate import Generations
+from gateway.wire.translate import Generations, hold
 
 ALIVE = b": keep-alive\n\n"  # a comment, which clients of event streams skip
 
@@ -71,8 +72,9 @@ class TokenAttempt:
     def __init__(self, work: TokenWork, reply: Reply) -> None:
         self._work = work
         self._reply = reply
-        self._open = set(range(len(work.generations.requests)))
-        self._sinks: list[_ChoiceSink] = []
+        self._requests = list(work.generations.requests)
+        self._open = set(range(len(self._requests)))
+        self._sinks: list[_ChoiceSink | _Beginning] = []
         self._running: list[tuple[Observation, Call]] = []
         self._lines: tuple[bytes, ...] = ()  # of the header
         self._keep_alive: KeepAlive | None = None
@@ -83,12 +85,14 @@ class TokenAttempt:
         """Begins every choice. Raises GatewayError if the backend does not even begin; call `end` all the same."""
         work = self._work
         group = work.generations.group()
-        for index in range(len(work.generations.requests)):
+        self._route = route
+        self._requests = list(work.generations.requests)
+        for index in range(len(self._requests)):
             parts = work.generations.choice(index, group)
             self._lines = (b"content-type: " + parts.frames.content_type, *UNBUFFERED)
             self._fail = self._fail or parts.frames.fail
             choice = Choice(parts.decoder, parts.frames, _Output(self, index), parts.details)
-            self._sinks.append(_ChoiceSink(self, choice))
+            self._sinks.append(self._make_sink(index, choice))
             self._running.append(self._start(index, route))
         # Comments for a stream while its engine is silent, where the operator wants them.
         if work.streams.keep_alive_s is not None and work.generations.presenter.stream:
@@ -108,7 +112,7 @@ class TokenAttempt:
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
     def measure(self) -> Extent:
-        requests, lengths = self._work.generations.requests, self._work.metrics.lengths_of(self._work.request.model)
+        requests, lengths = self._requests, self._work.metrics.lengths_of(self._work.request.model)
         context, left, generated = 0, 0.0, 0
         for index in self._open:
             observation = self._running[index][0]
@@ -120,11 +124,12 @@ class TokenAttempt:
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)
+        self._route = route
         if self._is_movable():
             self._go_on(route)
         else:
             self.end(error)
-            self._open = set(range(len(self._work.generations.requests)))
+            self._open = set(range(len(self._requests)))
             self.begin(route)
 
     def end(self, error: BaseException | None) -> None:
@@ -172,9 +177,29 @@ class TokenAttempt:
         observation.end(FinishReason.STOP)
         call.cancel()
 
+    def begin_again(self, index: int, sink: "_ChoiceSink", guide: Guide) -> None:
+        """Begins a choice again, held to a guide: what it has begun with is no call. Nobody has seen it."""
+        observation, call = self._running[index]
+        call.cancel()
+        observation.end(BEGUN_AGAIN)
+        self._sinks[index] = sink
+        self._requests[index] = hold(self._requests[index], guide)
+        try:
+            self._running[index] = self._start(index, self._route)
+        except GatewayError as error:
+            self.stop(error)
+
+    def _make_sink(self, index: int, choice: Choice) -> "_ChoiceSink | _Beginning":
+        generations, sink = self._work.generations, _ChoiceSink(self, choice)
+        if generations.fork is None:
+            return sink
+        decoder = generations.language.decoder(self._requests[index], (), shows_markers=True)
+        return _Beginning(
+            decoder, generations.fork.opening, sink, partial(self.begin_again, index, sink, generations.fork.guide)
+        )
+
     def _is_movable(self) -> bool:
-        requests = self._work.generations.requests
-        seen = [(requests[index], self._running[index][0]) for index in self._open]
+        seen = [(self._requests[index], self._running[index][0]) for index in self._open]
         return not any(find_obstacle(request, len(so_far.token_ids), so_far.has_scores) for request, so_far in seen)
 
     def _go_on(self, route: Route) -> None:
@@ -183,7 +208,7 @@ class TokenAttempt:
         for _, _, call in moving:
             call.cancel()
         for index, seen, _ in moving:
-            end = find_end(self._work.generations.requests[index], seen.token_ids)
+            end = find_end(self._requests[index], seen.token_ids)
             if end is not None:
                 seen.finish(end)
             else:
@@ -193,7 +218,7 @@ class TokenAttempt:
 
     def _start(self, index: int, route: Route, before: Observation | None = None) -> tuple[Observation, Call]:
         work, reply = self._work, self._reply
-        request = work.generations.requests[index]
+        request = self._requests[index]
         if before is not None:
             request = make_rest(request, before.token_ids)
         observation = work.metrics.observe(request, route, self._sinks[index], reply.arrived, before)
@@ -224,6 +249,60 @@ class _ChoiceSink:
         self.finish = choice.finish
         self.drop_scores = choice.drop_scores
         self.fail = attempt.stop
+
+
+class _Beginning:
+    """The core.Sink of a choice until it is known whether it begins with a call, which `opening` is the sign of.
+
+    What has come by then goes on to `sink`, and all that follows; or `begin_again` is called.
+    """
+
+    __slots__ = (
+        "_begin_again",
+        "_decoder",
+        "_held",
+        "_opening",
+        "_sink",
+        "_text",
+        "drop_scores",
+        "fail",
+        "finish",
+        "scores",
+        "tokens",
+    )
+
+    def __init__(self, decoder: TextDecoder, opening: str, sink: _ChoiceSink, begin_again: Callable[[], None]) -> None:
+        self._decoder = decoder
+        self._opening = opening
+        self._sink = sink
+        self._begin_again = begin_again
+        self._text = ""
+        self._held: list[Callable[[], None]] = []
+        self.tokens: Callable[[Sequence[int]], None] = self._take
+        self.scores: Callable[[Sequence[TokenLogprob]], None] = self._hold_scores
+        self.finish: Callable[[FinishReason], None] = self._finish
+        self.drop_scores = sink.drop_scores
+        self.fail = sink.fail
+
+    def _take(self, token_ids: Sequence[int]) -> None:
+        self._held.append(partial(self._sink.tokens, token_ids))
+        self._text = (self._text + self._decoder.feed(token_ids)).lstrip()
+        if self._text.startswith(self._opening):
+            self._go_on()
+        elif not self._opening.startswith(self._text):
+            self._begin_again()
+
+    def _hold_scores(self, entries: Sequence[TokenLogprob]) -> None:
+        self._held.append(partial(self._sink.scores, entries))
+
+    def _finish(self, reason: FinishReason) -> None:
+        self._begin_again()  # it has ended without a call, and maybe without a word
+
+    def _go_on(self) -> None:
+        sink = self._sink
+        self.tokens, self.scores, self.finish = sink.tokens, sink.scores, sink.finish
+        for pass_on in self._held:
+            pass_on()
 
 
 class _Output:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gateway.core import FinishReason, GenerateRequest
+from gateway.core import FinishReason, GenerateRequest, Guide
 from gateway.errors import GatewayError
 from gateway.language import (
     CallArguments,
@@ -89,6 +89,16 @@ class Place:
 
     index: int
     group: ChoiceGroup
+
+
+class Fork(NamedTuple):
+    """How an answer that may be a call is held to a form if it is none.
+
+    The model begins as it will: an answer with `opening` goes on, any other begins again, held to `guide`.
+    """
+
+    opening: str
+    guide: Guide
 
 
 class ChoiceParts(NamedTuple):

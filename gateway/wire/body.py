@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateway.core import NO_NEEDS, Guide, Need, Needs, Prompt, SamplingParams
 from gateway.language import ModelLanguage
-from gateway.wire.answer import Parsing, Presenter
+from gateway.wire.answer import Fork, Parsing, Presenter
 from gateway.wire.fields import NonEmpty, WireModel
 from gateway.wire.parse import Unknown, read_model, validate
 from gateway.wire.tool_plan import ToolPlan
@@ -61,6 +61,11 @@ class Body(WireModel):
         object.__setattr__(body, "relay_field", relay_field)  # pydantic would take it for a field
         return body
 
+    @model_validator(mode="after")
+    def _plan_tools(self) -> Self:
+        self.tool_plan  # noqa: B018 - here, where what is wrong with tools is found before a model is looked for
+        return self
+
     @property
     def choices(self) -> int:
         """How many answers to each prompt."""
@@ -92,18 +97,46 @@ class Body(WireModel):
         return ""
 
     @property
+    def is_forced(self) -> bool:
+        """Whether the answer has to be a call."""
+        return self.tool_plan is not None and self.tool_plan.forced is not None
+
+    @property
     def is_guided(self) -> bool:
-        """Whether the engine holds the text to a form."""
-        return self.text_guide is not None if self.tool_plan is None else self.tool_plan.forced is not None
+        """Whether the engine holds the answer to a form, at least where it is no call."""
+        return self.is_forced or self.text_guide is not None
 
     def find_guide(self, language: ModelLanguage) -> Guide | None:
-        """Returns what the engine holds the text to. Raises InvalidRequest."""
-        return self.text_guide if self.tool_plan is None else self.tool_plan.guide(language.tool_format)
+        """Returns what the engine holds the answer to from its beginning. Raises InvalidRequest."""
+        plan, text = self.tool_plan, self.text_guide
+        if plan is None:
+            return text
+        if plan.forced is not None or text is None:
+            return plan.guide(language.tool_format)
+        return plan.guide_beside(text, language.tool_format, self.text_guide_field)
+
+    def find_fork(self, language: ModelLanguage) -> Fork | None:
+        """Returns what an answer is held to that begins with no call."""
+        plan, text = self.tool_plan, self.text_guide
+        return None if plan is None or text is None else plan.find_fork(text, language.tool_format)
 
     @property
     def guide_field(self) -> str:
         """The field that the guide comes from."""
-        return self.text_guide_field if self.tool_plan is None else "tool_choice"
+        return "tool_choice" if self.is_forced else self.text_guide_field
+
+    def opening(self, language: ModelLanguage) -> str:
+        """What an answer is given to begin with. Raises InvalidRequest for tools that the model cannot be offered."""
+        plan = self.tool_plan
+        if plan is None:
+            return ""
+        plan.check(language)
+        return plan.opening(language.tool_format)
+
+    @property
+    def ends_reasoning(self) -> bool:
+        """Whether reasoning that a template has begun is ended in the prompt, because the answer may be a call."""
+        return self.tool_plan is not None and self.is_guided
 
     def needs(self) -> Needs:
         """Returns what only some backends can do, with the field that asks for it; a neutral value is no need."""

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.core import Guide
+from gateway.core import Guide, GuideKind
 from gateway.errors import InvalidRequest
-from gateway.language import OPENINGS, Forced, ModelLanguage, Tool, ToolFormat, tool_guide
+from gateway.language import OPENINGS, Forced, ModelLanguage, Tool, ToolFormat, call_or_text_guide, tool_guide
+from gateway.wire.answer import Fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,22 @@ class ToolPlan:
     def guide(self, tool_format: ToolFormat | None) -> Guide | None:
         """Returns what follows the opening; None where nothing has to be called. Raises InvalidRequest."""
         return None if self.forced is None else tool_guide(self.tools, self.forced, tool_format, parallel=self.parallel)
+
+    def guide_beside(self, text: Guide, tool_format: ToolFormat | None, field: str) -> Guide | None:
+        """Returns what holds an answer to a call or else to `text`; None where a Fork has to do it.
+
+        Raises InvalidRequest for a form of `field` that cannot be told from a call.
+        """
+        if tool_format is not ToolFormat.LLAMA3_JSON:
+            return None
+        if text.kind not in {GuideKind.JSON, GuideKind.JSON_SCHEMA}:
+            raise InvalidRequest(f"'{field}' beside 'tools' has to be JSON with this model.", param=field)
+        return call_or_text_guide(self.tools, text)
+
+    def find_fork(self, text: Guide, tool_format: ToolFormat | None) -> Fork | None:
+        if self.forced is not None or tool_format not in OPENINGS:
+            return None
+        return Fork(OPENINGS[tool_format].strip(), text)
 
     def check(self, language: ModelLanguage) -> None:
         """Raises InvalidRequest for a model whose template shows no tools, or whose calls could not be recognised."""

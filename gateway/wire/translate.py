@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gateway.core import GenerateRequest, Guide, Prompt, SamplingParams
 from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.wire.answer import ChoiceGroup, ChoiceParts, Place, Presenter
+from gateway.wire.answer import ChoiceGroup, ChoiceParts, Fork, Place, Presenter
 from gateway.wire.body import Body, Envelope
 
 GREEDY_BELOW = 1e-5
@@ -23,13 +23,22 @@ INT64_END, UINT64_END = 2**63, 2**64
 class Generations:
     """What one request asks for: a generation for each choice, in the order of their index.
 
-    What an attempt needs is made afresh for each. `prompt_tokens`: of all prompts, each counted once.
+    What an attempt needs is made afresh for each. `prompt_tokens`: of all prompts, each counted once. `fork`: what
+    each choice is held to that begins with no call.
     """
 
     requests: tuple[GenerateRequest, ...]
     language: ModelLanguage
     presenter: Presenter
     prompt_tokens: int
+    fork: Fork | None = None
+
+    @property
+    def guided(self) -> GenerateRequest | None:
+        """The request as it is held to a form, if it may be."""
+        if self.fork is not None:
+            return hold(self.request, self.fork.guide)
+        return None if self.request.params.guide is None else self.request
 
     @property
     def request(self) -> GenerateRequest:
@@ -45,17 +54,23 @@ class Generations:
 
 def translate(body: Body, language: ModelLanguage, envelope: Envelope) -> Generations:
     """Translates a body. Raises InvalidRequest and ContextLengthExceeded, which name the field."""
-    guide = body.find_guide(language)
+    guide, fork = body.find_guide(language), body.find_fork(language)
     body.check(language)
-    if guide is not None:
-        _check_guide(guide, body.guide_field, language)
+    for form in (guide, None if fork is None else fork.guide):
+        if form is not None:
+            _check_guide(form, body.guide_field, language)
     prompts = body.prompts(language)
     return Generations(
         requests=tuple(_requests(body, language, envelope, prompts, guide)),
         language=language,
         presenter=body.presenter(language, envelope, prompts),
         prompt_tokens=sum(map(len, prompts)),
+        fork=fork,
     )
+
+
+def hold(request: GenerateRequest, guide: Guide) -> GenerateRequest:
+    return replace(request, params=replace(request.params, guide=guide))
 
 
 def _requests(

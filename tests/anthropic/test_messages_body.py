@@ -175,7 +175,6 @@ def test_a_form_binds_the_text(model: Model) -> None:
         ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name", "Missing"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name", "not the name"),
         ({"tools": [TOOL], "tool_choice": {"type": "any", "name": "weather"}}, "tool_choice.name", "only allowed"),
-        ({"tools": [TOOL], "output_format": FORM}, "output_format", "no room"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
          "context_management.edits.0.type", "not supported"),
         ({"seed": 5}, "seed", "Unrecognized"),

@@ -240,8 +240,6 @@ def test_one_call_at_a_time_is_part_of_the_guide() -> None:
             "not the name",
         ),
         ({"tool_choice": "required", "tools": []}, "tool_choice", "only allowed when 'tools'"),
-        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format", "no room for calls"),
-        ({"tools": TOOLS, "structured_outputs": {"regex": "a"}}, "structured_outputs", "no room for calls"),
         ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls", "valid boolean"),
     ],
 )

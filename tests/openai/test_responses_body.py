@@ -205,7 +205,6 @@ def test_a_form_binds_the_text(model: Model) -> None:
         ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto",
                                            "tools": [{"type": "function", "name": "f"}]}},
          "tool_choice.tools.0.name", "not the name"),
-        ({"tools": [TOOL], "text": FORM}, "text.format", "no room"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format", "has a 'schema'"),
         ({"text": {"format": {"type": "text", "schema": {}}}}, "text.format", "has a 'schema'"),
         ({"text": FORM, "structured_outputs": {"regex": "a"}}, "structured_outputs", "send one"),

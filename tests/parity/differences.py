@@ -119,6 +119,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "tool call",
     ),
     Difference(
+        "a form beside tools",
+        rf"{CHOICE}(finish_reason|message\.(content|tool_calls.*))|usage\..*",
+        "A call, or an answer in that form, as in OpenAI's API; vLLM holds calls to the form too, so that there are none.",
+        "a form beside tools, a call",
+        also_in=ALONE,
+        chunks=rf"{CHUNK}delta\..*",
+    ),
+    Difference(
         "`role`",
         rf"{CHOICE}message\.role",
         "Always `assistant`; vLLM repeats the last message's role when no generation prompt was added.",
@@ -218,7 +226,6 @@ ANSWERED_BY_VLLM = frozenset({
     "refused: n, a boolean",
     "refused: ignore_eos, a string",
     "refused: logit_bias, too great",
-    "refused: tools and a guide",
     "refused: a guide, a token of the model's own",
     "refused: bad_words",
     "refused completion: best_of, more than n",

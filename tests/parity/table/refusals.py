@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tests.parity.case import Case, Refused, chat, text
-from tests.reference_world import GET_WEATHER
 
 JSON = {"type": "json_object"}
 CONTEXT = "context_length_exceeded"
@@ -44,7 +43,6 @@ CASES: tuple[Case, ...] = (
     wrong("tool_choice", "required", why="without tools"),
     wrong("response_format", {"type": "json_schema"}, "response_format.json_schema", why="no schema"),
     wrong("bad_words", ["hi"]),
-    chat("refused: tools and a guide", "hi", Refused("response_format"), tools=[GET_WEATHER], response_format=JSON),
     chat("refused: too long", "hi " * 1100, Refused("messages", CONTEXT)),
     text("refused completion: max_tokens, beyond the context", "hi", Refused("max_tokens", CONTEXT), max_tokens=1025),
     wrong_text("prompt", None, why="null"),

@@ -3,7 +3,7 @@
 import json
 
 from tests.parity.case import SAME, Case, OnlyVLLM, Same, chat, drawn_greedily, not_in_vllm, system, user, with_fields
-from tests.reference_world import GET_WEATHER, MULTIPLY
+from tests.reference_world import CITY_SCHEMA, GET_WEATHER, MULTIPLY
 
 WEATHER, TWO, PRODUCT = "What is the weather in Paris?", "What is the weather in Rome and Oslo?", "What is 12 times 34?"
 TOOLS = [GET_WEATHER, MULTIPLY]
@@ -62,7 +62,10 @@ RULES = {
     },
 }
 
+CITY = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY_SCHEMA}}
 CASES: tuple[Case, ...] = (
+    offer("a form beside tools, a call", WEATHER, response_format=CITY),
+    offer("a form beside tools, an answer", "What is the capital of Chile?", Same(None, "stop"), response_format=CITY),
     offer("tool call", WEATHER),
     offer("tool call of the second tool", PRODUCT),
     offer("two tool calls", TWO),
