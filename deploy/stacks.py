@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WEIGHTS = ROOT / "engines/reference/weights"
 MODEL = "crossover-mini"
 GATEWAY = "gateway"
+RELAY_PATHS = ("/v1/embeddings", "/v1/rerank", "/v1/score")  # what an engine may answer beside generations
 # A first guess for the measured pair; a calibration replaces it.
 FIRST_POLICY: Mapping[str, object] = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 48, "down": 40}
 
@@ -43,6 +44,7 @@ class Stack:
             "tokenizer": str(WEIGHTS),
             "backends": {name: dict(backend) for name, backend in self.backends.items()},
             "policy": dict(FIRST_POLICY),
+            "relay_paths": list(RELAY_PATHS),
         }
         return yaml.safe_dump({"listen": f"{LOCALHOST}:{port}", "models": [model]}, sort_keys=False)
 

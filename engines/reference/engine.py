@@ -85,6 +85,10 @@ class Engine:
         return f"<Engine running={len(self._running)} waiting={len(self._waiting)} of {self._cache.slots}>"
 
     @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
     def context_length(self) -> int:
         return self._config.context_length
 

@@ -54,6 +54,12 @@ class Model:
                 hidden += linear(swiglu(linear(self._normed(hidden), layer.gate_up)), layer.down)
         return linear(self._normed(hidden), self._head)[: len(chunks) + plan.inner]
 
+    def embed(self, token_ids: Sequence[int]) -> Floats:
+        """Returns the mean of the tokens' vectors, of length 1: [hidden_size]."""
+        mean = self._embedding[list(token_ids)].mean(axis=0)
+        embedding: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        return embedding
+
     def _normed(self, hidden: Floats) -> Floats:
         squares = np.einsum("ij,ij->i", hidden, hidden)
         squares /= self.config.hidden_size

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from engines.reference.vllm_http import pooling
 from engines.reference.vllm_http.admission import admit
 from engines.reference.vllm_http.answer import AnswerInFlight
 from engines.reference.vllm_http.errors import SCALE_OUT_OFF, WireError, bad_request
@@ -96,6 +97,12 @@ class Routes:
         check_model(body.model, self._model)
         return JSONResponse({"prompt": self._model.decode(body.tokens)})
 
+    def pooling(self, answer: Callable[[object, ServedModel], dict[str, Any]]) -> Endpoint:
+        async def respond(request: Request) -> ASGIApp:
+            return JSONResponse(answer(await read_json(request), self._model))
+
+        return respond
+
     async def health(self, request: Request) -> ASGIApp:
         return Response(status_code=200 if self._model.runner.is_alive else 503)
 
@@ -126,6 +133,9 @@ def application(model: ServedModel, *, scales_out: bool) -> Starlette:
             Route("/v1/models", routes.models),
             Route("/tokenize", routes.tokenize, methods=["POST"]),
             Route("/detokenize", routes.detokenize, methods=["POST"]),
+            Route("/v1/embeddings", routes.pooling(pooling.embeddings), methods=["POST"]),
+            Route("/v1/score", routes.pooling(pooling.score), methods=["POST"]),
+            Route("/v1/rerank", routes.pooling(pooling.rerank), methods=["POST"]),
             Route("/health", routes.health),
             Route("/version", routes.version),
             Route("/metrics", routes.metrics),

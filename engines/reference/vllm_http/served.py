@@ -34,6 +34,7 @@ class ServedModel:
         self.answers: dict[str, Abortable] = {}  # in flight, by the id that clients see; of equal ids the last
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self.grammars = engine.grammars
+        self.embed = engine.model.embed  # reads weights alone, so that it needs no turn among the answers
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._runner_ids = count(1)
 
