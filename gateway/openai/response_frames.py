@@ -4,7 +4,7 @@ Constant bytes are encoded once per item, so a token costs one small dumps. The 
 Open Responses' OpenAPI (2026-04-24) and of OpenAI's reference. Knows no tokens or HTTP.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -36,8 +36,9 @@ class Shown:
     """What the frames of one answer are made from, afresh for each attempt.
 
     `head`: the response's constant fields, left open for the rest. `parser`: separates calls and reasoning from the
-    text; None where there is but text. `seals`: reasoning is shown sealed too. `clock`: returns Unix seconds. `count`:
-    returns how many tokens the answer has so far.
+    text; None where there is but text. `seals`: reasoning is shown sealed too. `namespaces`: by the name that the model
+    writes, a function's namespace and its name there. `clock`: returns Unix seconds. `count`: returns how many tokens
+    the answer has so far.
     """
 
     request_id: str
@@ -46,6 +47,7 @@ class Shown:
     details: Details
     parser: ReplyParser | None
     seals: bool
+    namespaces: Mapping[str, tuple[str, str]]
     clock: Callable[[], float]
     count: Callable[[], int]
     reasoning_tokens: int = 0
@@ -148,8 +150,10 @@ class Item:
             return fields + b',"summary":[],"content":%b,"encrypted_content":%b}' % (content, sealed)
         call = self._call
         assert call is not None
-        values = (orjson.dumps(call.call_id), orjson.dumps(call.name), orjson.dumps(text))
-        return fields + b',"call_id":%b,"name":%b,"arguments":%b}' % values
+        namespace, name = self._shown.namespaces.get(call.name, (None, call.name))
+        place = b"" if namespace is None else b',"namespace":' + orjson.dumps(namespace)
+        values = (orjson.dumps(call.call_id), orjson.dumps(name), place, orjson.dumps(text))
+        return fields + b',"call_id":%b,"name":%b%b,"arguments":%b}' % values
 
 
 class ResponseStream:

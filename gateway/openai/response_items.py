@@ -16,7 +16,6 @@ from gateway.wire.fields import (
     TEXT,
     JsonObject,
     NonEmpty,
-    Only,
     WireModel,
     json_type,
     refusal,
@@ -42,6 +41,11 @@ def unseal(sealed: str) -> str:
         return urlsafe_b64decode(sealed.removeprefix(SEALED)).decode()
     except ValueError as exc:
         raise refusal("was not made by this gateway") from exc
+
+
+def flatten_name(namespace: str, name: str) -> str:
+    """Returns the name under which a model is shown a function of a namespace, as vLLM makes it."""
+    return f"{namespace}__{name}"
 
 
 def _refuse_type(kind: object) -> object:
@@ -137,7 +141,7 @@ class FunctionCall(WireModel):
     call_id: NonEmpty
     name: NonEmpty
     arguments: Annotated[JsonObject, BeforeValidator(read_arguments)]
-    namespace: Annotated[object, Only()] = None
+    namespace: NonEmpty | None = None
 
     # No effect by nature
     id: str | None = None
@@ -145,7 +149,8 @@ class FunctionCall(WireModel):
     parsed_arguments: object = None  # the Python client's own reading
 
     def add_to(self, chat: list[PlainMessage]) -> None:
-        function = {"name": self.name, "arguments": self.arguments}
+        name = self.name if self.namespace is None else flatten_name(self.namespace, self.name)
+        function = {"name": name, "arguments": self.arguments}
         call = {"id": self.call_id, "type": "function", "function": function}
         last = _last_assistant(chat)
         if last is None:

@@ -4,7 +4,7 @@ Every field is honoured, has no effect by nature, or is refused by name (docs/re
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
@@ -16,7 +16,7 @@ from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import Forced, ModelLanguage, Rendering, Tool
 from gateway.openai.response_frames import ResponseFold, ResponseStream, Shown
-from gateway.openai.response_items import Input, Message, PlainMessage, find_picture, plain_chat
+from gateway.openai.response_items import Input, Message, PlainMessage, find_picture, flatten_name, plain_chat
 from gateway.openai.sampling import Sampled
 from gateway.openai.tools import MAX_TOOLS, Name, Parameters
 from gateway.wire.answer import ChoiceParts, Parsing, Place
@@ -34,6 +34,7 @@ from gateway.wire.fields import (
     absence,
     json_type,
     refusal,
+    tag,
 )
 from gateway.wire.guides import schema_guide
 from gateway.wire.logprobs import Details, ListedScores
@@ -45,7 +46,7 @@ SCORES, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
 
 def _check_tool_type(kind: object) -> object:
     if isinstance(kind, str) and kind != "function":
-        raise refusal(f"does not support the tool {kind[:100]!r}, only 'function'")
+        raise refusal(f"does not support the tool {kind[:100]!r}, only 'function' and namespaces of such")
     return kind
 
 
@@ -70,6 +71,36 @@ class FunctionTool(WireModel):
         """Returns what a response repeats of it."""
         fields = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", **fields, "strict": self.strict}
+
+
+class Namespace(WireModel):
+    """Functions that a client keeps together. The model is shown each under both names, as by vLLM."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None  # no effect: templates have no place for it
+    tools: Annotated[list[FunctionTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
+
+    def flat(self) -> Iterator[FunctionTool]:
+        for tool in self.tools:
+            yield tool.model_copy(update={"name": flatten_name(self.name, tool.name)})
+
+    def shown(self) -> Mapping[str, object]:
+        tools = [tool.shown() for tool in self.tools]
+        return {"type": "namespace", "name": self.name, "description": self.description, "tools": tools}
+
+
+_FUNCTION, _NAMESPACE = tag("function"), tag("namespace")
+
+
+def _tool_kind(tool: object) -> str:
+    is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
+    return (_NAMESPACE if is_namespace else _FUNCTION).tag
+
+
+AnyTool: TypeAlias = Annotated[
+    Annotated[FunctionTool, _FUNCTION] | Annotated[Namespace, _NAMESPACE], Discriminator(_tool_kind)
+]
 
 
 class NamedTool(WireModel):
@@ -173,7 +204,7 @@ class ResponsesRequest(Sampled):
     input: Input
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS, default_factory=list, fail_fast=True)]
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS, default_factory=list, fail_fast=True)]
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig | None = None
@@ -224,7 +255,24 @@ class ResponsesRequest(Sampled):
 
     @cached_property
     def tool_plan(self) -> ToolPlan | None:
-        return plan_tools(self.tools, self.tool_choice, parallel=self.parallel_tool_calls)
+        return plan_tools(self._functions, self.tool_choice, parallel=self.parallel_tool_calls)
+
+    @property
+    def _functions(self) -> Sequence[FunctionTool]:
+        """All functions, under the names that the model is shown."""
+        return [
+            function for tool in self.tools for function in (tool.flat() if isinstance(tool, Namespace) else (tool,))
+        ]
+
+    @property
+    def _namespaces(self) -> Mapping[str, tuple[str, str]]:
+        """By the name that the model is shown, a function's namespace and its name there."""
+        return {
+            flatten_name(tool.name, function.name): (tool.name, function.name)
+            for tool in self.tools
+            if isinstance(tool, Namespace)
+            for function in tool.tools
+        }
 
     @cached_property
     def text_guide(self) -> Guide | None:
@@ -263,6 +311,7 @@ class ResponsesRequest(Sampled):
             shows_special=self.is_guided or not self.skip_special_tokens,
             scores=self.logprob_count is not None,
             seals=SEALED in self.include,
+            namespaces=self._namespaces,
             parsing=self.parsing(language, prompts[0]),
         )
 
@@ -374,6 +423,7 @@ class ResponsePresenter:
     shows_special: bool
     scores: bool
     seals: bool
+    namespaces: Mapping[str, tuple[str, str]]
     parsing: Parsing | None
 
     def choice(self, language: ModelLanguage, request: GenerateRequest, place: Place) -> ChoiceParts:
@@ -393,6 +443,7 @@ class ResponsePresenter:
             details,
             parser=None if parsing is None else parsing.parser(),
             seals=self.seals,
+            namespaces=self.namespaces,
             clock=time.time,
             count=lambda: decoder.completion_tokens,
         )

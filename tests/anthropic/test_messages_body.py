@@ -8,13 +8,16 @@ import orjson
 import pytest
 
 from gateway.anthropic.messages import CountRequest, MessagesRequest, count_tokens
-from gateway.core import Guide, GuideKind, Need, SamplingParams
-from gateway.errors import ContextLengthExceeded, InvalidRequest
+from gateway.core import FinishReason, Guide, GuideKind, Need, SamplingParams
+from gateway.errors import BackendLost, ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.wire.body import Envelope, parse_body
+from gateway.wire.choice import Choice
 from gateway.wire.translate import Generations, translate
 from tests.language.small_models import Model, build_byte_level
+from tests.named_events import fold_message, read_named
 from tests.openai.small_chats import build_open
+from tests.openai.test_choice import Recorded
 
 ENVELOPE = Envelope(request_id="r1", created=1)
 USER = {"role": "user", "content": "Hello"}
@@ -219,3 +222,62 @@ def test_one_call_is_shown_where_others_were_not_to_be_made(model: Model) -> Non
     one, several = (ask(model.language, tools=[TOOL], **more) for more in ({"tool_choice": choice}, {}))
     assert one.presenter != several.presenter
     assert replace(one, presenter=several.presenter) == several
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+def write(model: Model, asked: Generations, written: str, reason: FinishReason = FinishReason.STOP) -> bytes:
+    """The bytes of an answer whose tokens, one at a time, are those of `written`."""
+    parts, recorded = asked.choice(0, asked.group()), Recorded()
+    sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
+    for token_id in model.encode(written):
+        sink.tokens([token_id])
+    sink.finish(reason)
+    return b"".join(recorded.puts)
+
+
+def read(raw: bytes, *, stream: bool) -> dict[str, Any]:
+    return fold_message(read_named(raw)) if stream else orjson.loads(raw)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_thinking_text_and_calls_are_blocks_in_their_order(model: Model, stream: bool) -> None:
+    asked = ask(model.language, tools=[TOOL], stream=stream, chat_template_kwargs={"enable_thinking": True})
+    answered = read(write(model, asked, f"Hm, é</think>Let me see.{CALL}"), stream=stream)
+    thought, said, called = answered["content"]
+    assert thought == {"type": "thinking", "thinking": "Hm, é", "signature": "r1"}
+    assert said == {"type": "text", "text": "Let me see."}
+    assert (called["name"], called["input"]) == ("weather", {"city": "Rome"})
+    assert answered["stop_reason"] == "tool_use"
+    back = shown(model.language, USER, {"role": "assistant", "content": answered["content"]})
+    assert "<think>Hm, é</think>Let me see.<tool_call>" in back
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("written", "reason", "ended"),
+    [
+        ("Paris.", FinishReason.STOP, ("end_turn", None)),
+        ("Paris", FinishReason.LENGTH, ("max_tokens", None)),
+        ("Paris END more", FinishReason.STOP, ("stop_sequence", "END")),
+        (CALL[:-30], FinishReason.LENGTH, ("max_tokens", None)),
+        (f"{CALL}END", FinishReason.STOP, ("tool_use", None)),
+        (f"{CALL[:40]}END", FinishReason.STOP, ("stop_sequence", "END")),
+        ("", FinishReason.STOP, ("end_turn", None)),
+    ],
+)
+def test_why_an_answer_ended(
+    model: Model, stream: bool, written: str, reason: FinishReason, ended: tuple[str, str | None]
+) -> None:
+    asked = ask(model.language, tools=[TOOL], stop_sequences=["END"], stream=stream)
+    answered = read(write(model, asked, written, reason), stream=stream)
+    assert (answered["stop_reason"], answered["stop_sequence"]) == ended
+    assert answered["content"]
+
+
+def test_a_stream_that_fails_says_so(model: Model) -> None:
+    frames = ask(model.language, stream=True).choice(0, ask(model.language).group()).frames
+    begun = frames.text("Pa")
+    *_, last = read_named(frames.open() + begun + frames.fail(BackendLost("gone")))
+    assert last == {"type": "error", "error": {"type": "api_error", "message": "gone"}}

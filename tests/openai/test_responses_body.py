@@ -7,16 +7,19 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core import Guide, GuideKind, Need, SamplingParams
-from gateway.errors import ContextLengthExceeded, InvalidRequest
+from gateway.core import FinishReason, Guide, GuideKind, Need, SamplingParams
+from gateway.errors import BackendLost, ContextLengthExceeded, InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.response_items import seal
 from gateway.openai.responses import ResponsePresenter, ResponsesRequest
 from gateway.wire.body import parse_body
+from gateway.wire.choice import Choice
 from gateway.wire.translate import Generations, translate
 from tests.language.small_models import Model
+from tests.named_events import fold_response, read_named
 from tests.openai.bodies import ENVELOPE
 from tests.openai.small_chats import build_open
+from tests.openai.test_choice import Recorded
 
 BODY: Mapping[str, object] = {"model": "tiny", "input": "Hello"}
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
@@ -182,6 +185,68 @@ def test_a_form_binds_the_text(model: Model) -> None:
     json = {"format": {"type": "json_object"}}
     assert ask(model.language, text=json).request.params.guide == Guide(GuideKind.JSON)
     assert ask(model.language, text={"format": {"type": "text"}}).request.params.guide is None
+
+
+def test_functions_of_a_namespace_are_shown_under_both_names_and_called_under_their_own(model: Model) -> None:
+    agents = {"type": "namespace", "name": "agents", "description": "x", "tools": [TOOL, TIME]}
+    asked = ask(model.language, tools=[agents], stream=True)
+    text = shown(model.language, tools=[agents])
+    assert ('"agents__weather"' in text, '"agents__time"' in text) == (True, True)
+    assert head(asked)["tools"][0]["tools"][0]["name"] == "weather"
+    answered = fold_response(read_named(write(model, asked, CALL)))
+    assert answered["output"] == [
+        {
+            "type": "function_call", "id": "fc_r100", "status": "completed", "namespace": "agents", "name": "weather",
+            "arguments": '{"city": "Rome"}', "call_id": answered["output"][0]["call_id"],
+        }
+    ]  # fmt: skip
+    again = shown(model.language, {"role": "user", "content": "a"}, *answered["output"])
+    assert '<tool_call>{"name": "agents__weather"' in again
+    named = ask(model.language, tools=[agents], tool_choice={"type": "function", "name": "agents__time"})
+    assert named.request.params.guide is not None
+
+
+CALL = '<tool_call>\n{"name": "agents__weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+
+
+def write(model: Model, asked: Generations, written: str) -> bytes:
+    """The bytes of an answer whose tokens, one at a time, are those of `written`."""
+    parts, recorded = asked.choice(0, asked.group()), Recorded()
+    sink = Choice(parts.decoder, parts.frames, recorded, parts.details)
+    for token_id in [*model.encode(written), model.language.eos_token_ids[0]]:
+        sink.tokens([token_id])
+    sink.finish(FinishReason.STOP)
+    return b"".join(recorded.puts)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_reasoning_text_and_calls_are_items_in_their_order(model: Model, stream: bool) -> None:
+    asked = ask(
+        model.language, tools=[TOOL], stream=stream, include=["reasoning.encrypted_content"],
+        chat_template_kwargs={"enable_thinking": True},
+    )  # fmt: skip
+    raw = write(model, asked, "Hm, é</think>Let me see." + CALL.replace("agents__", ""))
+    answered = fold_response(read_named(raw)) if stream else orjson.loads(raw)
+    thought, said, called = answered["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "Hm, é"}]
+    assert thought["encrypted_content"] == seal("Hm, é")
+    assert said["content"][0]["text"] == "Let me see."
+    assert (called["name"], called["arguments"]) == ("weather", '{"city": "Rome"}')
+    usage = answered["usage"]
+    assert 0 < usage["output_tokens_details"]["reasoning_tokens"] < usage["output_tokens"]
+    back = shown(model.language, {"role": "user", "content": "a"}, thought, said, called)
+    assert "<think>Hm, é</think>Let me see.<tool_call>" in back
+
+
+def test_a_stream_that_fails_says_so_twice(model: Model) -> None:
+    frames = ask(model.language, stream=True).choice(0, ask(model.language).group()).frames
+    begun = frames.text("Pa")
+    events = read_named(frames.open() + begun + frames.fail(BackendLost("gone")))
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    error, failed = events[-2:]
+    assert (error["code"], error["message"], error["error"]["code"]) == ("backend_lost", "gone", "backend_lost")
+    assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
+    assert failed["response"]["error"] == {"code": "server_error", "message": "gone"}
 
 
 @pytest.mark.parametrize(
