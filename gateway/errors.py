@@ -11,6 +11,7 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
         CalibrationRunning      409   there is one already
       Unauthorized            401   the operator key is missing or wrong
       ModelNotFound             404
+      ResponseNotFound          404   not kept, or not any more
       CalibrationNotFound       404
       CalibrationUnavailable    503   its folder cannot be written, or its process not started
       Overloaded                429   we shed; nothing was started
@@ -77,6 +78,14 @@ class ModelNotFound(GatewayError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+class ResponseNotFound(GatewayError):
+    """A response that is not kept, or not any more."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "response_not_found"
 
 
 class CalibrationNotFound(GatewayError):

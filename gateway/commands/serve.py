@@ -57,6 +57,8 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     """
     settings = read_settings("serve", config)
     settings = replace(settings, workers=workers or settings.workers)
+    if settings.workers > 1 and settings.responses.keep == "memory":
+        raise click.UsageError("responses.keep: memory is each worker's own; several workers need file")
     if settings.workers > 1 and sys.platform != "linux":
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
     options = ServeOptions(settings.log_level, access_log, drain_timeout_s)

@@ -92,6 +92,8 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
     if limits.max_bodies_bytes < limits.max_body_bytes:
         room = limits.max_bodies_bytes
         yield f"limits.max_bodies_bytes: must not be below max_body_bytes ({limits.max_body_bytes}), is {room}"
+    if settings.responses.keep == "memory" and settings.workers > 1:
+        yield f"responses.keep: memory is each worker's own; with {settings.workers} workers it has to be file"
     counts = Counter(model.id for model in settings.models)
     for index, model in enumerate(settings.models):
         if counts[model.id] > 1:

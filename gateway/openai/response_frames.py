@@ -37,8 +37,8 @@ class Shown:
 
     `head`: the response's constant fields, left open for the rest. `parser`: separates calls and reasoning from the
     text; None where there is but text. `seals`: reasoning is shown sealed too. `namespaces`: by the name that the model
-    writes, a function's namespace and its name there. `clock`: returns Unix seconds. `count`: returns how many tokens
-    the answer has so far.
+    writes, a function's namespace and its name there. `keep`: takes the finished response, where it is kept. `clock`:
+    returns Unix seconds. `count`: returns how many tokens the answer has so far.
     """
 
     request_id: str
@@ -48,6 +48,7 @@ class Shown:
     parser: ReplyParser | None
     seals: bool
     namespaces: Mapping[str, tuple[str, str]]
+    keep: Callable[[bytes], None] | None
     clock: Callable[[], float]
     count: Callable[[], int]
     reasoning_tokens: int = 0
@@ -86,9 +87,15 @@ class Shown:
         )
         if reason is FinishReason.LENGTH:
             details = b',"completed_at":null,"incomplete_details":{"reason":"max_output_tokens"},"error":null'
-            return b"incomplete", self.response(b"incomplete", output, details + usage)
+            return self._kept(b"incomplete", output, details + usage)
         details = b',"completed_at":%d,"incomplete_details":null,"error":null' % int(self.clock())
-        return b"completed", self.response(b"completed", output, details + usage)
+        return self._kept(b"completed", output, details + usage)
+
+    def _kept(self, status: bytes, output: Sequence[bytes], more: bytes) -> tuple[bytes, bytes]:
+        response = self.response(status, output, more)
+        if self.keep is not None:
+            self.keep(response)
+        return status, response
 
     def item_id(self, kind: str, index: int) -> str:
         return f"{PREFIXES[kind]}_{self.request_id}{index:02x}"

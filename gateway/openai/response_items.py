@@ -7,7 +7,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field
+import orjson
+from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter
 
 from gateway.openai.messages import read_arguments
 from gateway.wire.fields import (
@@ -234,6 +235,34 @@ Input: TypeAlias = Annotated[
     Annotated[str, TEXT] | Annotated[list[Item], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), ITEMS],
     Discriminator(json_type, custom_error_type="refused", custom_error_message="must be a string or a list of items"),
 ]
+
+
+JsonItem: TypeAlias = dict[str, object]
+_ITEMS: TypeAdapter[list[AnyItem]] = TypeAdapter(list[Item])
+PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+
+def dump_items(items: str | Sequence[AnyItem], request_id: str) -> list[JsonItem]:
+    """Returns the items as JSON, each with an id: `read_items` reads them again."""
+    if isinstance(items, str):
+        items = [Message(type="message", role="user", content=items)]
+    return [_dump(item, f"{request_id}i{place}") for place, item in enumerate(items)]
+
+
+def read_items(items: Sequence[JsonItem]) -> list[AnyItem]:
+    return _ITEMS.validate_python(items) if items else []
+
+
+def _dump(item: AnyItem, own_id: str) -> JsonItem:
+    # Without warnings: a string where a union has tags is one for pydantic.
+    dumped: JsonItem = item.model_dump(exclude_none=True, warnings=False)
+    if isinstance(item, FunctionCall):
+        dumped["arguments"] = orjson.dumps(item.arguments).decode()
+    if isinstance(item, Message) and isinstance(item.content, str):
+        of_model = {"type": "output_text", "text": item.content, "annotations": []}
+        dumped["content"] = [of_model if item.role == "assistant" else {"type": "input_text", "text": item.content}]
+    kind = str(dumped.setdefault("type", "message"))
+    return {"id": f"{PREFIXES[kind]}_{own_id}", **dumped}
 
 
 def plain_chat(items: Iterable[AnyItem]) -> list[PlainMessage]:

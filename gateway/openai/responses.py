@@ -4,9 +4,10 @@ Every field is honoured, has no effect by nature, or is refused by name (docs/re
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from secrets import token_hex
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import orjson
@@ -16,7 +17,16 @@ from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
 from gateway.language import Forced, ModelLanguage, Rendering, Tool
 from gateway.openai.response_frames import ResponseFold, ResponseStream, Shown
-from gateway.openai.response_items import Input, Message, PlainMessage, find_picture, flatten_name, plain_chat
+from gateway.openai.response_items import (
+    Input,
+    Message,
+    PlainMessage,
+    dump_items,
+    find_picture,
+    flatten_name,
+    plain_chat,
+    read_items,
+)
 from gateway.openai.sampling import Sampled
 from gateway.openai.tools import MAX_TOOLS, Name, Parameters
 from gateway.wire.answer import ChoiceParts, Parsing, Place
@@ -37,6 +47,7 @@ from gateway.wire.fields import (
     tag,
 )
 from gateway.wire.guides import schema_guide
+from gateway.wire.keeper import Keeper, Kept
 from gateway.wire.logprobs import Details, ListedScores
 from gateway.wire.rendering import Variables
 from gateway.wire.tool_plan import ToolPlan, describe_tool
@@ -224,10 +235,11 @@ class ResponsesRequest(Sampled):
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in tools
-    store: bool | None = None  # nothing is kept, and the response says so
+    # Where responses are kept (the setting responses.keep); elsewhere nothing is, and the response says so.
+    store: bool | None = None
+    previous_response_id: NonEmpty | None = None
 
     # Refused, but for the value that asks for nothing
-    previous_response_id: Refused = None
     conversation: Refused = None
     prompt: Refused = None
     background: Annotated[object, Only(False)] = None
@@ -290,6 +302,18 @@ class ResponsesRequest(Sampled):
             needs[Need.LOGPROBS] = "include"
         return needs
 
+    def resolve(self, keeper: Keeper | None) -> Self:
+        """Puts the earlier conversation before the input. Raises InvalidRequest where nothing is kept."""
+        if self.previous_response_id is None:
+            return self
+        if keeper is None:
+            reason = "'previous_response_id' needs kept responses; this gateway keeps none ('responses.keep')."
+            raise InvalidRequest(reason, param="previous_response_id")
+        before = keeper.find(self.previous_response_id)
+        items = [*orjson.loads(before.items), *orjson.loads(before.response)["output"]]
+        own = read_items(dump_items(self.input, ""))
+        return self.model_copy(update={"input": [*read_items(items), *own]})
+
     def prompts(self, language: ModelLanguage) -> Sequence[Prompt]:
         how = self._rendering(self.opening(language))
         chat = self._chat()
@@ -301,9 +325,15 @@ class ResponsesRequest(Sampled):
         return [self._render_end(chat, how, language)]
 
     def presenter(self, language: ModelLanguage, envelope: Envelope, prompts: Sequence[Prompt]) -> "ResponsePresenter":
+        keeps = envelope.keeper is not None and self.store is not False
+        # Ids count up, and whoever knows one could guess another client's.
+        response_id = f"resp_{envelope.request_id}{token_hex(16) if keeps else ''}"
         return ResponsePresenter(
             request_id=envelope.request_id,
-            head=orjson.dumps(self._describe(envelope))[:-1],
+            head=orjson.dumps(self._describe(envelope, response_id, keeps=keeps))[:-1],
+            keep=self._keep(envelope.keeper, response_id, envelope.request_id)
+            if envelope.keeper is not None and keeps
+            else None,
             stream=self.stream,
             stop=self.stop_strings,
             include_stop=self.include_stop_str_in_output,
@@ -314,6 +344,11 @@ class ResponsesRequest(Sampled):
             namespaces=self._namespaces,
             parsing=self.parsing(language, prompts[0]),
         )
+
+    def _keep(self, keeper: Keeper, response_id: str, request_id: str) -> Callable[[bytes], None]:
+        """Returns what keeps the response of this request."""
+        items = orjson.dumps(dump_items(self.input, request_id))
+        return lambda response: keeper.keep(response_id, Kept(response, items))
 
     def _chat(self) -> list[PlainMessage]:
         first: list[PlainMessage] = []
@@ -371,12 +406,12 @@ class ResponsesRequest(Sampled):
                 low = middle + 1
         return found if found is not None else self._render(chat, how, language)
 
-    def _describe(self, envelope: Envelope) -> Mapping[str, object]:
+    def _describe(self, envelope: Envelope, response_id: str, *, keeps: bool) -> Mapping[str, object]:
         """Returns the response's fields that do not depend on the answer."""
         form = None if self.text is None else self.text.format
         reasoning = self.reasoning
         return {
-            "id": f"resp_{envelope.request_id}",
+            "id": response_id,
             "object": "response",
             "created_at": envelope.created,
             "model": self.model,
@@ -385,12 +420,12 @@ class ResponsesRequest(Sampled):
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
             "parallel_tool_calls": self.parallel_tool_calls,
-            "previous_response_id": None,
+            "previous_response_id": self.previous_response_id,
             "reasoning": {
                 "effort": None if reasoning is None else reasoning.effort,
                 "summary": None if reasoning is None else reasoning.summary,
             },
-            "store": False,
+            "store": keeps,
             "temperature": self.temperature,
             "text": {
                 "format": {"type": "text"} if form is None else form.shown(),
@@ -417,6 +452,7 @@ class ResponsePresenter:
 
     request_id: str
     head: bytes
+    keep: Callable[[bytes], None] | None
     stream: bool
     stop: tuple[str, ...]
     include_stop: bool
@@ -444,6 +480,7 @@ class ResponsePresenter:
             parser=None if parsing is None else parsing.parser(),
             seals=self.seals,
             namespaces=self.namespaces,
+            keep=self.keep,
             clock=time.time,
             count=lambda: decoder.completion_tokens,
         )

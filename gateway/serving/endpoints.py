@@ -31,6 +31,7 @@ from gateway.routing import Router
 from gateway.serving.cors import Cors
 from gateway.serving.dispatch import Dispatch
 from gateway.serving.guide_checks import GuideChecks
+from gateway.serving.kept_responses import KeptResponses, answer_about
 from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
 from gateway.serving.own_headers import RequestIds, read_pin, read_run
@@ -63,6 +64,7 @@ ERROR_FORMS: Mapping[str, ErrorForm] = {  # where it is not OpenAI's
     "/v1/messages/count_tokens": ANTHROPIC_ERRORS,
 }
 MODELS = "/v1/models"
+RESPONSES = "/v1/responses/"
 MAX_WAITING = 32  # of the longest bodies
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
@@ -111,6 +113,7 @@ class Endpoints:
         self._operator_key = settings.operator_key
         self._unknown = settings.unknown_fields
         self._cors = Cors(settings.cors_origins)
+        self._kept = _open_kept(settings)
         self._ids = RequestIds()
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
@@ -139,6 +142,10 @@ class Endpoints:
                 exchange.begin(HTTPStatus.OK, (*self._cors.find_lines(exchange.head), *lines), 0)
                 exchange.finish()
             return
+        if exchange.head.path.startswith(RESPONSES) and exchange.method in {"GET", "DELETE"}:
+            async with exchange.answering():
+                self._answer_about_response(exchange)
+            return
         try:
             self._check_route(exchange)
             await exchange.read_body()
@@ -148,6 +155,18 @@ class Endpoints:
             exchange.error = error
         async with exchange.answering():
             self.handle(exchange)
+
+    def _answer_about_response(self, exchange: AsgiExchange) -> None:
+        head = exchange.head
+        reply = Reply(exchange, self._ids.mint(), self._metrics.clock, OPENAI_ERRORS, self._cors.find_lines(head))
+        try:
+            if self._kept is None:
+                raise InvalidRequest("This gateway keeps no responses ('responses.keep' in its configuration).")
+            query = head.target.partition(b"?")[2].decode("latin-1")
+            reply.send_json(answer_about(self._kept, exchange.method, head.path.removeprefix(RESPONSES), query))
+        except GatewayError as error:
+            self._metrics.refuse(error)
+            reply.send_error(error)
 
     def stop(self) -> None:
         """End every answer under way with an error, because the gateway is about to stop."""
@@ -214,8 +233,9 @@ class Endpoints:
         needs = _find_relay_needs(path, body, lane, message.pin)
         if body is None or needs is not None:
             return self._relay(lane.relay, message, document, needs)
-        envelope = Envelope(message.request_id, int(time.time()), message.pin, message.run, lane.reasoning_field)
-        generations = translate(body, lane.language, envelope)
+        now, keeper = int(time.time()), self._kept
+        envelope = Envelope(message.request_id, now, message.pin, message.run, lane.reasoning_field, keeper)
+        generations = translate(body.resolve(keeper), lane.language, envelope)
         return TokenWork(generations, lane, self._streams, self._metrics)
 
     def _relay(
@@ -237,6 +257,12 @@ class Endpoints:
             barred,
         )
         return RelayWork(request, lane, self._metrics)
+
+
+def _open_kept(settings: Settings) -> KeptResponses | None:
+    if settings.responses.keep == "off":
+        return None
+    return KeptResponses(settings.responses, settings.state_folder if settings.responses.keep == "file" else None)
 
 
 def _context_length(lane: Lane) -> int | None:

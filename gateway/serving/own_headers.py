@@ -32,10 +32,12 @@ def read_pin(head: RequestHead, operator_key: str | None) -> str | None:
     """Returns the backend that the caller insists on; where keys are on, only an operator may. Raises Unauthorized."""
     pin = head.field(b"x-crossover-pin")
     if pin is not None and operator_key is not None:
-        sent = head.field(b"authorization") or ""
+        # As clients of OpenAI's API send a key, and as those of Anthropic's.
+        bearer, key = head.field(b"authorization") or "", head.field(b"x-api-key") or ""
         # In constant time: the answer's delay would otherwise tell how much of a guess is right.
-        if not hmac.compare_digest(f"Bearer {operator_key}".encode(), sent.encode()):
-            raise Unauthorized("x-crossover-pin needs the header Authorization: Bearer <operator key>.")
+        is_bearer = hmac.compare_digest(f"Bearer {operator_key}".encode(), bearer.encode())
+        if not (hmac.compare_digest(operator_key.encode(), key.encode()) or is_bearer):
+            raise Unauthorized("x-crossover-pin needs the operator key, as Authorization: Bearer <key> or x-api-key.")
     return pin
 
 

@@ -17,6 +17,7 @@ from gateway.settings.settings import (
     ModelSettings,
     MoveSettings,
     ProbeSettings,
+    ResponseSettings,
     Settings,
     StreamSettings,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "Name",
     "ProbeSettings",
     "RelaySettings",
+    "ResponseSettings",
     "Settings",
     "StreamSettings",
     "TritonSettings",

@@ -18,7 +18,10 @@ from gateway.address import UNIX
 FORM = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 # Paths that the gateway answers itself, so that no engine is asked.
-OWN_PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/models"})
+OWN_PATHS = frozenset({
+    "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/models",
+    "/v1/responses",
+})  # fmt: skip
 SCHEME = re.compile(r"[a-z][a-z0-9+-]{0,30}")
 ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.ASCII)
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}

@@ -109,6 +109,17 @@ class StreamSettings:
 
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
+class ResponseSettings:
+    """Where finished answers of /v1/responses are kept for later requests, how many, and for how long."""
+
+    keep: Literal["off", "memory", "file"] = "off"
+    max_responses: Annotated[int, number(1, 10_000_000)] = 10_000
+    max_bytes: Annotated[int, number(1024, 1 << 40)] = 256 * 1024 * 1024
+    max_age_s: Annotated[float, number(1.0, 366 * 86_400.0)] = 86_400.0
+
+
+@with_config(FORM)
+@dataclass(frozen=True, slots=True)
 class MoveSettings:
     """How many tokens a second engines have to prefill again for answers that move, over all workers."""
 
@@ -133,6 +144,7 @@ class Settings:
     evidence: EvidenceSettings = EvidenceSettings()
     streams: StreamSettings = StreamSettings()
     moves: MoveSettings = MoveSettings()
+    responses: ResponseSettings = ResponseSettings()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     operator_key: Key | None = field(default=None, repr=False)
     runs_folder: Folder = Path("runs")

@@ -15,6 +15,7 @@ from gateway.core import NO_NEEDS, Guide, Need, Needs, Prompt, SamplingParams
 from gateway.language import ModelLanguage
 from gateway.wire.answer import Fork, Parsing, Presenter
 from gateway.wire.fields import NonEmpty, WireModel
+from gateway.wire.keeper import Keeper
 from gateway.wire.parse import Unknown, read_model, validate
 from gateway.wire.tool_plan import ToolPlan
 
@@ -23,13 +24,17 @@ AnyBody = TypeVar("AnyBody", bound="Body")
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request has beside its body. `created` is in Unix seconds. `reasoning_field`: of a chat's messages."""
+    """What a request has beside its body. `created` is in Unix seconds. `reasoning_field`: of a chat's messages.
+
+    `keeper`: where answers are kept for later requests.
+    """
 
     request_id: str
     created: int
     pin: str | None = None
     run: str | None = None
     reasoning_field: str = "reasoning"
+    keeper: Keeper | None = None
 
 
 class Body(WireModel):
@@ -64,6 +69,10 @@ class Body(WireModel):
     @model_validator(mode="after")
     def _plan_tools(self) -> Self:
         self.tool_plan  # noqa: B018 - here, where what is wrong with tools is found before a model is looked for
+        return self
+
+    def resolve(self, keeper: Keeper | None) -> Self:
+        """Returns the body with what it only refers to. Raises InvalidRequest and ResponseNotFound."""
         return self
 
     @property

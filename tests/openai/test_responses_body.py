@@ -14,6 +14,7 @@ from gateway.openai.response_items import seal
 from gateway.openai.responses import ResponsePresenter, ResponsesRequest
 from gateway.wire.body import parse_body
 from gateway.wire.choice import Choice
+from gateway.wire.keeper import Kept
 from gateway.wire.translate import Generations, translate
 from tests.language.small_models import Model
 from tests.named_events import fold_response, read_named
@@ -89,7 +90,7 @@ HONOURED: Mapping[str, Mapping[str, object]] = {
     "chat_template_kwargs": {"chat_template_kwargs": {"colour": "red"}},
 }
 NO_EFFECT: Mapping[str, object] = {
-    "store": True, "stream_options": {"include_obfuscation": True}, "metadata": {"team": "red"},
+    "stream_options": {"include_obfuscation": True}, "metadata": {"team": "red"},
     "client_metadata": {"a": 1}, "user": "u", "safety_identifier": "s", "prompt_cache_key": "k",
     "prompt_cache_retention": "24h", "service_tier": "priority", "max_tool_calls": 3,
 }  # fmt: skip
@@ -161,6 +162,43 @@ def test_truncation_drops_as_few_of_the_first_turns_as_it_must(model: Model) -> 
     assert kept.count("<|im_start|>user") == 3
     with pytest.raises(ContextLengthExceeded):
         ask(model.language, {"role": "user", "content": "x" * 2 * room}, truncation="auto")
+
+
+class OneResponse:
+    """A Keeper of one response, and of whatever else it is given."""
+
+    def __init__(self) -> None:
+        said = {"type": "message", "role": "assistant", "id": "msg_1",
+                "content": [{"type": "output_text", "text": "Hi", "annotations": []}]}  # fmt: skip
+        asked = {"type": "message", "role": "user", "id": "msg_0", "content": [{"type": "input_text", "text": "Hello"}]}
+        self.kept = {"resp_1": Kept(orjson.dumps({"output": [said]}), orjson.dumps([asked]))}
+
+    def keep(self, response_id: str, kept: Kept) -> None:
+        self.kept[response_id] = kept
+
+    def find(self, response_id: str) -> Kept:
+        return self.kept[response_id]
+
+
+def test_previous_response_id_puts_that_conversation_first(model: Model) -> None:
+    keeper = OneResponse()
+    body = parse_body(ResponsesRequest, {**BODY, "input": "And?", "previous_response_id": "resp_1"}).resolve(keeper)
+    asked = translate(body, model.language, replace(ENVELOPE, keeper=keeper))
+    text = model.language.decode(asked.request.prompt.token_ids, shows_special=True)
+    said = "<|im_start|>{}\n{}<|im_end|>\n"
+    talk = said.format("user", "Hello") + said.format("assistant", "Hi") + said.format("user", "And?")
+    assert text == f"{talk}<|im_start|>assistant\n"
+    assert head(asked)["previous_response_id"] == "resp_1"
+
+
+def test_store_false_keeps_nothing(model: Model) -> None:
+    for store in (True, False):
+        keeper = OneResponse()
+        body = parse_body(ResponsesRequest, {**BODY, "store": store})
+        asked = translate(body, model.language, replace(ENVELOPE, keeper=keeper))
+        write(model, asked, "Paris")
+        assert head(asked)["store"] is store
+        assert (head(asked)["id"] in keeper.kept) is store
 
 
 def test_a_response_repeats_the_request(model: Model) -> None:
@@ -275,7 +313,6 @@ def test_a_stream_that_fails_says_so_twice(model: Model) -> None:
         ({"text": FORM, "structured_outputs": {"regex": "a"}}, "structured_outputs", "send one"),
         ({"include": ["everything"]}, "include.0", "message.output_text.logprobs"),
         ({"background": True}, "background", "not supported"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "not supported"),
         ({"n": 2}, "n", "Unrecognized"),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from gateway.settings import (
     ModelSettings,
     MoveSettings,
     ProbeSettings,
+    ResponseSettings,
     Settings,
     StreamSettings,
 )
@@ -34,12 +35,21 @@ TABLES: list[tuple[str, str, type[Any]]] = [
     ("## The whole gateway", "evidence.", EvidenceSettings),
     ("## The whole gateway", "streams.", StreamSettings),
     ("## The whole gateway", "moves.", MoveSettings),
+    ("## The whole gateway", "responses.", ResponseSettings),
     ("## A model", "", ModelSettings),
     ("### Which parts of a relayed body are sent", "allow.", AllowSettings),
     *((f"### A backend of kind `{kind}`", "", ENGINE_KINDS[kind].settings) for kind in ENGINE_KINDS),
     *((f"## The policy `{kind}`", "", POLICIES[kind]) for kind in POLICIES),
 ]
-WITHOUT_A_ROW = {"limits", "probe", "evidence", "streams", "moves", "name"}  # sections, and a backend's own key
+WITHOUT_A_ROW = {
+    "limits",
+    "probe",
+    "evidence",
+    "streams",
+    "moves",
+    "responses",
+    "name",
+}  # sections, and a backend's own key
 
 
 def has_row(table: str, key: str, default: object) -> bool:

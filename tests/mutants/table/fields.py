@@ -116,8 +116,11 @@ OWN = {
     "responses": "tests/openai/test_responses_body.py::test_a_field_of_responses_",
 }
 
+RESPONSES = "tests/openai/test_responses_body.py::test_"
 OWN_SEEN = {
-    "truncation": "tests/openai/test_responses_body.py::test_truncation_drops_as_few_of_the_first_turns_as_it_must",
+    "previous_response_id": f"{RESPONSES}previous_response_id_puts_that_conversation_first",
+    "store": f"{RESPONSES}store_false_keeps_nothing",
+    "truncation": f"{RESPONSES}truncation_drops_as_few_of_the_first_turns_as_it_must",
 }
 
 
