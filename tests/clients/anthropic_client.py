@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tests.clients.question import MESSAGES, Answer, City, Place, Question, Refused, ToolCall
 
-MAX_TOKENS = 200
+MAX_TOKENS = 800
 REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 

@@ -36,7 +36,7 @@ async function request(client, question, messages) {
   const options = {
     model: question.model,
     messages,
-    max_tokens: question.max_tokens ?? 200,
+    max_tokens: question.max_tokens ?? 800,
     temperature: question.temperature,
     system: question.messages.find(({ role }) => role === 'system')?.content,
     tools: question.tools.length ? question.tools.map(readTool) : undefined,
