@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from gateway.errors import InvalidRequest, ResponseNotFound
+from gateway.errors import InvalidRequest, PathNotFound, ResponseNotFound
 from gateway.openai.response_items import JsonItem
 from gateway.settings import ResponseSettings
 from gateway.wire.keeper import Kept
@@ -89,9 +89,14 @@ class KeptResponses:
 
 
 def answer_about(kept: KeptResponses, method: str, path: str, query: str) -> bytes:
-    """Answers GET and DELETE of /v1/responses/{id}, and GET of its input_items. Raises ResponseNotFound."""
+    """Answers GET and DELETE of /v1/responses/{id}, and GET of its input_items.
+
+    Raises ResponseNotFound, PathNotFound, and InvalidRequest for a wrong query.
+    """
     response_id, _, part = path.partition("/")
-    if method == "DELETE" and not part:
+    if part not in {"", "input_items"} or (part and method == "DELETE"):
+        raise PathNotFound(f"Unknown request URL: {method} /v1/responses/{path[:200]}.")
+    if method == "DELETE":
         kept.drop(response_id)
         return orjson.dumps({"id": response_id, "object": "response", "deleted": True})
     found = kept.find(response_id)

@@ -104,6 +104,17 @@ async def test_a_bad_page_is_named(kept: Stack, writer: Writer, query: str) -> N
     assert orjson.loads(refused.body)["error"]["param"] == query.partition("=")[0]
 
 
+@pytest.mark.parametrize(("method", "part"), [("GET", "cancel"), ("DELETE", "input_items"), ("GET", "input_items/x")])
+async def test_there_is_nothing_else_about_a_response(kept: Stack, writer: Writer, method: str, part: str) -> None:
+    kept.low.script = writer.script("Paris")
+    async with connect(kept, "-") as client:
+        answer = await client.responses.create(model=MODEL, input="France?")
+    async with raw_client(kept) as raw:
+        raw.send(method, f"/v1/responses/{answer.id}/{part}")
+        refused = await raw.answer()
+    assert (refused.status, orjson.loads(refused.body)["error"]["code"]) == (404, "unknown_url")
+
+
 ONE = Kept(b"{}", b"[]")
 
 
