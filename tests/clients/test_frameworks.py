@@ -125,7 +125,7 @@ def test_a_form(framework: Framework) -> None:
     assert set(city) == {"country", "capital"}
 
 
-@pytest.mark.parametrize("name", ["openai_agents", "openai_agents_chat", "pydantic_ai_responses"])
+@pytest.mark.parametrize("name", ["openai_agents", "openai_agents_chat"])
 def test_tools_and_a_form_together(embedded_stack: Launched, tmp_path: Path, name: str) -> None:
     for framework in start(name, embedded_stack.url, "vllm", tmp_path):
         called = framework.ask(Question(WEATHER, tools=True, as_city=True))

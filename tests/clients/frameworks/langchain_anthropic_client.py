@@ -26,8 +26,8 @@ def ask(url: str, pin: str, question: Json) -> Json:
         for piece in pieces[1:]:
             whole += piece
         if not whole.tool_calls:
-            shown = [piece for piece in pieces if piece.text]
-            return answer(str(whole.text), calls=calls, pieces=len(shown))
+            shown = sum(bool(piece.text) for piece in pieces)
+            return answer(str(whole.text), calls=calls, pieces=shown if question["stream"] else 0)
         messages.append(whole)
         for call in whole.tool_calls:
             calls += 1
