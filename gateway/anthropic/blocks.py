@@ -19,7 +19,7 @@ from gateway.wire.fields import (
     Only,
     WireModel,
     json_type,
-    refusal,
+    refuse_type,
     tag,
 )
 
@@ -28,16 +28,10 @@ PICTURE = "image"  # what the token lane has no tokens for
 BILLING = "x-anthropic-billing-header"
 
 
-def _refuse_type(kind: object) -> object:
-    if isinstance(kind, str):
-        raise refusal(f"does not support {kind[:100]!r} here")
-    return kind
-
-
 class Block(WireModel):
     """The base of blocks. By itself, it is one of an unknown type, validated only for the error that it gives."""
 
-    type: Annotated[str, BeforeValidator(_refuse_type)]
+    type: Annotated[str, BeforeValidator(refuse_type)]
     cache_control: Labels | None = None  # no effect by nature
 
 
@@ -67,7 +61,7 @@ class ToolUseBlock(Block):
     id: NonEmpty
     name: NonEmpty
     input: JsonObject
-    caller: JsonObject | None = None  # without effect: who made the call, of which there is but the model
+    caller: JsonObject | None = None  # without effect: only the model makes calls here
 
     def plain(self) -> Mapping[str, object]:
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.input}}
@@ -187,7 +181,7 @@ class AssistantMessage(Message):
 
 
 class SystemMessage(Message):
-    """What an application tells the model in the middle of a conversation."""
+    """A system's message in the middle of a conversation."""
 
     role: Literal["system"]
     content: TextContent

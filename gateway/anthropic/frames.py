@@ -3,7 +3,7 @@
 Constant bytes are encoded once per block, so a token costs one small dumps. Knows no tokens, HTTP or time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -12,7 +12,7 @@ from gateway.anthropic.errors import error_event
 from gateway.core import FinishReason
 from gateway.errors import GatewayError
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
-from gateway.wire.answer import ChoiceGroup
+from gateway.wire.answer import ChoiceGroup, feed, flush
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -20,7 +20,6 @@ BEGIN = b'event: content_block_start\ndata: {"type":"content_block_start","index
 DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b:'
 AFTER = b"}}\n\n"
 END = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
-NO_PARTS: Sequence[Part] = ()
 
 # How a delta of a block begins.
 TEXT, THINKING, CALL = b'"text_delta","text"', b'"thinking_delta","thinking"', b'"input_json_delta","partial_json"'
@@ -45,14 +44,6 @@ class Shown:
         """Returns a message's first fields, left open for the rest."""
         fields = {"id": f"msg_{self.request_id}", "type": "message", "role": "assistant", "model": self.model}
         return orjson.dumps(fields)[:-1]
-
-    def feed(self, text: str) -> Sequence[Part]:
-        if self.parser is not None:
-            return self.parser.feed(text)
-        return (Content(text),) if text else NO_PARTS
-
-    def flush(self) -> Sequence[Part]:
-        return NO_PARTS if self.parser is None else self.parser.flush()
 
     def encode_reason(self, reason: FinishReason, last_call: str | None) -> bytes:
         """Returns the fields that show why the answer ended. `last_call`: the arguments of its last call, if any.
@@ -98,10 +89,10 @@ class MessageStream:
     def text(self, text: str) -> bytes:
         if self._kind is TEXT and self._shown.parser is None:
             return self._before + orjson.dumps(text) + AFTER if text else b""
-        return b"".join([self._show(part) for part in self._shown.feed(text)])
+        return b"".join([self._show(part) for part in feed(self._shown.parser, text)])
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
-        rest = b"".join([self._show(part) for part in self._shown.flush()])
+        rest = b"".join([self._show(part) for part in flush(self._shown.parser)])
         if self._index < 0:  # clients take the first block for granted
             rest = self._begin(TEXT, b'{"type":"text","text":""}')
         self._shown.group.close(completion_tokens)
@@ -163,13 +154,13 @@ class MessageFold:
         return b""
 
     def text(self, text: str) -> bytes:
-        for part in self._shown.feed(text):
+        for part in feed(self._shown.parser, text):
             self._take(part)
         return b""
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         shown = self._shown
-        for part in shown.flush():
+        for part in flush(shown.parser):
             self._take(part)
         self._end()
         shown.group.close(completion_tokens)

@@ -13,7 +13,7 @@ from gateway.core import FinishReason
 from gateway.errors import GatewayError
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.openai.errors import error_event
-from gateway.wire.answer import ChoiceGroup, Usage
+from gateway.wire.answer import ChoiceGroup, Usage, feed, flush
 from gateway.wire.logprobs import NULL, Details
 
 DONE = b"data: [DONE]\n\n"
@@ -140,14 +140,6 @@ class Extras:
     prompt_ids: Sequence[int] = ()
     count: Callable[[], Usage] | None = None
 
-    def feed(self, text: str) -> Sequence[Part]:
-        if self.parser is not None:
-            return self.parser.feed(text)
-        return (Content(text),) if text else ()
-
-    def flush(self) -> Sequence[Part]:
-        return () if self.parser is None else self.parser.flush()
-
     def encode_reason(self, reason: FinishReason) -> bytes:
         """Returns `tool_calls` if a model ended by itself after calls: it waits for results, one cut short does not."""
         has_called = self.parser is not None and self.parser.has_called and self.names_calls
@@ -181,10 +173,10 @@ class DetailedStream(Stream):
         return first + (self._chunk(self._body(Content(echo))) if echo else b"")
 
     def text(self, text: str) -> bytes:
-        return b"".join([self._show(part) for part in self._extras.feed(text)])
+        return b"".join([self._show(part) for part in feed(self._extras.parser, text)])
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
-        rest = b"".join([self._show(part) for part in self._extras.flush()])
+        rest = b"".join([self._show(part) for part in flush(self._extras.parser)])
         if self._waits:
             rest = self._open()
         last = self._chunk(self._dialect.last, self._extras.encode_reason(reason))
@@ -242,11 +234,11 @@ class Fold:
         return b""
 
     def text(self, text: str) -> bytes:
-        self._parts += self._extras.feed(text)
+        self._parts += feed(self._extras.parser, text)
         return b""
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
-        self._parts += self._extras.flush()
+        self._parts += flush(self._extras.parser)
         self._group.keep(self._index, self._choice(reason))
         usage = self._group.close(completion_tokens)
         if usage is None:

@@ -13,14 +13,13 @@ from gateway.core import FinishReason
 from gateway.errors import GatewayError
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
 from gateway.openai.response_items import seal
-from gateway.wire.answer import ChoiceGroup
+from gateway.wire.answer import ChoiceGroup, feed, flush
 from gateway.wire.logprobs import Details
 
 EVENT = b'event: %b\ndata: {"type":"%b","sequence_number":'
 OPENING = 2  # events of `open`
 OPEN = b',"completed_at":null,"incomplete_details":null,"error":null,"usage":null'
 DONE = b"data: [DONE]\n\n"
-NO_PARTS: Sequence[Part] = ()
 NO_SCORES = b"[]"
 TEXT, REASONING, CALL = "message", "reasoning", "function_call"
 PREFIXES = {TEXT: "msg", REASONING: "rs", CALL: "fc"}
@@ -52,14 +51,6 @@ class Shown:
     clock: Callable[[], float]
     count: Callable[[], int]
     reasoning_tokens: int = 0
-
-    def feed(self, text: str) -> Sequence[Part]:
-        if self.parser is not None:
-            return self.parser.feed(text)
-        return (Content(text),) if text else NO_PARTS
-
-    def flush(self) -> Sequence[Part]:
-        return NO_PARTS if self.parser is None else self.parser.flush()
 
     def note(self, kind: str) -> None:
         """Takes notice of what the tokens so far were for. Scores are shown for text alone."""
@@ -191,11 +182,11 @@ class ResponseStream:
             self._number = number + 1
             self._pieces.append(text)
             return self._before + str(number).encode() + self._middle + orjson.dumps(text) + self._after
-        return b"".join([self._show(part) for part in self._shown.feed(text)])
+        return b"".join([self._show(part) for part in feed(self._shown.parser, text)])
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         shown = self._shown
-        rest = b"".join([self._show(part) for part in shown.flush()])
+        rest = b"".join([self._show(part) for part in flush(shown.parser)])
         if self._item is None and not self._output:  # clients take a message for granted
             rest = self._begin(TEXT, None)
         rest += self._end(b"incomplete" if reason is FinishReason.LENGTH else b"completed")
@@ -301,13 +292,13 @@ class ResponseFold:
         return b""
 
     def text(self, text: str) -> bytes:
-        for part in self._shown.feed(text):
+        for part in feed(self._shown.parser, text):
             self._take(part)
         return b""
 
     def close(self, reason: FinishReason, completion_tokens: int) -> bytes:
         shown, items = self._shown, self._items
-        for part in shown.flush():
+        for part in flush(shown.parser):
             self._take(part)
         if not items:
             self._begin(TEXT, None)

@@ -20,6 +20,7 @@ from gateway.wire.fields import (
     WireModel,
     json_type,
     refusal,
+    refuse_type,
     tag,
 )
 
@@ -49,16 +50,10 @@ def flatten_name(namespace: str, name: str) -> str:
     return f"{namespace}__{name}"
 
 
-def _refuse_type(kind: object) -> object:
-    if isinstance(kind, str):
-        raise refusal(f"does not support {kind[:100]!r} here")
-    return kind
-
-
 class Unknown(WireModel):
     """A part or an item of an unknown type, validated only for the error that it gives."""
 
-    type: Annotated[str, BeforeValidator(_refuse_type)]
+    type: Annotated[str, BeforeValidator(refuse_type)]
 
 
 class TextPart(WireModel):

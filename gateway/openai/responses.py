@@ -235,7 +235,7 @@ class ResponsesRequest(Sampled):
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in tools
-    # Where responses are kept (the setting responses.keep); elsewhere nothing is, and the response says so.
+    # Without effect where no responses are kept (the setting responses.keep); each response shows which it is.
     store: bool | None = None
     previous_response_id: NonEmpty | None = None
 

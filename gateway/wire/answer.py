@@ -12,6 +12,7 @@ from gateway.errors import GatewayError
 from gateway.language import (
     CallArguments,
     CallStart,
+    Content,
     Forced,
     ModelLanguage,
     Part,
@@ -145,6 +146,20 @@ class Parsing:
             starts_in_reasoning=self.starts_in_reasoning,
         )
         return FirstCall(parser) if self.is_one_call else parser
+
+
+NO_PARTS: Sequence[Part] = ()
+
+
+def feed(parser: ReplyParser | None, text: str) -> Sequence[Part]:
+    """Returns the parts that are certain now; without a parser all text is content."""
+    if parser is not None:
+        return parser.feed(text)
+    return (Content(text),) if text else NO_PARTS
+
+
+def flush(parser: ReplyParser | None) -> Sequence[Part]:
+    return NO_PARTS if parser is None else parser.flush()
 
 
 class FirstCall:

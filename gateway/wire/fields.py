@@ -113,6 +113,13 @@ def _children(value: object) -> Collection[object]:
 JsonObject: TypeAlias = Annotated[dict[str, object], BeforeValidator(_refuse_huge)]
 
 
+def refuse_type(kind: object) -> object:
+    """Refuses a part or an item by the type that it names; what is no text is pydantic's to refuse."""
+    if isinstance(kind, str):
+        raise refusal(f"does not support {kind[:100]!r} here")
+    return kind
+
+
 def check_tool_type(kind: object) -> object:
     if kind == "custom":
         raise refusal("does not support 'custom' tools, only 'function'")
