@@ -142,7 +142,7 @@ class Endpoints:
                 exchange.begin(HTTPStatus.OK, (*self._cors.find_lines(exchange.head), *lines), 0)
                 exchange.finish()
             return
-        if exchange.head.path.startswith(RESPONSES) and exchange.method in {"GET", "DELETE"}:
+        if exchange.head.path.startswith(RESPONSES) and exchange.method in {"GET", "DELETE", "POST"}:
             async with exchange.answering():
                 self._answer_about_response(exchange)
             return

@@ -65,7 +65,7 @@ class KeptResponses:
                 "SELECT response, items FROM responses WHERE id = ? AND at >= ?", (response_id, since)
             ).fetchone()
         if row is None:
-            raise ResponseNotFound(f"There is no response {response_id[:100]!r}.", param="previous_response_id")
+            raise not_found(response_id)
         return Kept(bytes(row[0]), bytes(row[1]))
 
     def drop(self, response_id: str) -> None:
@@ -73,7 +73,7 @@ class KeptResponses:
         with self._lock, self._base:
             found = self._base.execute("DELETE FROM responses WHERE id = ?", (response_id,)).rowcount
         if not found:
-            raise ResponseNotFound(f"There is no response {response_id[:100]!r}.")
+            raise not_found(response_id)
 
     def close(self) -> None:
         self._base.close()
@@ -88,13 +88,20 @@ class KeptResponses:
             count, size = count - 1, size - its_size
 
 
+def not_found(response_id: str) -> ResponseNotFound:
+    return ResponseNotFound(f"Response with id '{response_id[:100]}' not found.")
+
+
 def answer_about(kept: KeptResponses, method: str, path: str, query: str) -> bytes:
-    """Answers GET and DELETE of /v1/responses/{id}, and GET of its input_items.
+    """Answers GET and DELETE of /v1/responses/{id}, GET of its input_items, and POST of its cancel.
 
     Raises ResponseNotFound, PathNotFound, and InvalidRequest for a wrong query.
     """
     response_id, _, part = path.partition("/")
-    if part not in {"", "input_items"} or (part and method == "DELETE"):
+    if (method, part) == ("POST", "cancel"):
+        kept.find(response_id)
+        raise InvalidRequest("Cannot cancel a synchronous response.")  # and there are no others
+    if (method, part) not in {("GET", ""), ("GET", "input_items"), ("DELETE", "")}:
         raise PathNotFound(f"Unknown request URL: {method} /v1/responses/{path[:200]}.")
     if method == "DELETE":
         kept.drop(response_id)

@@ -58,8 +58,10 @@ async def test_a_conversation_goes_on_from_a_kept_response(
         with pytest.raises(NotFoundError) as caught:
             await client.responses.retrieve(second.id)
         assert caught.value.code == "response_not_found"
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match=r"Response with id .* not found\."):
             await client.responses.create(model=MODEL, input="x", previous_response_id=second.id)
+        with pytest.raises(BadRequestError, match=r"Cannot cancel a synchronous response\."):
+            await client.responses.cancel(third.id)
 
 
 async def test_what_is_not_to_be_kept_is_not(kept: Stack, writer: Writer) -> None:
@@ -104,7 +106,10 @@ async def test_a_bad_page_is_named(kept: Stack, writer: Writer, query: str) -> N
     assert orjson.loads(refused.body)["error"]["param"] == query.partition("=")[0]
 
 
-@pytest.mark.parametrize(("method", "part"), [("GET", "cancel"), ("DELETE", "input_items"), ("GET", "input_items/x")])
+@pytest.mark.parametrize(
+    ("method", "part"),
+    [("GET", "cancel"), ("POST", "input_items"), ("DELETE", "input_items"), ("GET", "input_items/x")],
+)
 async def test_there_is_nothing_else_about_a_response(kept: Stack, writer: Writer, method: str, part: str) -> None:
     kept.low.script = writer.script("Paris")
     async with connect(kept, "-") as client:
