@@ -29,12 +29,19 @@ NODE = {
 }
 CLIENTS = (*PYTHON, *NODE)
 ON_REAL_ENGINES = PYTHON[:3]  # one of each wire
+
+
+def marks(is_usual: bool) -> list[pytest.MarkDecorator]:
+    """Of a client before the real engines, all but a few of which are left to `make slow`."""
+    return [*ON_CPU_STACK] if is_usual else [*ON_CPU_STACK, pytest.mark.slow]
+
+
 # What a client gets depends on the gateway alone; that the engines behind it answer alike is shown in tests/parity.
 PLACES = [
     *(pytest.param((client, "embedded", "vllm"), id=client) for client in CLIENTS),
     *(
-        pytest.param((client, "cpu", pin), marks=ON_CPU_STACK, id=f"{client} real {pin}")
-        for client in ON_REAL_ENGINES
+        pytest.param((client, "cpu", pin), marks=marks(client in ON_REAL_ENGINES), id=f"{client} real {pin}")
+        for client in CLIENTS
         for pin in ("triton", "vllm")
     ),
 ]

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.launch import Launched
 from deploy.stacks import MODEL, ROOT
-from tests.workers import ON_CPU_STACK
+from tests.clients.conftest import marks
 
 FOLDER = Path(__file__).with_name("frameworks")
 NEWEST, OLDER = ROOT / ".stacks/clients", ROOT / ".stacks/clients-older"
@@ -73,8 +73,8 @@ class Framework:
 PLACES = [
     *(pytest.param((name, "embedded", "vllm"), id=name) for name in PROGRAMS),
     *(
-        pytest.param((name, "cpu", pin), marks=ON_CPU_STACK, id=f"{name} real {pin}")
-        for name in ON_REAL_ENGINES
+        pytest.param((name, "cpu", pin), marks=marks(name in ON_REAL_ENGINES), id=f"{name} real {pin}")
+        for name in PROGRAMS
         for pin in ("triton", "vllm")
     ),
 ]
