@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import orjson
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gateway.anthropic.blocks import AssistantMessage, Messages, SystemMessage, TextContent, find_picture, system_text
 from gateway.anthropic.frames import MessageFold, MessageStream, Shown
@@ -19,27 +19,18 @@ from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage, Rendering
 from gateway.wire.answer import ChoiceParts, Parsing, Place
 from gateway.wire.body import Body, Envelope
-from gateway.wire.fields import JsonObject, Labels, NonEmpty, Only, Refused, WireModel, refusal
+from gateway.wire.fields import JsonObject, Labels, NonEmpty, Only, Refused, StopText, WireModel
 from gateway.wire.guides import schema_guide
 from gateway.wire.parse import Unknown, validate
 from gateway.wire.rendering import Variables
 from gateway.wire.tool_plan import ToolPlan
 
-MAX_STOP_CHARACTERS = 4096
 MAX_STOPS = 16
 MIN_THINKING = 1024  # tokens: Anthropic's least budget
 KEPT_THINKING = "clear_thinking_20251015"
 
 
-def _refuse_long(text: object) -> object:
-    if isinstance(text, str) and len(text) > MAX_STOP_CHARACTERS:
-        raise refusal(f"must not be longer than {MAX_STOP_CHARACTERS} characters")
-    return text
-
-
-StopSequences: TypeAlias = Annotated[
-    list[Annotated[NonEmpty, BeforeValidator(_refuse_long)]], Field(max_length=MAX_STOPS, fail_fast=True)
-]
+StopSequences: TypeAlias = Annotated[list[StopText], Field(max_length=MAX_STOPS, fail_fast=True)]
 
 
 class Thinking(WireModel):

@@ -12,6 +12,7 @@ import orjson
 from gateway.core import FinishReason
 from gateway.errors import GatewayError
 from gateway.language import CallArguments, CallStart, Content, Part, Reasoning, ReplyParser
+from gateway.openai.errors import error_event
 from gateway.openai.response_items import seal
 from gateway.wire.answer import ChoiceGroup, feed, flush
 from gateway.wire.logprobs import Details
@@ -309,7 +310,7 @@ class ResponseFold:
         return shown.end(reason, output, completion_tokens)[1]
 
     def fail(self, error: GatewayError) -> bytes:
-        raise NotImplementedError(f"a response that is not streamed fails by its status: {error}")
+        return error_event(error)
 
     def _take(self, part: Part) -> None:
         items = self._items

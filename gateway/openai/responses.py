@@ -4,18 +4,18 @@ Every field is honoured, has no effect by nature, or is refused by name (docs/re
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from secrets import token_hex
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import orjson
-from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from gateway.core import GenerateRequest, Guide, GuideKind, Need, Prompt
 from gateway.errors import ContextLengthExceeded, InvalidRequest
-from gateway.language import Forced, ModelLanguage, Rendering, Tool
+from gateway.language import ModelLanguage, Rendering
 from gateway.openai.response_frames import ResponseFold, ResponseStream, Shown
 from gateway.openai.response_items import (
     Input,
@@ -27,131 +27,28 @@ from gateway.openai.response_items import (
     plain_chat,
     read_items,
 )
+from gateway.openai.response_tools import AnyTool, FunctionTool, Namespace, ToolChoice, plan_tools, show_choice
 from gateway.openai.sampling import Sampled
-from gateway.openai.tools import MAX_TOOLS, Name, Parameters
+from gateway.openai.tools import MAX_TOOLS
 from gateway.wire.answer import ChoiceParts, Parsing, Place
 from gateway.wire.body import Envelope
 from gateway.wire.choice import NotingDecoder
 from gateway.wire.fields import (
-    OBJECT,
-    TEXT,
     JsonObject,
     Labels,
     NonEmpty,
     Only,
     Refused,
     WireModel,
-    absence,
-    json_type,
     refusal,
-    tag,
 )
 from gateway.wire.guides import schema_guide
 from gateway.wire.keeper import Keeper, Kept
 from gateway.wire.logprobs import Details, ListedScores
 from gateway.wire.rendering import Variables
-from gateway.wire.tool_plan import ToolPlan, describe_tool
+from gateway.wire.tool_plan import ToolPlan
 
 SCORES, SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
-
-
-def _check_tool_type(kind: object) -> object:
-    if isinstance(kind, str) and kind != "function":
-        raise refusal(f"does not support the tool {kind[:100]!r}, only 'function' and namespaces of such")
-    return kind
-
-
-ToolType: TypeAlias = Annotated[Literal["function"], BeforeValidator(_check_tool_type)]
-
-
-class FunctionTool(WireModel):
-    type: ToolType
-    name: Name
-    description: str | None = None
-    parameters: Parameters | None = None
-    strict: bool | None = None
-
-    # No effect by nature
-    defer_loading: bool | None = None
-    cache_control: Labels | None = None
-
-    def tool(self) -> Tool:
-        return Tool(self.name, self.parameters, self.description, bool(self.strict))
-
-    def shown(self) -> Mapping[str, object]:
-        """Returns what a response repeats of it."""
-        fields = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", **fields, "strict": self.strict}
-
-
-class Namespace(WireModel):
-    """Functions that a client keeps together. The model is shown each under both names, as by vLLM."""
-
-    type: Literal["namespace"]
-    name: Name
-    description: str | None = None  # no effect: templates have no place for it
-    tools: Annotated[list[FunctionTool], Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)]
-
-    def flat(self) -> Iterator[FunctionTool]:
-        for tool in self.tools:
-            yield tool.model_copy(update={"name": flatten_name(self.name, tool.name)})
-
-    def shown(self) -> Mapping[str, object]:
-        tools = [tool.shown() for tool in self.tools]
-        return {"type": "namespace", "name": self.name, "description": self.description, "tools": tools}
-
-
-_FUNCTION, _NAMESPACE = tag("function"), tag("namespace")
-
-
-def _tool_kind(tool: object) -> str:
-    is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
-    return (_NAMESPACE if is_namespace else _FUNCTION).tag
-
-
-AnyTool: TypeAlias = Annotated[
-    Annotated[FunctionTool, _FUNCTION] | Annotated[Namespace, _NAMESPACE], Discriminator(_tool_kind)
-]
-
-
-class NamedTool(WireModel):
-    type: ToolType
-    name: Name
-
-
-def _check_choice(kind: object) -> object:
-    return kind if kind == "allowed_tools" else _check_tool_type(kind)
-
-
-class ChoiceObject(WireModel):
-    type: Annotated[Literal["function", "allowed_tools"], BeforeValidator(_check_choice)]
-    name: Annotated[Name | None, Field(validate_default=True)] = None
-    mode: Annotated[Literal["auto", "required"] | None, Field(validate_default=True)] = None
-    tools: Annotated[
-        list[NamedTool] | None, Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True, validate_default=True)
-    ] = None
-
-    @field_validator("name", "mode", "tools")
-    @classmethod
-    def _match_type(cls, value: object, info: ValidationInfo) -> object:
-        kind = info.data.get("type")
-        belongs = kind == ("function" if info.field_name == "name" else "allowed_tools")
-        if belongs and value is None:
-            raise absence()
-        if value is not None and not belongs:
-            raise refusal("does not belong to this 'type'")
-        return value
-
-
-Word: TypeAlias = Literal["none", "auto", "required"]
-ToolChoice: TypeAlias = Annotated[
-    Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
-    Discriminator(
-        json_type,
-        custom_error_type="refused",
-        custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
-    ),
-]
 
 
 class TextFormat(WireModel):
@@ -431,7 +328,7 @@ class ResponsesRequest(Sampled):
                 "format": {"type": "text"} if form is None else form.shown(),
                 "verbosity": None if self.text is None else self.text.verbosity,
             },
-            "tool_choice": _show_choice(self.tool_choice),
+            "tool_choice": show_choice(self.tool_choice),
             "tools": [tool.shown() for tool in self.tools],
             "top_logprobs": self.top_logprobs,
             "top_p": self.top_p,
@@ -488,45 +385,3 @@ class ResponsePresenter:
         if not self.scores:
             return ChoiceParts(decoder, frames)
         return ChoiceParts(NotingDecoder(decoder, details), frames, details)
-
-
-def plan_tools(definitions: Sequence[FunctionTool], choice: Word | ChoiceObject, *, parallel: bool) -> ToolPlan | None:
-    """Returns None where nothing may be called. Raises InvalidRequest.
-
-    Tools that may not be called are not shown to the model either, which would call them all the same.
-    """
-    if choice == "none" or (choice == "auto" and not definitions):
-        return None
-    if not definitions:
-        raise InvalidRequest("'tool_choice' is only allowed when 'tools' are given.", param="tool_choice")
-    offered = definitions if isinstance(choice, str) else _pick(definitions, choice)
-    forced = None
-    if isinstance(choice, ChoiceObject):
-        forced = Forced(choice.name) if choice.name is not None else Forced() if choice.mode == "required" else None
-    elif choice == "required":
-        forced = Forced()
-    return ToolPlan(
-        definitions=tuple(describe_tool(tool.name, tool.description, tool.parameters, tool.strict) for tool in offered),
-        tools=tuple(tool.tool() for tool in offered),
-        forced=forced,
-        parallel=parallel,
-    )
-
-
-def _pick(definitions: Sequence[FunctionTool], choice: ChoiceObject) -> Sequence[FunctionTool]:
-    """Returns the allowed tools, or for a named one all. Raises InvalidRequest for a name that is not offered."""
-    known = {tool.name for tool in definitions}
-    if choice.name is not None:
-        if choice.name not in known:
-            raise InvalidRequest("'tool_choice.name' is not the name of any of the 'tools'.", param="tool_choice.name")
-        return definitions
-    allowed = [tool.name for tool in choice.tools or ()]
-    for place, name in enumerate(allowed):
-        if name not in known:
-            where = f"tool_choice.tools.{place}.name"
-            raise InvalidRequest(f"'{where}' is not the name of any of the 'tools'.", param=where)
-    return [tool for tool in definitions if tool.name in allowed]
-
-
-def _show_choice(choice: Word | ChoiceObject) -> object:
-    return choice if isinstance(choice, str) else choice.model_dump(exclude_none=True)

@@ -12,22 +12,11 @@ from gateway.errors import InvalidRequest
 from gateway.language import ModelLanguage
 from gateway.openai.response_format import StructuredOutputs
 from gateway.wire.body import Body
-from gateway.wire.fields import ITEMS, TEXT, NonEmpty, json_type, refusal
+from gateway.wire.fields import ITEMS, TEXT, StopText, json_type, refusal
 
 INT32_END, INT64_END = 2**31, 2**63
 TokenId: TypeAlias = Annotated[int, Field(ge=0, lt=INT32_END)]
 
-# Matching is prepared per stop string and character, on the event loop: 8 MB of them held up every stream for 0.8 s.
-MAX_STOP_CHARACTERS = 4096
-
-
-def _refuse_long(text: object) -> object:
-    if isinstance(text, str) and len(text) > MAX_STOP_CHARACTERS:
-        raise refusal(f"must not be longer than {MAX_STOP_CHARACTERS} characters")
-    return text
-
-
-StopText: TypeAlias = Annotated[NonEmpty, BeforeValidator(_refuse_long)]
 Stop: TypeAlias = Annotated[
     Annotated[StopText, TEXT] | Annotated[list[StopText], Field(max_length=4), ITEMS],  # 4 is OpenAI's limit
     Discriminator(

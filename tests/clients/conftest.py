@@ -32,7 +32,7 @@ ON_REAL_ENGINES = PYTHON[:3]  # one of each wire
 
 
 def marks(is_usual: bool) -> list[pytest.MarkDecorator]:
-    """Of a client before the real engines, all but a few of which are left to `make slow`."""
+    """Returns the marks of one client's tests before the real engines; `make slow` has those of the others."""
     return [*ON_CPU_STACK] if is_usual else [*ON_CPU_STACK, pytest.mark.slow]
 
 
