@@ -4,7 +4,6 @@ In: observations when they end, refusals, routing's state at each scrape. Out: t
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -37,8 +36,7 @@ class Metrics:
     """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
     `read_routing` is called at every scrape. `roster` names the node's workers; without it there is this process alone.
-    `arrivals` keeps users' requests that were answered. `generated`: by model and backend, the tokens of all attempts
-    that this worker has ended, but for those of load tests that were pinned.
+    `arrivals` keeps users' requests that were answered.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class Metrics:
         self.clock = clock
         self.arrivals = arrivals or ArrivalsFile(None)
         self._lengths: dict[str, AnswerLengths] = {}
-        self.generated: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._generated = [0] * len(tally.pairs)
         self._length_tables: dict[str, LengthTable] = {}
         self._tally = tally
         self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
@@ -93,7 +91,7 @@ class Metrics:
         generated = len(seen.token_ids) - seen.earlier
         self._tally.count(traffic, outcome, prompt_tokens, generated)
         if request.pin is None or not is_run:
-            self.generated[request.model, seen.route.backend] += generated
+            self._generated[pair.index] += generated
         if not is_run:  # a calibration's latencies are not those that users get
             if seen.first is not None and not seen.earlier:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
@@ -108,9 +106,9 @@ class Metrics:
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
         """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
         prompt_tokens, completion_tokens = seen.usage
-        if request.pin is None or request.run is None:
-            self.generated[request.model, route.backend] += completion_tokens
         pair = self._tally.pairs[request.model, route.backend]
+        if request.pin is None or request.run is None:
+            self._generated[pair.index] += completion_tokens
         if request.run is not None:
             self._tally.count(pair.runs, outcome, prompt_tokens, completion_tokens, seen.events)
             return
@@ -120,6 +118,11 @@ class Metrics:
         if outcome in FINISHED:
             self._time(pair, seen, arrived, completion_tokens)
             self._note(request.model, arrived, prompt_tokens, completion_tokens)
+
+    @property
+    def generated(self) -> Mapping[tuple[str, str], int]:
+        """The tokens of all attempts that this worker has ended, by model and backend, without pinned load tests'."""
+        return {labels: self._generated[pair.index] for labels, pair in self._tally.pairs.items()}
 
     def lengths_of(self, model: str) -> LengthTable:
         """Returns how long this worker's answers were, as of the last `renew_lengths`."""

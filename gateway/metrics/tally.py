@@ -45,8 +45,9 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The indexes in a row at which the words of one backend of one model begin."""
+    """The indexes in a row at which the words of one backend of one model begin. `index`: of the pair among all."""
 
+    index: int
     users: int
     runs: int
     ttft: Histogram
@@ -54,18 +55,18 @@ class Pair:
     e2e: Histogram
 
     @classmethod
-    def at(cls, start: int) -> Self:
+    def at(cls, index: int, start: int) -> Self:
         runs = start + TRAFFIC_WORDS
         ttft = Histogram.at(runs + TRAFFIC_WORDS, TTFT_BUCKETS_S)
         tpot = Histogram.at(ttft.end, TPOT_BUCKETS_S)
-        return cls(start, runs, ttft, tpot, Histogram.at(tpot.end, E2E_BUCKETS_S))
+        return cls(index, start, runs, ttft, tpot, Histogram.at(tpot.end, E2E_BUCKETS_S))
 
 
 def _place(backends: Backends) -> Mapping[tuple[str, str], Pair]:
     labels = [(model, backend) for model, names in backends.items() for backend in names]
     first = REFUSED + CAPACITY
-    words = Pair.at(first).e2e.end - first
-    return {label: Pair.at(first + index * words) for index, label in enumerate(labels)}
+    words = Pair.at(0, first).e2e.end - first
+    return {label: Pair.at(index, first + index * words) for index, label in enumerate(labels)}
 
 
 @dataclass(frozen=True, slots=True)
