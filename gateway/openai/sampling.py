@@ -27,6 +27,7 @@ Stop: TypeAlias = Annotated[
 ]
 
 MAX_BIASES = 1024
+MAX_NAMED, MAX_SHOWN = 5, 40  # wrong keys in an error, and characters of each
 BIASED = re.compile(r"0|[1-9][0-9]{0,9}")
 PENALTIES: Mapping[str, float] = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # off
 
@@ -37,8 +38,9 @@ def _check_biased(biases: object) -> object:
         return biases
     if len(biases) > MAX_BIASES:
         raise refusal(f"must not have more than {MAX_BIASES} entries")
-    if not all(isinstance(key, str) and BIASED.fullmatch(key) for key in biases):
-        raise refusal("must have token ids for keys")
+    if wrong := [repr(key[:MAX_SHOWN]) for key in biases if not BIASED.fullmatch(key)]:
+        others = f" and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
+        raise refusal(f"must have token ids for keys, not {', '.join(wrong[:MAX_NAMED])}{others}")
     return biases
 
 

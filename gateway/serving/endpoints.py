@@ -64,7 +64,8 @@ ERROR_FORMS: Mapping[str, ErrorForm] = {  # where it is not OpenAI's
     "/v1/messages/count_tokens": ANTHROPIC_ERRORS,
 }
 MODELS = "/v1/models"
-RESPONSES = "/v1/responses/"
+RESPONSE = "/v1/responses"
+RESPONSES = f"{RESPONSE}/"
 MAX_WAITING = 32  # of the longest bodies
 # Parsing, template and tokenizer take about 1 ms for 10 kB; beyond this every other stream's tokens would wait for it.
 INLINE_BODY_BYTES = 16 * 1024
@@ -107,6 +108,7 @@ class Endpoints:
         self._lanes = lanes
         lengths = {model: _context_length(lane) for model, lane in lanes.items()}
         self._models = ModelList(lengths, created=int(time.time()))
+        self._only_model = next(iter(lanes)) if len(lanes) == 1 else None
         self._router = router
         self._metrics = metrics
         self._streams = settings.streams
@@ -219,7 +221,10 @@ class Endpoints:
     def _read(self, message: _Message) -> Work | LocalAnswer:
         """Parses the request. Raises InvalidRequest, ModelNotFound, Unauthorized."""
         document = parse_json(message.body, self._max_commas)
-        model, path, head = document.get("model"), message.head.path, message.head
+        path, head = message.head.path, message.head
+        if path == RESPONSE and self._only_model and document.get("model") is None:
+            document["model"] = self._only_model  # which Open Responses lets a request leave out
+        model = document.get("model")
         lane = self._lanes.get(model) if isinstance(model, str) else None
         if head.has_own:
             message.pin, message.run = read_pin(head, self._operator_key), read_run(head)

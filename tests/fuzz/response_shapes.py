@@ -79,7 +79,7 @@ class Effort(Shape):
 
 class TextConfig(Shape):
     format: dict[str, Any]  # JSON, as it was sent
-    verbosity: str | None
+    verbosity: str = ""
 
 
 class Response(Shape):
