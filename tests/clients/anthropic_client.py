@@ -1,7 +1,7 @@
 """Anthropic's official Python client: `create`, `stream` and `parse`; the tool loop is here."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anthropic
@@ -11,16 +11,18 @@ from pydantic import BaseModel
 from tests.clients.question import MESSAGES, Answer, City, Place, Question, Refused, ToolCall
 
 MAX_TOKENS = 800
+COUNTED = {"model", "messages", "system", "tools", "tool_choice"}
 REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one request returned: the whole message, and its text in the pieces that came."""
+    """What one request returned: the whole message, and its text in the pieces that came. `counted`: before it."""
 
     message: Message
     pieces: tuple[str, ...]
     city: BaseModel | None = None
+    counted: int | None = None
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -71,9 +73,11 @@ class AnthropicClient:
             options["tools"] = [read_tool(tool) for tool in question.tools]
         if (choice := choice_of(question)) is not None:
             options["tool_choice"] = choice
+        counted = self._client.messages.count_tokens(**keep(options, COUNTED)).input_tokens if question.counts else None
         if question.as_city:
             options["output_format"] = City
-        return self._stream(question, options) if question.stream else self._call(question, options)
+        turn = self._stream(question, options) if question.stream else self._call(question, options)
+        return replace(turn, counted=counted)
 
     def _call(self, question: Question, options: Mapping[str, Any]) -> Turn:  # Any: as above
         messages = self._client.with_options(max_retries=question.retries).messages
@@ -89,6 +93,10 @@ class AnthropicClient:
             pieces = tuple(stream.text_stream)
             message = stream.get_final_message()
             return Turn(message, pieces, message.parsed_output if question.as_city else None)
+
+
+def keep(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:  # Any: as above
+    return {name: value for name, value in options.items() if name in names}
 
 
 def read_texts(message: Message) -> tuple[str, ...]:
@@ -124,6 +132,7 @@ def fold(turns: list[Turn]) -> Answer:
         completion_tokens=last.message.usage.output_tokens,
         calls=tuple(call for turn in turns for call in turn.calls),
         city=None if last.city is None else City.model_validate(last.city).model_dump(),
+        counted=last.counted,
     )
 
 

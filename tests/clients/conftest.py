@@ -38,7 +38,11 @@ def marks(is_usual: bool) -> list[pytest.MarkDecorator]:
 
 # What a client gets depends on the gateway alone; that the engines behind it answer alike is shown in tests/parity.
 PLACES = [
-    *(pytest.param((client, "embedded", "vllm"), id=client) for client in CLIENTS),
+    *(
+        pytest.param((client, "embedded", pin), id=f"{client} embedded {pin}")
+        for client in CLIENTS
+        for pin in ("triton", "vllm")
+    ),
     *(
         pytest.param((client, "cpu", pin), marks=marks(client in ON_REAL_ENGINES), id=f"{client} real {pin}")
         for client in CLIENTS

@@ -75,4 +75,5 @@ def read_answer(answer: dict[str, Any]) -> Answer:  # Any: JSON
         completion_tokens=answer["completion_tokens"],
         calls=tuple(ToolCall(**call) for call in answer["calls"]),
         city=answer.get("city"),
+        counted=answer.get("counted"),
     )

@@ -38,6 +38,7 @@ class Question:
     """`choice`: one of OpenAI's words, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
     `weather`: what the tool get_weather returns for each city. `as_city`: the answer is to be a City, by its schema.
+    `counts`: the client counts the prompt's tokens before, if its API has a request for that.
     """
 
     messages: Sequence[Message]
@@ -47,6 +48,7 @@ class Question:
     parallel: bool | None = None
     weather: Mapping[str, str] | None = None
     as_city: bool = False
+    counts: bool = False
     model: str = MODEL
     temperature: float = 0.0
     max_tokens: int | None = None
@@ -65,7 +67,7 @@ class Answer:
     """What a client read, over as many requests as its tool loop made; tokens are those of the last one.
 
     `finish_reasons`: in a chat's words. `pieces`: the text as it came, one piece where it was not streamed. `city`: the
-    structured answer as JSON.
+    structured answer as JSON. `counted`: how many tokens the last prompt has, as the client asked before.
     """
 
     pieces: tuple[str, ...]
@@ -74,6 +76,7 @@ class Answer:
     completion_tokens: int
     calls: tuple[ToolCall, ...] = ()
     city: object = None
+    counted: int | None = None
 
     @property
     def text(self) -> str:

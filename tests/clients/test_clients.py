@@ -12,9 +12,11 @@ from tokenizers import Tokenizer
 
 from deploy.launch import Launched
 from deploy.stacks import MODEL, WEIGHTS
+from tests.clients.conftest import PLACES
 from tests.clients.question import CHAT, MESSAGES, RESPONSES, City, Client, Message, Question, Refused
 from tests.reference_world import GET_WEATHER, MULTIPLY
 
+COUNTING = ("anthropic-python ", "anthropic-node ")  # clients, at any place
 CHILE = {"country": "Chile", "capital": "Santiago"}
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
@@ -79,6 +81,14 @@ def test_a_tool_round_trip(client: Client, *, stream: bool) -> None:
     assert [(call.name, call.arguments) for call in answer.calls] == [("get_weather", {"city": "Oslo"})]
     assert answer.text == "It is sunny in Oslo, 21 degrees."
     assert answer.finish_reasons == ("tool_calls", "stop")
+
+
+@pytest.mark.parametrize("client", [place for place in PLACES if str(place.id).startswith(COUNTING)], indirect=True)
+def test_a_prompt_is_counted_before_it_is_sent(client: Client) -> None:
+    messages = [user("What is the weather in Oslo?")]
+    told = {"Oslo": weather("Oslo", "sunny", 21)}
+    answer = client.ask(Question(messages, tools=[GET_WEATHER, MULTIPLY], weather=told, counts=True))
+    assert answer.counted == answer.prompt_tokens > 100
 
 
 @STREAMED

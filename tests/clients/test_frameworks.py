@@ -71,12 +71,22 @@ class Framework:
 
 
 PLACES = [
-    *(pytest.param((name, "embedded", "vllm"), id=name) for name in PROGRAMS),
+    *(
+        pytest.param((name, "embedded", pin), id=f"{name} embedded {pin}")
+        for name in PROGRAMS
+        for pin in ("triton", "vllm")
+    ),
     *(
         pytest.param((name, "cpu", pin), marks=marks(name in ON_REAL_ENGINES), id=f"{name} real {pin}")
         for name in PROGRAMS
         for pin in ("triton", "vllm")
     ),
+]
+
+
+STACKS = [
+    *(pytest.param(("embedded", pin), id=f"embedded {pin}") for pin in ("triton", "vllm")),
+    *(pytest.param(("cpu", pin), marks=marks(is_usual=False), id=f"real {pin}") for pin in ("triton", "vllm")),
 ]
 
 
@@ -135,9 +145,17 @@ def test_tools_and_a_form_together(embedded_stack: Launched, tmp_path: Path, nam
         assert (free["calls"], set(free["city"])) == (0, {"country", "capital"})
 
 
+@pytest.fixture(params=STACKS)
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A gateway's URL, and the backend that must answer."""
+    stack, pin = request.param
+    launched: Launched = request.getfixturevalue(f"{stack}_stack")
+    return launched.url, pin
+
+
 @STREAMED
 @pytest.mark.parametrize("by_call", [False, True], ids=["by schema", "by call"])
-def test_instructor_reads_a_city(embedded_stack: Launched, tmp_path: Path, *, by_call: bool, stream: bool) -> None:
-    for framework in start("instructor_client", embedded_stack.url, "vllm", tmp_path):
+def test_instructor_reads_a_city(place: tuple[str, str], tmp_path: Path, *, by_call: bool, stream: bool) -> None:
+    for framework in start("instructor_client", *place, tmp_path):
         answer = framework.ask(Question("What is the capital of Chile?", stream, tools=by_call))
         assert set(answer["city"]) == {"country", "capital"}

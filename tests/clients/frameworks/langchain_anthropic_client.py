@@ -11,6 +11,7 @@ def ask(url: str, pin: str, question: Json) -> Json:
         base_url=url,
         api_key="-",
         max_tokens=100,
+        temperature=0,
         default_headers={"x-crossover-pin": pin},
         max_retries=0,
     )

@@ -43,13 +43,19 @@ async function request(client, question, messages) {
     tool_choice: readChoice(question),
     output_config: question.as_city ? { format: { type: 'json_schema', schema: SCHEMA } } : undefined,
   };
+  const counted = question.counts ? await count(client, options) : null;
   if (!question.stream) {
     const message = await client.messages.create(options);
-    return { message, pieces: readTexts(message) };
+    return { message, pieces: readTexts(message), counted };
   }
   const pieces = [];
   const stream = client.messages.stream(options).on('text', (text) => pieces.push(text));
-  return { message: await stream.finalMessage(), pieces };
+  return { message: await stream.finalMessage(), pieces, counted };
+}
+
+async function count(client, { model, messages, system, tools, tool_choice }) {
+  const { input_tokens } = await client.messages.countTokens({ model, messages, system, tools, tool_choice });
+  return input_tokens;
 }
 
 function readTool({ function: { name, description, parameters } }) {
@@ -73,7 +79,7 @@ function readCalls({ message }) {
 }
 
 function fold(turns, question) {
-  const { message, pieces } = turns.at(-1);
+  const { message, pieces, counted } = turns.at(-1);
   return {
     pieces: pieces.filter(Boolean),
     finish_reasons: turns.map((turn) => REASONS[turn.message.stop_reason]),
@@ -81,6 +87,7 @@ function fold(turns, question) {
     completion_tokens: message.usage.output_tokens,
     calls: turns.flatMap(readCalls),
     city: question.as_city ? JSON.parse(readTexts(message).join('')) : null,
+    counted,
   };
 }
 
