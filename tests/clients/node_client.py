@@ -76,4 +76,5 @@ def read_answer(answer: dict[str, Any]) -> Answer:  # Any: JSON
         calls=tuple(ToolCall(**call) for call in answer["calls"]),
         city=answer.get("city"),
         counted=answer.get("counted"),
+        thoughts=tuple(answer.get("thoughts", ())),
     )

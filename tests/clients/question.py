@@ -38,7 +38,8 @@ class Question:
     """`choice`: one of OpenAI's words, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
     `weather`: what the tool get_weather returns for each city. `as_city`: the answer is to be a City, by its schema.
-    `counts`: the client counts the prompt's tokens before, if its API has a request for that.
+    `counts`: the client counts the prompt's tokens before, if its API has a request for that. `extra`: further fields
+    of a request by way of Anthropic's client for Node.js.
     """
 
     messages: Sequence[Message]
@@ -53,6 +54,7 @@ class Question:
     temperature: float = 0.0
     max_tokens: int | None = None
     retries: int = 0
+    extra: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Answer:
 
     `finish_reasons`: in a chat's words. `pieces`: the text as it came, one piece where it was not streamed. `city`: the
     structured answer as JSON. `counted`: how many tokens the last prompt has, as the client asked before.
+    `thoughts`: by Anthropic's client for Node.js.
     """
 
     pieces: tuple[str, ...]
@@ -77,6 +80,7 @@ class Answer:
     calls: tuple[ToolCall, ...] = ()
     city: object = None
     counted: int | None = None
+    thoughts: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

@@ -41,6 +41,7 @@ async function request(client, question, messages) {
     system: question.messages.find(({ role }) => role === 'system')?.content,
     tools: question.tools.length ? question.tools.map(readTool) : undefined,
     tool_choice: readChoice(question),
+    ...question.extra,
     output_config: question.as_city ? { format: { type: 'json_schema', schema: SCHEMA } } : undefined,
   };
   const counted = question.counts ? await count(client, options) : null;
@@ -88,6 +89,7 @@ function fold(turns, question) {
     calls: turns.flatMap(readCalls),
     city: question.as_city ? JSON.parse(readTexts(message).join('')) : null,
     counted,
+    thoughts: message.content.filter(({ type }) => type === 'thinking').map(({ thinking }) => thinking),
   };
 }
 
