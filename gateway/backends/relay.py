@@ -376,7 +376,7 @@ _response_lines = lru_cache(maxsize=KEPT_HEADS)(partial(end_to_end, dropped=OWN_
 
 def _parse_count(data: bytes, start: int) -> int:
     """Parses the count of tokens at `start`. Raises ValueError if none is there, IndexError if the data ends in it."""
-    # Digit by digit, which is compiled: a slice, isdigit and int take five times as long.
+    # Digit by digit, which compiles to arithmetic; a slice, isdigit and int are calls, for every answer.
     count, end = 0, start
     while ZERO <= (byte := data[end]) <= NINE and end - start <= MAX_COUNT_DIGITS:
         count = 10 * count + byte - ZERO

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Discriminator, Field, ValidationInfo, fiel
 from gateway.errors import InvalidRequest
 from gateway.language import Forced, Tool
 from gateway.openai.response_items import flatten_name
-from gateway.openai.tools import MAX_TOOLS, Name, Parameters
-from gateway.wire.fields import OBJECT, TEXT, Labels, WireModel, absence, json_type, refusal, tag
+from gateway.openai.tools import MAX_TOOLS, WORD_OR_OBJECT, Name, Parameters, Word
+from gateway.wire.fields import OBJECT, TEXT, Labels, WireModel, absence, refusal, tag
 from gateway.wire.tool_plan import ToolPlan, describe_tool
 
 
@@ -104,14 +104,9 @@ class ChoiceObject(WireModel):
         return value
 
 
-Word: TypeAlias = Literal["none", "auto", "required"]
 ToolChoice: TypeAlias = Annotated[
     Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
-    Discriminator(
-        json_type,
-        custom_error_type="refused",
-        custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
-    ),
+    WORD_OR_OBJECT,
 ]
 
 

@@ -95,13 +95,14 @@ class ChoiceObject(WireModel):
 
 
 Word: TypeAlias = Literal["none", "auto", "required"]
+WORD_OR_OBJECT = Discriminator(
+    json_type,
+    custom_error_type="refused",
+    custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
+)
 ToolChoice: TypeAlias = Annotated[
     Annotated[Word, TEXT] | Annotated[ChoiceObject, OBJECT],
-    Discriminator(
-        json_type,
-        custom_error_type="refused",
-        custom_error_message="must be 'none', 'auto', 'required' or an object that names tools",
-    ),
+    WORD_OR_OBJECT,
 ]
 
 

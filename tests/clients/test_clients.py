@@ -86,8 +86,8 @@ def test_a_tool_round_trip(client: Client, *, stream: bool) -> None:
 @pytest.mark.parametrize("client", [place for place in PLACES if str(place.id).startswith(COUNTING)], indirect=True)
 def test_a_prompt_is_counted_before_it_is_sent(client: Client) -> None:
     messages = [user("What is the weather in Oslo?")]
-    told = {"Oslo": weather("Oslo", "sunny", 21)}
-    answer = client.ask(Question(messages, tools=[GET_WEATHER, MULTIPLY], weather=told, counts=True))
+    results = {"Oslo": weather("Oslo", "sunny", 21)}
+    answer = client.ask(Question(messages, tools=[GET_WEATHER, MULTIPLY], weather=results, counts=True))
     assert answer.counted == answer.prompt_tokens > 100
 
 
