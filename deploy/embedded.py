@@ -54,7 +54,7 @@ class Pace:
         return ("--curve", CURVES[backend], *times)
 
 
-def embedded(pace: Pace | None = None, gpus: Path | None = None) -> Stack:
+def embedded(pace: Pace | None = None, gpus: Path | None = None, weights: Path = WEIGHTS) -> Stack:
     """Returns the reference engine behind both wires; without a pace it is as fast as this machine computes.
 
     `gpus`: a file that need not exist, by which paced engines slow each other down as on the same GPUs; None: each has
@@ -63,8 +63,8 @@ def embedded(pace: Pace | None = None, gpus: Path | None = None) -> Stack:
     grpc, metrics, http = find_free(3)
     # Several processes share the cores: OpenBLAS's threads spin while they wait (docs/results/reference-engine.md).
     environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    triton = _serve("kserve", "--grpc-port", str(grpc), "--metrics-port", str(metrics))
-    vllm = _serve("vllm_http", "--port", str(http))
+    triton = _serve("kserve", weights, "--grpc-port", str(grpc), "--metrics-port", str(metrics))
+    vllm = _serve("vllm_http", weights, "--port", str(http))
     if pace:
         triton += pace.options("triton")
         vllm += pace.options("vllm")
@@ -79,8 +79,9 @@ def embedded(pace: Pace | None = None, gpus: Path | None = None) -> Stack:
         ),
         backends=backends(grpc, metrics, http),
         startup_s=60.0,
+        weights=weights,
     )
 
 
-def _serve(wire: str, *options: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"engines.reference.{wire}", "--model-dir", str(WEIGHTS), *options)
+def _serve(wire: str, weights: Path, *options: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"engines.reference.{wire}", "--model-dir", str(weights), *options)

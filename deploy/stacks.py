@@ -25,12 +25,13 @@ FIRST_POLICY: Mapping[str, object] = {"kind": "threshold", "low": "triton", "hig
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Two engines with the same weights. `backends` is that part of crossover.yaml; `startup_s` bounds the start."""
+    """Two engines with the same `weights`. `backends` is that part of crossover.yaml; `startup_s` bounds the start."""
 
     name: str
     engines: tuple[Process, ...]
     backends: Mapping[str, Mapping[str, object]]
     startup_s: float
+    weights: Path = WEIGHTS
 
     @property
     def process_names(self) -> list[str]:
@@ -41,7 +42,7 @@ class Stack:
         """Returns the crossover.yaml of a gateway that listens on `port` of this machine."""
         model = {
             "id": MODEL,
-            "tokenizer": str(WEIGHTS),
+            "tokenizer": str(self.weights),
             "backends": {name: dict(backend) for name, backend in self.backends.items()},
             "policy": dict(FIRST_POLICY),
             "relay_paths": list(RELAY_PATHS),

@@ -57,6 +57,10 @@ class AnthropicClient:
             results = [weather_result(call, question.weather) for call in turns[-1].calls]
             messages.append({"role": "user", "content": results})
             turns.append(self._request(question, messages))
+        if question.then is not None:
+            messages.append({"role": "assistant", "content": turns[-1].message.content})
+            messages.append({"role": "user", "content": question.then})
+            turns.append(self._request(question, messages))
         return turns
 
     def _request(self, question: Question, messages: list[dict[str, Any]]) -> Turn:
@@ -74,6 +78,8 @@ class AnthropicClient:
         if (choice := choice_of(question)) is not None:
             options["tool_choice"] = choice
         counted = self._client.messages.count_tokens(**keep(options, COUNTED)).input_tokens if question.counts else None
+        if question.thinks:
+            options["thinking"] = {"type": "enabled", "budget_tokens": 1024}
         if question.as_city:
             options["output_format"] = City
         turn = self._stream(question, options) if question.stream else self._call(question, options)
@@ -133,6 +139,7 @@ def fold(turns: list[Turn]) -> Answer:
         calls=tuple(call for turn in turns for call in turn.calls),
         city=None if last.city is None else City.model_validate(last.city).model_dump(),
         counted=last.counted,
+        thoughts=tuple(block.thinking for block in last.message.content if block.type == "thinking"),
     )
 
 

@@ -49,6 +49,10 @@ class OpenAIClient:
             messages.append(turns[-1].completion.choices[0].message)  # type: ignore[arg-type]  # the client takes it
             messages += [weather_result(call, question.weather) for call in turns[-1].calls]
             turns.append(self._request(question, messages))
+        if question.then is not None:
+            messages.append(turns[-1].completion.choices[0].message)  # type: ignore[arg-type]  # as above
+            messages.append({"role": "user", "content": question.then})
+            turns.append(self._request(question, messages))
         return turns
 
     def _request(self, question: Question, messages: list[dict[str, object]]) -> Turn:
@@ -94,6 +98,13 @@ def read_calls(calls: Iterable[object]) -> Iterable[ToolCall]:
         yield ToolCall(call.id, call.function.name, json.loads(call.function.arguments))
 
 
+def read_thoughts(completion: ChatCompletion) -> Iterable[str]:
+    """The client has no field for them and keeps them as it found them."""
+    thoughts = (completion.choices[0].message.model_extra or {}).get("reasoning")
+    if thoughts is not None:
+        yield thoughts
+
+
 def weather_result(call: ToolCall, weather: Mapping[str, str]) -> dict[str, object]:
     assert isinstance(call.arguments, dict), call
     return {"role": "tool", "tool_call_id": call.id, "content": weather[call.arguments["city"]]}
@@ -111,6 +122,7 @@ def fold(turns: list[Turn]) -> Answer:
         completion_tokens=usage.completion_tokens,
         calls=tuple(call for turn in turns for call in turn.calls),
         city=None if parsed is None else City.model_validate(parsed).model_dump(),
+        thoughts=tuple(read_thoughts(last.completion)),
     )
 
 

@@ -16,6 +16,7 @@ Message: TypeAlias = dict[str, Any]  # JSON
 
 # What a client speaks; its errors are of that form, and its words for an answer's end.
 CHAT, RESPONSES, MESSAGES = "chat", "responses", "messages"
+CONVERSING = ("openai-python", "openai-python-responses", "anthropic-python", "anthropic-node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Question:
     """`choice`: one of OpenAI's words, or a tool's name. `parallel`: whether an answer may hold more than one call.
 
     `weather`: what the tool get_weather returns for each city. `as_city`: the answer is to be a City, by its schema.
-    `counts`: the client counts the prompt's tokens before, if its API has a request for that. `extra`: further fields
-    of a request by way of Anthropic's client for Node.js.
+    `counts`: the client counts the prompt's tokens before, if its API has a request for that. `thinks`: by Messages,
+    the model may think. `then`: what the user asks once the answer has gone back as it came, by the clients CONVERSING.
     """
 
     messages: Sequence[Message]
@@ -54,7 +55,8 @@ class Question:
     temperature: float = 0.0
     max_tokens: int | None = None
     retries: int = 0
-    extra: Mapping[str, object] | None = None
+    thinks: bool = False
+    then: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Answer:
 
     `finish_reasons`: in a chat's words. `pieces`: the text as it came, one piece where it was not streamed. `city`: the
     structured answer as JSON. `counted`: how many tokens the last prompt has, as the client asked before.
-    `thoughts`: by Anthropic's client for Node.js.
+    `thoughts`: by the clients CONVERSING.
     """
 
     pieces: tuple[str, ...]

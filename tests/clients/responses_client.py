@@ -1,7 +1,7 @@
 """The official Python client's Responses: `create`, `stream` and `parse`; the tool loop is here."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,9 @@ class ResponsesClient:
             items += turns[-1].response.output
             items += [weather_result(call, question.weather) for call in turns[-1].calls]
             turns.append(self._request(question, items))
+        if question.then is not None:
+            items += [*turns[-1].response.output, {"role": "user", "content": question.then}]
+            turns.append(self._request(question, items))
         return turns
 
     def _request(self, question: Question, items: list[Any]) -> Turn:
@@ -97,6 +100,12 @@ class ResponsesClient:
         return Turn(last.response, pieces, last.response.output_parsed if question.as_city else None)
 
 
+def read_thoughts(response: Response) -> Iterable[str]:
+    for item in response.output:
+        if item.type == "reasoning":
+            yield "".join(part.text for part in item.content or ())
+
+
 def choice_of(choice: str | None) -> object:
     if choice is None:
         return openai.omit
@@ -120,4 +129,5 @@ def fold(turns: list[Turn]) -> Answer:
         completion_tokens=usage.output_tokens,
         calls=tuple(call for turn in turns for call in turn.calls),
         city=None if last.city is None else City.model_validate(last.city).model_dump(),
+        thoughts=tuple(read_thoughts(last.response)),
     )

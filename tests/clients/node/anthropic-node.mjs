@@ -29,6 +29,10 @@ export async function ask(place, question) {
     messages.push({ role: 'assistant', content: turns.at(-1).message.content }, { role: 'user', content: results });
     turns.push(await request(client, question, messages));
   }
+  if (question.then !== null) {
+    messages.push({ role: 'assistant', content: turns.at(-1).message.content }, { role: 'user', content: question.then });
+    turns.push(await request(client, question, messages));
+  }
   return fold(turns, question);
 }
 
@@ -41,7 +45,7 @@ async function request(client, question, messages) {
     system: question.messages.find(({ role }) => role === 'system')?.content,
     tools: question.tools.length ? question.tools.map(readTool) : undefined,
     tool_choice: readChoice(question),
-    ...question.extra,
+    thinking: question.thinks ? { type: 'enabled', budget_tokens: 1024 } : undefined,
     output_config: question.as_city ? { format: { type: 'json_schema', schema: SCHEMA } } : undefined,
   };
   const counted = question.counts ? await count(client, options) : null;
