@@ -20,6 +20,7 @@ from engines.simulation import Arrival, Engine, EngineSpeed, Job, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
+from loadtest.decide.optimum import FluidEngine, FluidNode
 from loadtest.decide.regret import find_regret
 from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 
@@ -32,13 +33,14 @@ TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy did with one trace. Ratios are as in loadtest/decide/regret.py."""
+    """What one policy did with one trace. Ratios are as in loadtest/decide/regret.py and optimum.py."""
 
     trace: str
     seed: int | None
     policy: str
     regret: float
     over_best: float
+    over_optimum: float
     mean_s: float
     p99_s: float
     changes: int
@@ -75,7 +77,8 @@ def simulate_policies(
     """Replay traces against a node model under any policies, many times faster than life.
 
     Each trace is served by either engine alone and under every --policy. Regret is the sum of answer times over the
-    better engine's mean in windows of 50 requests; over best is the mean answer time over the better engine's alone.
+    better engine's mean in windows of 50 requests; over best is the mean answer time over the better engine's alone;
+    over optimum is that over the least that any division of each window between the engines could give.
 
     \b
     Examples:
@@ -181,10 +184,17 @@ def _serve(
         label: [[_find_time(job) for job in simulate(arrivals, speeds, node.interference, router)]]
         for label, router in routers.items()
     }
+    optimum_s = _find_optimum(node, trace)
     for label, router in routers.items():
         regret = find_regret(label, times, tuple(ALONE.values()))
-        ratios = (regret.regret.value, regret.over_best.value, regret.mean_s, regret.p99_s)
-        yield Outcome(name, seed, label, *ratios, router.changes, router.moves)
+        ratios = (regret.regret.value, regret.over_best.value, regret.mean_s / optimum_s)
+        yield Outcome(name, seed, label, *ratios, regret.mean_s, regret.p99_s, router.changes, router.moves)
+
+
+def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest]) -> float:
+    low, high = (FluidEngine(engine.step_s, engine.max_in_flight) for engine in node)
+    tokens = round(statistics.fmean(each.tokens for each in trace))
+    return FluidNode((low, high), node.interference, tokens).find_optimum([each.at for each in trace])
 
 
 def _find_time(job: Job) -> float:
@@ -193,7 +203,7 @@ def _find_time(job: Job) -> float:
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:
-    figures = ("regret", "most", "over best", "most", "mean", "p99", "changes", "moves")
+    figures = ("regret", "most", "over best", "most", "over optimum", "mean", "p99", "changes", "moves")
     table = Table(
         "trace",
         Column("policy", no_wrap=True),
@@ -207,6 +217,7 @@ def _print(outcomes: Sequence[Outcome]) -> None:
             trace,
             policy,
             *(f"{number:.3f}" for values in (regrets, over_best) for number in (statistics.fmean(values), max(values))),
+            f"{statistics.fmean(each.over_optimum for each in own):.3f}",
             f"{statistics.fmean(each.mean_s for each in own):.3g} s",
             f"{statistics.fmean(each.p99_s for each in own):.3g} s",
             f"{statistics.fmean(each.changes for each in own):.1f}",

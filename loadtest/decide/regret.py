@@ -78,14 +78,18 @@ def find_regret(arm: str, arms: Mapping[str, Times], singles: Sequence[str], see
     )
 
 
+def find_windows(count: int) -> Sequence[tuple[int, int]]:
+    """Divides so many requests into windows of LEAST_ARRIVALS or more. Returns the first of each, and of the next."""
+    windows = max(count // LEAST_ARRIVALS, 1)
+    return list(itertools.pairwise(index * count // windows for index in range(windows + 1)))
+
+
 def _find_ratios(
     arm: str, arms: Mapping[str, Times], singles: Sequence[str], chosen: Sequence[int]
 ) -> tuple[float, float]:
     means = {name: _average([arms[name][index] for index in chosen]) for name in {arm, *singles}}
-    count = len(means[arm])
-    windows = max(count // LEAST_ARRIVALS, 1)
-    edges = [index * count // windows for index in range(windows + 1)]
-    sums = {name: [sum(mean[start:end]) for start, end in itertools.pairwise(edges)] for name, mean in means.items()}
+    windows = find_windows(len(means[arm]))
+    sums = {name: [sum(mean[start:end]) for start, end in windows] for name, mean in means.items()}
     best = sum(map(min, zip(*(sums[name] for name in singles), strict=True)))
     return sum(sums[arm]) / best, sum(sums[arm]) / min(sum(sums[name]) for name in singles)
 
