@@ -111,6 +111,8 @@ def test_on_gpus_of_their_own_both_engines_together_are_faster_than_one(tmp_path
     node = tmp_path / "result.json"
     node.write_text(json.dumps({"model": "llama", "node": PARTITIONED}))
     assert find_means(node, "over_best", "--trace", "step", "--seeds", "1")["curve"] < 0.9
+    over_optimum = find_means(node, "over_optimum", "--trace", "step", "--seeds", "1")
+    assert 1.0 < over_optimum["curve"] < 1.05 < over_optimum["high alone"]
 
 
 def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: Path) -> None:
