@@ -135,22 +135,22 @@ def test_a_form(framework: Framework) -> None:
     assert set(city) == {"country", "capital"}
 
 
-@pytest.mark.parametrize("name", ["openai_agents", "openai_agents_chat"])
-def test_tools_and_a_form_together(embedded_stack: Launched, tmp_path: Path, name: str) -> None:
-    for framework in start(name, embedded_stack.url, "vllm", tmp_path):
-        called = framework.ask(Question(WEATHER, tools=True, as_city=True))
-        assert called["calls"] >= 1
-        assert set(called["city"]) == {"country", "capital"}
-        free = framework.ask(Question("What is the capital of Chile?", tools=True, as_city=True))
-        assert (free["calls"], set(free["city"])) == (0, {"country", "capital"})
-
-
 @pytest.fixture(params=STACKS)
 def place(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A gateway's URL, and the backend that must answer."""
     stack, pin = request.param
     launched: Launched = request.getfixturevalue(f"{stack}_stack")
     return launched.url, pin
+
+
+@pytest.mark.parametrize("name", ["openai_agents", "openai_agents_chat"])
+def test_tools_and_a_form_together(place: tuple[str, str], tmp_path: Path, name: str) -> None:
+    for framework in start(name, *place, tmp_path):
+        called = framework.ask(Question(WEATHER, tools=True, as_city=True))
+        assert called["calls"] >= 1
+        assert set(called["city"]) == {"country", "capital"}
+        free = framework.ask(Question("What is the capital of Chile?", tools=True, as_city=True))
+        assert (free["calls"], set(free["city"])) == (0, {"country", "capital"})
 
 
 @STREAMED
