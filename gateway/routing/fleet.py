@@ -93,8 +93,14 @@ class Fleet:
         return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
-        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`."""
-        self._ledger.move(lease, self._chooser(request, avoid))
+        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`.
+
+        A drained backend takes it if no other is ready, because it would be lost otherwise. It leaves once one is.
+        """
+        try:
+            self._ledger.move(lease, self._chooser(request, avoid))
+        except BackendUnavailable as none_ready:
+            self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
 
     def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
         return partial(self._choose_able if request.needs else self._choose, request, avoid)
@@ -144,6 +150,19 @@ class Fleet:
             return route, after
         instead, _ = self._choose(request, lacking.union(avoid), in_flight, state)
         return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
+
+    def _choose_drained(
+        self,
+        request: Placeable,
+        avoid: Collection[str],
+        none_ready: BackendUnavailable,
+        _in_flight: Mapping[str, int],
+        state: State,
+    ) -> tuple[Route, State]:
+        for name in self._ledger.draining.difference(avoid, self._find_lacking(request)):
+            if self.healths[name].is_ready:
+                return Route(name, "drained, but no other is ready"), state
+        raise none_ready
 
     def _find_lacking(self, request: Placeable) -> frozenset[str]:
         """Returns the backends that do not meet its needs. Raises InvalidRequest if it may go to no other backend."""

@@ -34,10 +34,13 @@ class Health:
     def __repr__(self) -> str:
         return f"<Health {self._label} {'ready' if self.is_ready else 'down'}>"
 
-    def doubt(self) -> None:
-        """Marks it down after a request could not reach it, until a probe that begins later finds it ready."""
+    def doubt(self, why: str) -> None:
+        """Marks it down after a request could not reach it, until a probe that begins later finds it ready.
+
+        `why`: what the request's error says; it is logged.
+        """
         if self.is_ready:
-            logger.warning("backend %s is down: a request could not reach it", self._label)
+            logger.warning("backend %s is down: %s", self._label, why)
         self.is_ready = False
         self._report(False)
         self._doubted.set()

@@ -50,11 +50,14 @@ class Router:
         """
         self._find(request.model).move(lease, request, avoid)
 
-    def mark_unavailable(self, name: str, model: str | None = None) -> None:
-        """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models."""
+    def mark_unavailable(self, name: str, why: str, model: str | None = None) -> None:
+        """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models.
+
+        `why`: what the request's error says.
+        """
         for fleet in self._fleets.values():
             if fleet.model == (model or fleet.model) and name in fleet.healths:
-                fleet.healths[name].doubt()
+                fleet.healths[name].doubt(why)
 
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""

@@ -70,7 +70,7 @@ class Dispatch:
             return
         if (work := self.work) is not None and (lease := self.lease) is not None:
             if isinstance(error, GatewayError) and error.is_down:
-                self._router.mark_unavailable(lease.route.backend, work.request.model)
+                self._router.mark_unavailable(lease.route.backend, error.message, work.request.model)
             if error is not None and self._may_move(work, error):
                 self._has_moved = True
                 if (no_other := self.go_elsewhere(work.barred | {lease.route.backend}, error)) is None:

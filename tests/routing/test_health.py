@@ -46,10 +46,10 @@ async def test_a_doubt_counts_at_once_and_a_good_probe_ends_it(caplog: pytest.Lo
     backend = ScriptedBackend("triton")
     health = Health(backend, ProbeSettings(interval_s=3600, down_interval_s=0.01), "triton (llama)")
     async with watching([health]):
-        health.doubt()
+        health.doubt("triton cannot be reached")
         assert not health.is_ready
         await settled(lambda: health.is_ready, "ready")  # well before the hour is over
-    assert caplog.messages == ["backend triton (llama) is down: a request could not reach it"]
+    assert caplog.messages == ["backend triton (llama) is down: triton cannot be reached"]
 
 
 async def test_a_probe_under_way_does_not_overrule_a_later_doubt() -> None:
@@ -65,7 +65,7 @@ async def test_a_probe_under_way_does_not_overrule_a_later_doubt() -> None:
     async with asyncio.TaskGroup() as tasks:
         watcher = tasks.create_task(health.watch())
         await answering.wait()
-        health.doubt()
+        health.doubt("triton cannot be reached")
         answered.set()
         await health.probed.wait()
         assert not health.is_ready
@@ -78,7 +78,7 @@ async def test_a_backend_that_passes_probes_but_fails_requests_is_not_probed_wit
     async with watching([health]):
         started = asyncio.get_running_loop().time()
         for _ in range(4):
-            health.doubt()
+            health.doubt("triton cannot be reached")
             await settled(lambda: health.is_ready, "ready")
         assert asyncio.get_running_loop().time() - started >= 4 * 0.05
         assert backend.probes == 5

@@ -133,7 +133,7 @@ def test_a_pin_does_not_move_the_side(node: Node) -> None:
 
 
 def test_a_backend_that_is_down_is_no_candidate(node: Node) -> None:
-    node.router.mark_unavailable("triton")
+    node.router.mark_unavailable("triton", "it is away")
     with node.router.lease(request_of()) as lease:
         assert lease.route.backend == "vllm"
         assert lease.route.reason == "threshold in_flight=1 up=4 down=2 triton=unavailable"
@@ -156,11 +156,11 @@ def test_marking_names_a_backend_of_one_model_or_of_all() -> None:
     first, second = Node(POLICY), Node(POLICY)
     second.fleet.model = "qwen"
     router = Router([first.fleet, second.fleet])
-    router.mark_unavailable("triton", "qwen")
+    router.mark_unavailable("triton", "it is away", "qwen")
     assert [node.fleet.healths["triton"].is_ready for node in (first, second)] == [True, False]
-    router.mark_unavailable("vllm")
+    router.mark_unavailable("vllm", "it is away")
     assert [node.fleet.healths["vllm"].is_ready for node in (first, second)] == [False, False]
-    router.mark_unavailable("nobody")
+    router.mark_unavailable("nobody", "it is away")
 
 
 # ---- changing the policy ---------------------------------------------------------------------------------------------

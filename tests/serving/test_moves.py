@@ -275,6 +275,20 @@ async def test_without_another_backend_answers_stay_where_they_are(stack: Stack,
         await stack.settle()
 
 
+async def test_an_answer_whose_backend_is_lost_goes_on_at_a_drained_one_rather_than_nowhere(
+    stack: Stack, writer: Writer
+) -> None:
+    stack.app.router.drain("low", is_draining=True)
+    stack.low.script = writer.script(REST)
+    stack.high.script = [*([token_id] for token_id in writer.ids(BEGUN)), BackendLost("high was lost")]
+    assert text_of(events((await ask(stack, stream=True)).body)) == BEGUN + REST
+    assert (len(stack.high.calls), len(stack.low.calls)) == (1, 1)
+    stack.high.ready = False
+    await eventually(lambda: not stack.is_ready("high"))
+    assert (await ask(stack)).status == 503  # what has not begun has nothing to lose
+    assert len(stack.low.calls) == 1
+
+
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
     mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=2 / BEAT_S, workers=2)
