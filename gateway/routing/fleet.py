@@ -100,6 +100,8 @@ class Fleet:
         try:
             self._ledger.move(lease, self._chooser(request, avoid))
         except BackendUnavailable as none_ready:
+            if not self._ledger.draining:
+                raise
             self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
 
     def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:

@@ -289,6 +289,19 @@ async def test_an_answer_whose_backend_is_lost_goes_on_at_a_drained_one_rather_t
     assert len(stack.low.calls) == 1
 
 
+async def test_an_answer_leaves_a_drained_backend_again_when_another_is_ready(stack: Stack, writer: Writer) -> None:
+    stack.app.router.drain("low", is_draining=True)
+    stack.low.script = [writer.ids(REST[:5]), Pause()]
+    stack.high.script = [writer.ids(BEGUN), BackendLost("high was lost")]
+    async with raw_client(stack) as client:
+        await begin(stack, client)
+        await eventually(lambda: stack.is_ready("high"))
+        stack.high.script = writer.script(REST[5:])
+        stack.app.endpoints.mover.beat()
+        assert text_of(events((await client.answer()).body)) == BEGUN + REST
+    assert (len(stack.high.calls), stack.low.calls[0].was_cancelled) == (2, True)
+
+
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
     mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=2 / BEAT_S, workers=2)
