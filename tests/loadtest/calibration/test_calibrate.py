@@ -216,7 +216,9 @@ async def test_no_gateway_is_one_line_and_exit_code_2_and_leaves_nothing_behind(
 
 async def test_several_shapes_are_calibrated_in_turn_and_only_the_first_is_applied(tmp_path: Path) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
-        outcome = await calibrate(gateway, tmp_path, *SHAPED, "--apply", "--shape", "5x16", "--shape", "40x8")
+        # Two pairs at each level, without refinement, leave some runs undecided by chance.
+        measured = (*SHAPED, "--repeats", "3", "--apply")
+        outcome = await calibrate(gateway, tmp_path, *measured, "--shape", "5x16", "--shape", "40x8")
         assert gateway.policy["version"] == 2
     assert outcome.exit_code == 0, outcome
     (series,) = list_folders(tmp_path)
