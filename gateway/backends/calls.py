@@ -4,7 +4,8 @@ Adapters pass in what they read; the sink receives ids and the end by plain call
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
@@ -21,6 +22,8 @@ from gateway.errors import (
 
 End: TypeAlias = FinishReason | GatewayError
 Read_contra = TypeVar("Read_contra", contravariant=True)  # the data of one read of a connection
+
+logger = logging.getLogger(__name__)
 
 LARGEST_VOCABULARY = 2**31  # ids have 32 bits on every wire
 MAX_LAYOUTS = 4  # how often the reader of one answer learns the layout of its messages, should it change
@@ -66,6 +69,10 @@ class LiveCall:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} tokens={self._delivered} {'over' if self.is_over else 'live'}>"
+
+    @property
+    def progress(self) -> int:
+        return self._delivered
 
     def abort(self) -> None:
         """Close the connection or stream now, so that the engine stops generating; idempotent."""
@@ -175,7 +182,10 @@ NO_SINK = _NoSink()
 
 
 class WatchedCall(Protocol):
-    """A call as LiveCalls sees it."""
+    """A call as LiveCalls sees it. `progress` grows with what the engine has generated."""
+
+    @property
+    def progress(self) -> int: ...
 
     def sweep(self) -> None: ...
 
@@ -218,6 +228,21 @@ class LiveCalls:
         """
         for call in tuple(self._calls):
             call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))
+
+    def measure_progress(self) -> Mapping[WatchedCall, int]:
+        """Returns the progress of each call, for `is_busy` after a probe that begins now."""
+        return {call: call.progress for call in self._calls}
+
+    def is_busy(self, before: Mapping[WatchedCall, int]) -> bool:
+        """Returns whether the engine, which has let a probe wait too long, has generated since; logs which it is.
+
+        Short of processor time, an engine that is well may answer no probe in time. Then nothing is to leave it:
+        everything at once would come to an engine that may be as short of time.
+        """
+        is_busy = any(call.progress > before.get(call, 0) for call in (*before, *self._calls))
+        state = "but generates: it is busy" if is_busy else "and generates nothing"
+        logger.warning("%s answers no probe within %g s, %s", self.backend, READY_TIMEOUT_S, state)
+        return is_busy
 
     def close(self, error: GatewayError) -> None:
         """End every call with `error` and stop the timer."""

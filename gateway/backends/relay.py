@@ -189,6 +189,10 @@ class RelayedAnswer(Splice):
 
     # calls.LiveCalls
 
+    @property
+    def progress(self) -> int:
+        return self.events or int(self.first is not None)
+
     def sweep(self) -> None:
         # Every read leaves another object in `kept`, so no read has to reset a count.
         is_silent = self.kept is self._last_seen and not self._is_paused
@@ -339,14 +343,18 @@ class RelayServer:
         return RelayedAnswer(self, request, sink)
 
     async def is_ready(self) -> bool:
+        before = self.calls.measure_progress()
         try:
             async with limit_probe():
                 status, _ = await self.client.fetch(self._health)
-        except (GatewayError, TimeoutError):
-            status = 0
-        if status != HTTPStatus.OK:
+            is_healthy = status == HTTPStatus.OK
+        except GatewayError:
+            is_healthy = False
+        except TimeoutError:
+            is_healthy = self.calls.is_busy(before)
+        if not is_healthy:
             self.calls.fail_waiting()
-        return status == HTTPStatus.OK
+        return is_healthy
 
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))

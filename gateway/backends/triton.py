@@ -117,6 +117,7 @@ class TritonBackend:
         await self.channel.aclose()
 
     async def _ask_ready(self) -> bool:
+        before = self.calls.measure_progress()
         try:
             async with limit_probe():
                 return await self._serves_model()
@@ -125,7 +126,7 @@ class TritonBackend:
             return False
         except TimeoutError:
             self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
-            return False
+            return self.calls.is_busy(before)
 
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()

@@ -180,13 +180,16 @@ class VLLMBackend:
         return (ScoredCall if is_scored else VLLMCall)(self, request, sink)
 
     async def is_ready(self) -> bool:
+        before = self.calls.measure_progress()
         try:
             async with limit_probe():
                 is_healthy = await self._is_healthy()
                 if is_healthy and self.route is None:
                     self.route = await self._find_route()
-        except (GatewayError, TimeoutError):
+        except GatewayError:
             is_healthy = False
+        except TimeoutError:
+            is_healthy = self.calls.is_busy(before)
         if not is_healthy:
             self.route = None  # the server may come back as another release with other flags
             self.calls.fail_waiting()

@@ -218,6 +218,21 @@ async def test_calls_without_a_token_fail_when_the_engine_answers_no_probe_any_m
     assert answered.end is None
 
 
+async def test_an_engine_that_lets_a_probe_wait_but_generates_is_ready(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
+    slow = [step for _ in range(20) for step in (Say((5,)), Pause(0.1))]
+    lane.engine.script = lambda asked: [*(slow if asked.prompt[0] == 1 else []), Stall()]
+    waiting = lane.ask()
+    lane.ask(replace(REQUEST, prompt=replace(REQUEST.prompt, token_ids=(1,))))
+    assert await lane.backend.is_ready()
+    lane.engine.answers_probes = False
+    assert await lane.backend.is_ready()
+    assert "but generates" in caplog.text
+    assert waiting.end is None
+
+
 async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(lane: Lane) -> None:
     lane.engine.play(Hush())
     assert type(await lane.ask().ended()) is BackendUnavailable

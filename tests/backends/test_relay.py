@@ -562,6 +562,26 @@ async def test_an_engine_that_stops_being_ready_loses_what_has_not_begun_and_not
         begun.cancel()
 
 
+@pytest.mark.parametrize("generates", [True, False])
+async def test_an_engine_that_lets_a_probe_wait_is_ready_if_it_generates(
+    generates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
+
+    async def answer(exchange: Exchange) -> None:
+        if generates and exchange.body == b"begins":
+            await exchange.say(STREAM, *[chunk(EVENTS[0])] * 20, pause_s=0.1)
+        await exchange.left()
+
+    async with bench_of(answer) as bench:
+        sinks = [bench.ask(replace(REQUEST, body=body)) for body in (b"begins", b"waits")]
+        bench.engine.answers_probes = False
+        assert await bench.server.is_ready() == generates
+        assert [sink.is_over for sink in sinks] == [not generates] * 2
+        for sink in sinks:
+            sink.cancel()
+
+
 async def test_closing_ends_what_has_begun_by_an_error_that_nobody_retries() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.say(STREAM, chunk(EVENTS[0]))

@@ -121,6 +121,7 @@ class FakeOpenAI:
     def __init__(self, answer: Answer | None = None) -> None:
         self.answer = answer or saying(sized(b"{}"))
         self.health = 200
+        self.answers_probes = True
         self.port = 0
         self.exchanges: list[Exchange] = []
         self.live: set[Exchange] = set()
@@ -173,6 +174,9 @@ class FakeOpenAI:
         head = await reader.readuntil(b"\r\n\r\n")
         exchange = Exchange(head, b"", reader, writer)
         if exchange.request_line.startswith(b"GET "):
+            if not self.answers_probes:
+                await exchange.left()
+                return
             writer.write(sized(b"", self.health))
             return
         (length,) = exchange.field(b"content-length")

@@ -91,6 +91,7 @@ class FakeEngine:
         self.asked: list[Asked] = []
         self.running = 0
         self.left = 0
+        self.answers_probes = True
 
     def play(self, *steps: Step) -> None:
         """Answer every request with these steps."""

@@ -114,6 +114,8 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
         self._engine = engine
 
     async def ServerReady(self, request: Message, context: object) -> Message:  # noqa: N802 - the service's own name
+        if not self._engine.answers_probes:
+            await Stall().wait()
         return service_pb2.ServerReadyResponse(ready=self._engine.is_server_ready)
 
     async def ModelReady(self, request: Message, context: object) -> Message:  # noqa: N802 - the service's own name

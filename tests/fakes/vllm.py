@@ -112,6 +112,8 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         path = self._url.decode()
         self._engine.paths.append(path)
+        if path == "/health" and not self._engine.answers_probes:
+            return
         if path == "/health":
             self._answer(200 if self._engine.is_healthy else 503, b"")
         elif path == GENERATE and not self._engine.has_generate:

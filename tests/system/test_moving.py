@@ -19,9 +19,10 @@ from tests.system.site import Site, StreamedAnswer, becomes
 
 STREAMS, PLAIN, CHANGES = 200, 50, 20
 MOVED = 24
-LEFT_S = 0.3  # after the change all that move have begun to
+ROUNDS = {"embedded": 5, "cpu": 9}  # real engines share two cores with all else: one round scatters by a factor of 3
+LEFT_S = 1.0  # after the change all that move have begun to
 TOKENS = {"embedded": 24, "cpu": 400}  # of an answer, so that most last for all changes
-FEW = {"embedded": 48, "cpu": 200}  # of an answer that moves once
+FEW = {"embedded": 48, "cpu": 500}  # of an answer that moves once
 PROMPTS = ("Tell me a story.", "What is the capital of France?", "Count to ten.", "Hello", "Who are you?")
 GREEDY: dict[str, Any] = {"temperature": 0}  # Any: by name
 RANDOM: dict[str, Any] = {"temperature": 1}
@@ -94,34 +95,71 @@ async def test_twenty_changes_under_two_hundred_and_fifty_answers(site: Site) ->
 
 
 @pytest.mark.alone
+@pytest.mark.timeout(400)
 async def test_a_move_pauses_an_answer_about_as_long_as_a_fresh_prompt_of_its_length_takes(site: Site) -> None:
-    """All of a load moves at once; afterwards as many fresh prompts of the same lengths come at once."""
-    tokens, moves = FEW[site.stack.stack.name], await site.count_moves()
-    await site.drain("vllm", is_draining=True)
-    streams, fresh = [StreamedAnswer() for _ in range(MOVED)], [StreamedAnswer() for _ in range(MOVED)]
+    """In turns 24 answers move at once, and 24 are given up while as many prompts of the first ones' lengths come.
+
+    So the load is the same: each comes to an engine together with 23 others, while the other engine is being left.
+    """
+    name = site.stack.stack.name
+    ratios: list[float] = []
+    while len(ratios) < ROUNDS[name]:
+        moved = await _move(site, FEW[name])
+        if moved is not None and (ttfts := await _ask_again(site, FEW[name], moved[1])):
+            ratios.append(statistics.median(moved[0]) / statistics.median(ttfts))
+    assert statistics.median(ratios) <= 1.5, ratios
+
+
+async def _move(site: Site, tokens: int) -> tuple[list[float], list[str]] | None:
+    """Returns the pause of each answer in seconds, and its text until then; None if one ended before it could move.
+
+    A pause lasts from the last token, or from the change if that is later: a starved Triton is silent for seconds.
+    """
+    moves = await site.count_moves()
     async with asyncio.TaskGroup() as group:
-        for stream in streams:
-            group.create_task(site.ask(tokens, stream, **GREEDY))
-        await becomes(lambda: _have(streams, 16), True, within_s=30)
-        await site.drain("vllm", is_draining=False)
-        moved_at = asyncio.get_running_loop().time()
+        streams, _ = await _begin_at_triton(site, group, tokens)
+        changed_at = asyncio.get_running_loop().time()
         await site.drain("triton", is_draining=True)
-        texts = [stream.text for stream in streams]
+        texts, has_ended = [stream.text for stream in streams], any(stream.is_done for stream in streams)
+    await site.drain("triton", is_draining=False)
+    assert all(stream.is_whole and stream.completion_tokens == tokens for stream in streams)
+    if has_ended or await site.count_moves() - moves < MOVED:
+        return None
+    pauses = [
+        max(b - max(a, changed_at) for a, b in itertools.pairwise(stream.times) if b > changed_at > a - LEFT_S)
+        for stream in streams
+    ]
+    return pauses, texts
+
+
+async def _ask_again(site: Site, tokens: int, texts: list[str]) -> list[float]:
+    """Returns the times to first tokens in seconds, none if an answer at Triton ended before it was given up."""
+    fresh = [StreamedAnswer() for _ in texts]
     async with asyncio.TaskGroup() as group:
+        streams, tasks = await _begin_at_triton(site, group, tokens)
+        await site.drain("triton", is_draining=True)
+        has_ended = any(stream.is_done for stream in streams)
+        for task in tasks:
+            task.cancel()
         for text, answer in zip(texts, fresh, strict=True):
             group.create_task(site.ask(2, answer, prompt=f"Tell me a story. {text}", **GREEDY))
     await site.drain("triton", is_draining=False)
+    assert all(answer.is_whole for answer in fresh)
+    return [] if has_ended else [answer.times[1] - answer.times[0] for answer in fresh]
 
-    assert all(stream.is_whole and stream.completion_tokens == tokens for stream in streams)
-    assert await site.count_moves() - moves >= 0.8 * MOVED
-    pauses = [
-        max(b - a for a, b in itertools.pairwise(stream.times) if b > moved_at and a < moved_at + LEFT_S)
-        for stream in streams
-    ]
-    ttfts = [answer.times[1] - answer.times[0] for answer in fresh]
-    assert statistics.median(pauses) <= 2 * statistics.median(ttfts)  # on an idle machine 1.1 to 1.4
+
+async def _begin_at_triton(
+    site: Site, group: asyncio.TaskGroup, tokens: int
+) -> tuple[list[StreamedAnswer], list[asyncio.Task[StreamedAnswer]]]:
+    """Returns when each has begun there. vLLM may be used again then."""
+    await site.drain("vllm", is_draining=True)
+    streams = [StreamedAnswer() for _ in range(MOVED)]
+    tasks = [group.create_task(site.ask(tokens, stream, **GREEDY)) for stream in streams]
+    await becomes(lambda: _have(streams, 2), True, within_s=30)
+    await site.drain("vllm", is_draining=False)
+    return streams, tasks
 
 
 async def _have(streams: list[StreamedAnswer], pieces: int) -> bool:
-    """Returns whether each has so many pieces of its text."""
-    return all(len(stream.times) > pieces for stream in streams)
+    """Returns whether each has so many pieces of its text, or all of it: a starved Triton sends much at once."""
+    return all(len(stream.times) > pieces or stream.is_done for stream in streams)
