@@ -5,7 +5,7 @@ Adapters pass in what they read; the sink receives ids and the end by plain call
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
@@ -21,6 +21,7 @@ from gateway.errors import (
 )
 
 End: TypeAlias = FinishReason | GatewayError
+Probed = TypeVar("Probed")
 Read_contra = TypeVar("Read_contra", contravariant=True)  # the data of one read of a connection
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,20 @@ READY_TIMEOUT_S = 5.0  # for one probe of a server's readiness
 SWEEPS_PER_TIMEOUT = 8  # a silent call ends at most an eighth of the limit late
 
 
-def limit_probe() -> asyncio.Timeout:
-    """Bounds one probe of a server's readiness in time."""
-    return asyncio.timeout(READY_TIMEOUT_S)
+async def in_time(probe: Coroutine[Any, Any, Probed]) -> Probed:
+    """Returns what the probe of a server's readiness returns. Raises TimeoutError, and what the probe raises.
+
+    The time is counted in parts, as in LiveCalls: if our own process was held up, the answer waits unread.
+    """
+    task = asyncio.get_running_loop().create_task(probe)
+    try:
+        for _ in range(SWEEPS_PER_TIMEOUT):
+            await asyncio.wait({task}, timeout=READY_TIMEOUT_S / SWEEPS_PER_TIMEOUT)
+            if task.done():
+                return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
 
 
 class Reader(Protocol[Read_contra]):

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 import orjson
 
-from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls, limit_probe
+from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls, in_time
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_connection import SHORT_READ_BYTES, Deliver, Exchange, Splice
 from gateway.backends.http1_framing import Chunked, Head
@@ -345,8 +345,7 @@ class RelayServer:
     async def is_ready(self) -> bool:
         before = self.calls.measure_progress()
         try:
-            async with limit_probe():
-                status, _ = await self.client.fetch(self._health)
+            status, _ = await in_time(self.client.fetch(self._health))
             is_healthy = status == HTTPStatus.OK
         except GatewayError:
             is_healthy = False

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls, limit_probe
+from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls, in_time
 from gateway.backends.capabilities import apply_overrides
 from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.rpc.call import Outcome, Status, Stream
@@ -119,8 +119,7 @@ class TritonBackend:
     async def _ask_ready(self) -> bool:
         before = self.calls.measure_progress()
         try:
-            async with limit_probe():
-                return await self._serves_model()
+            return await in_time(self._serves_model())
         except RpcError as exc:
             logger.debug("%s is not ready: %s", self.name, exc)
             return False

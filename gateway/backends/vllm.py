@@ -10,7 +10,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import cast
 
-from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls, limit_probe
+from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls, in_time
 from gateway.backends.capabilities import apply_overrides, guide_error
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_connection import Deliver, Exchange
@@ -182,10 +182,7 @@ class VLLMBackend:
     async def is_ready(self) -> bool:
         before = self.calls.measure_progress()
         try:
-            async with limit_probe():
-                is_healthy = await self._is_healthy()
-                if is_healthy and self.route is None:
-                    self.route = await self._find_route()
+            is_healthy = await in_time(self._probe())
         except GatewayError:
             is_healthy = False
         except TimeoutError:
@@ -198,6 +195,12 @@ class VLLMBackend:
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
         await self.client.aclose()
+
+    async def _probe(self) -> bool:
+        is_healthy = await self._is_healthy()
+        if is_healthy and self.route is None:
+            self.route = await self._find_route()
+        return is_healthy
 
     async def _is_healthy(self) -> bool:
         status, _ = await self.client.fetch(self.client.render("GET", "/health"))

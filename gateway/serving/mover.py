@@ -82,20 +82,17 @@ class Mover:
             and _is_free(running)
             and running.extent.left >= leaving.terms.min_left
         ]
-        count = 0
+        moved = []
         for running in sorted(movable, key=lambda running: running.extent.context):
             model = running.work.request.model
             if budgets[model] <= 0:
                 continue
             budgets[model] -= running.extent.context
             running.dispatch.go_elsewhere(running.work.barred | left[model].backends)
-            count += 1
-        if count:
-            logger.info(
-                "moved %d answers away from %s",
-                count,
-                ", ".join(sorted(set().union(*(leaving.backends for leaving in left.values())))),
-            )
+            moved.append(running.work.request.request_id)
+        if moved:
+            backends = ", ".join(sorted(set().union(*(leaving.backends for leaving in left.values()))))
+            logger.info("moved %d answers away from %s: requests %s", len(moved), backends, " ".join(moved))
 
     def _find_running(self) -> Iterable[_Running]:
         for dispatch in self._live:

@@ -21,6 +21,7 @@ OWN_LINES = (
     b"x-request-id: %b\r\nx-crossover-backend: %b\r\nx-crossover-reason: %b\r\n"
     b"server-timing: gateway;dur=%.2f, engine;dur=%.2f"
 )
+MOVES = b', moves;desc="%d"'
 
 OnEnd: TypeAlias = Callable[[Exception | None], None]
 
@@ -30,7 +31,8 @@ class Reply:
 
     `on_end`: called with None when the answer is complete, else with the error. `clock` is in seconds; `arrived`: when
     the request came, on that clock. `route`: where the request was sent last; None while no backend was asked.
-    `errors`: the form of its wire's errors. `more_lines`: header fields of its answer, whichever it is.
+    `moves`: how often it has changed backends. `errors`: the form of its wire's errors. `more_lines`: header fields of
+    its answer, whichever it is.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Reply:
         self.arrived = clock()
         self.on_end: OnEnd | None = None
         self.route: Route | None = None
+        self.moves = 0
         self.has_begun = False
         self.errors = errors
         self.error_event: Callable[[GatewayError], bytes] | None = None  # what may follow what has been written
@@ -55,9 +58,12 @@ class Reply:
         self._started = 0.0
 
     def start(self, route: Route) -> None:
-        """Notes that an attempt begins at `route`; an attempt before it has written nothing."""
+        """Notes that the request begins at `route`, or goes on there."""
+        if self.route is None:
+            self._started = self._clock()
+        else:
+            self.moves += 1
         self.route = route
-        self._started = self._clock()
 
     # An attempt's calls
 
@@ -100,6 +106,7 @@ class Reply:
         route, started = self.route, self._started
         if route is None:
             return f"x-request-id: {self.request_id}".encode()
-        # server-timing is W3C's, in milliseconds: until the request was handed to the engine, and from there to here.
+        # server-timing is W3C's, in milliseconds: until the request was handed to an engine, and from there to here.
         spent_ms = (1000 * (started - self.arrived), 1000 * (self._clock() - started))
-        return OWN_LINES % (self.request_id.encode(), route.backend.encode(), route.reason.encode(), *spent_ms)
+        lines = OWN_LINES % (self.request_id.encode(), route.backend.encode(), route.reason.encode(), *spent_ms)
+        return lines + MOVES % self.moves if self.moves else lines

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -231,6 +232,18 @@ async def test_an_engine_that_lets_a_probe_wait_but_generates_is_ready(
     assert await lane.backend.is_ready()
     assert "but generates" in caplog.text
     assert waiting.end is None
+
+
+async def test_a_probe_whose_answer_waits_unread_because_we_were_held_up_is_no_silence(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await lane.backend.is_ready()
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.4)
+    async with asyncio.TaskGroup() as group:
+        probe = group.create_task(lane.backend.is_ready())
+        await asyncio.sleep(0)
+        time.sleep(0.6)  # noqa: ASYNC251 - it holds the loop up, as a machine without processor time does
+    assert probe.result()
 
 
 async def test_a_stream_that_ends_without_a_reason_is_unavailable_or_an_error(lane: Lane) -> None:

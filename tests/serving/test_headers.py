@@ -117,7 +117,10 @@ def test_a_run_id_is_what_a_label_may_be(run: str, is_valid: bool) -> None:
     assert caught.value.param == "x-crossover-run"
 
 
-async def test_server_timing_holds_the_gateways_time_and_the_engines() -> None:
+@pytest.mark.parametrize(("moves", "shown"), [(0, b""), (2, b', moves;desc="2"')])
+async def test_server_timing_holds_the_gateways_time_and_the_engines_and_how_many_there_were(
+    moves: int, shown: bytes
+) -> None:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -131,9 +134,10 @@ async def test_server_timing_holds_the_gateways_time_and_the_engines() -> None:
     # On the reply's clock: the request arrived; an engine was asked; there is an answer.
     reply = Reply(exchange, "r1", iter((10.0, 10.5, 12.25)).__next__, OPENAI_ERRORS)
     async with exchange.answering():
-        reply.start(Route("low", "pin"))
+        for _ in range(1 + moves):
+            reply.start(Route("low", "pin"))
         reply.send_json(b"{}")
-    assert dict(sent[0]["headers"])[b"server-timing"] == b"gateway;dur=500.00, engine;dur=1750.00"
+    assert dict(sent[0]["headers"])[b"server-timing"] == b"gateway;dur=500.00, engine;dur=1750.00" + shown
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/huge", "/v1/nothing"])

@@ -1,5 +1,6 @@
 """Answers that go on at another backend, because theirs was lost or is to be left; their clients notice nothing."""
 
+import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -67,6 +68,7 @@ async def test_a_whole_answer_goes_on_too_and_its_headers_name_who_ended_it(
     assert orjson.loads(answer.body)["choices"][0]["message"]["content"] == BEGUN + REST
     assert answer.headers["x-crossover-backend"] == "high"
     assert "low=unavailable" in answer.headers["x-crossover-reason"]
+    assert answer.headers["server-timing"].endswith(', moves;desc="1"')
     assert "backend low (tiny) is down" in caplog.text
 
 
@@ -233,14 +235,19 @@ async def begin(stack: Stack, client: RawClient, **fields: Any) -> None:  # Any:
     await eventually(lambda: len(stack.low.calls) > calls and stack.low.calls[-1]._timer is None)
 
 
-async def test_a_backend_that_drains_loses_its_answers_and_gets_no_others(stack: Stack, writer: Writer) -> None:
+async def test_a_backend_that_drains_loses_its_answers_and_gets_no_others(
+    stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], writer.script(REST)
     async with raw_client(stack) as client:
         await begin(stack, client)
         stack.app.router.drain("low", is_draining=True)
         stack.app.endpoints.mover.beat()
         assert (stack.in_flight, stack.low.calls[0].was_cancelled) == ({"low": 0, "high": 1}, True)
-        assert text_of(events((await client.answer()).body)) == BEGUN + REST
+        answer = await client.answer()
+    assert text_of(events(answer.body)) == BEGUN + REST
+    assert f"moved 1 answers away from low: requests {answer.headers['x-request-id']}" in caplog.text
     assert stack.counted("low", "moved")
     assert (await ask(stack)).headers["x-crossover-backend"] == "high"
     stack.app.router.drain("low", is_draining=False)
