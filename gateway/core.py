@@ -150,6 +150,14 @@ class GenerateRequest:
     sequences: int = 1
     cache_salt: str | None = None
 
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.params.max_tokens
+
 
 class Load(NamedTuple):
     """One backend as a policy sees it: how many leases it has now, and whether it may be chosen."""
@@ -231,7 +239,7 @@ class RelayRequest:
     """A client's unchanged request, for a server that speaks OpenAI's API itself; `path` has the query string.
 
     `lines`: the header fields to pass on. `pin`, `run` and `needs`: as in GenerateRequest. `barred`: the backends that
-    must not get the request.
+    must not get the request. `prompt_tokens` and `max_tokens`: not counted, since only the server reads the body.
     """
 
     request_id: str
@@ -244,6 +252,8 @@ class RelayRequest:
     needs: Needs = NO_NEEDS
     sequences: int = 1
     barred: frozenset[str] = frozenset()
+    prompt_tokens: int = 0
+    max_tokens: int | None = None
 
 
 class RelaySink(Protocol):
@@ -330,7 +340,7 @@ class RelayBackend(Backend, Protocol):
 
 
 class Placeable(Protocol):
-    """A request as routing sees it."""
+    """A request as routing sees it. `prompt_tokens`: 0 where nobody has counted them; `max_tokens`: None likewise."""
 
     @property
     def request_id(self) -> str: ...
@@ -344,6 +354,10 @@ class Placeable(Protocol):
     def needs(self) -> Needs: ...
     @property
     def sequences(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def max_tokens(self) -> int | None: ...
 
 
 class Seen(NamedTuple):
@@ -394,15 +408,13 @@ class BackendDemand(NamedTuple):
     """One backend at an instant, in sequences and tokens.
 
     `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `context`: the tokens
-    of the others, which another engine would prefill after a move. `left`: the tokens that all of it still needs.
-    `generated`: all tokens so far, since counting began.
+    of the others, which another engine would prefill after a move. `generated`: all tokens since counting began.
     """
 
     in_flight: int
     fixed: int = 0
     fixed_share: float = 0.0
     context: int = 0
-    left: int = 0
     generated: int = 0
 
 

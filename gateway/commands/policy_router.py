@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engines.simulation import Engine, Job
 from gateway.core import NO_NEEDS, Arrivals, BackendDemand, Demand, Load, Needs, Policy, State
+from gateway.metrics.lengths import AnswerLengths
 
 BEAT_S = 0.05
 SAMPLES = 64
@@ -18,6 +19,8 @@ SAMPLES = 64
 class _Request:
     """The core.Placeable of a simulated request."""
 
+    prompt_tokens: int
+    max_tokens: int
     request_id: str = ""
     model: str = ""
     pin: str | None = None
@@ -38,13 +41,17 @@ class PolicyRouter:
         self._budget = 0.0
         self._arrived = 0
         self._fixed = dict[str, int]()
+        self._lengths = AnswerLengths()
+        self._open = list[Job]()
         self._samples: deque[Arrivals] = deque([Arrivals(0.0, 0)], maxlen=SAMPLES)
         self.changes = self.moves = 0
 
     def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
         self._arrived += 1
+        self._open.append(job)
         loads = {name: Load(engine.in_flight, True) for name, engine in engines.items()}
-        route, state = self._policy.choose(_Request(), loads, self.state, now)
+        request = _Request(job.arrival.prompt_tokens, job.arrival.tokens)
+        route, state = self._policy.choose(request, loads, self.state, now)
         self._take(state)
         if job.arrival.only is not None:
             self._fixed[job.arrival.only] = self._fixed.get(job.arrival.only, 0) + 1
@@ -53,6 +60,7 @@ class PolicyRouter:
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
         self._samples.append(Arrivals(now, self._arrived))
+        self._note_ended()
         if self._policy.plans:
             self._take(self._policy.plan(self._measure(engines), self.state, now))
         left = self._policy.find_left(self.state)
@@ -62,11 +70,12 @@ class PolicyRouter:
         return list(self._move(engines, left, terms.min_left)) if left else ()
 
     def _move(self, engines: Mapping[str, Engine], left: Iterable[str], min_left: int) -> Iterator[tuple[Job, str]]:
+        lengths = self._lengths.table()
         movable = [
             (job.arrival.prompt_tokens + tokens, job)
             for name in left
-            for job in engines[name].jobs()
-            if job.arrival.only is None and job.arrival.tokens - (tokens := engines[name].count_tokens(job)) >= min_left
+            for job, tokens in ((job, engines[name].count_tokens(job)) for job in engines[name].jobs())
+            if job.arrival.only is None and lengths.left(tokens, job.arrival.tokens - tokens) >= min_left
         ]
         for tokens, job in sorted(movable, key=lambda pair: (pair[0], pair[1].arrival.at)):
             if self._budget <= 0:
@@ -79,12 +88,17 @@ class PolicyRouter:
         self.changes += (state.side, state.is_split) != (self.state.side, self.state.is_split)
         self.state = state
 
+    def _note_ended(self) -> None:
+        for job in self._open:
+            if job.end_s is not None:
+                self._lengths.add(job.arrival.prompt_tokens, job.arrival.tokens)
+        self._open = [job for job in self._open if job.end_s is None]
+
     def _measure(self, engines: Mapping[str, Engine]) -> Demand:
         backends = {name: self._measure_engine(name, engine) for name, engine in engines.items()}
-        jobs = [job.arrival for engine in engines.values() for job in engine.jobs()]
-        prompts = sum(arrival.prompt_tokens for arrival in jobs) / len(jobs) if jobs else 0.0
-        answers = sum(arrival.tokens for arrival in jobs) / len(jobs) if jobs else 0.0
-        return Demand(tuple(self._samples), backends, prompts, answers)
+        lengths = self._lengths.table()
+        weight = lengths.weight or 1.0
+        return Demand(tuple(self._samples), backends, lengths.prompt_tokens / weight, lengths.tokens / weight)
 
     def _measure_engine(self, name: str, engine: Engine) -> BackendDemand:
         fixed = sum(1 for job in engine.jobs() if job.arrival.only is not None)

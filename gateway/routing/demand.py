@@ -14,7 +14,7 @@ from gateway.shared import Floats, Ints, Plan, Seat, Span
 
 SAMPLES = 64
 BEAT_S = 0.05
-FIXED, CONTEXT, LEFT, GENERATED = range(4)  # words of what a worker holds at a backend
+FIXED, CONTEXT, GENERATED = range(3)  # words of what a worker holds at a backend
 WEIGHT, TOKENS, PROMPTS = range(3)  # words of its recent answers' lengths
 COUNTED, RECENT = range(2)  # words of what arrives: as of the last sample, and how much of it lately
 LATELY_S = 20.0  # after which an arrival counts a third
@@ -39,7 +39,7 @@ class DemandSpans:
         return cls(
             arrived=plan.words(workers),
             fixed=tuple(plan.words(workers) for _ in backends),
-            held=tuple(tuple(plan.words(workers) for _ in range(4)) for _ in backends),
+            held=tuple(tuple(plan.words(workers) for _ in range(3)) for _ in backends),
             lengths=tuple(plan.words(workers) for _ in range(3)),
             count=plan.words(1),
             ring=plan.words(2 * SAMPLES),
@@ -49,13 +49,12 @@ class DemandSpans:
 
 class Held(NamedTuple):
     """What one worker has in flight at a backend: `fixed` sequences that cannot run elsewhere, and of the others how
-    many tokens another engine would prefill. `left`: tokens that all of it still needs. `generated`: all tokens that it
-    has received from there, also those of answers that have ended.
+    many tokens another engine would prefill. `generated`: all tokens that it has received from there, also those of
+    answers that have ended.
     """
 
     fixed: int = 0
     context: int = 0
-    left: int = 0
     generated: int = 0
 
 
@@ -139,9 +138,9 @@ class DemandCounts:
         return tuple(Arrivals(self._ring[start], int(self._ring[start + 1])) for start in starts)
 
     def _read_backend(self, name: str, in_flight: int) -> BackendDemand:
-        fixed, context, left, generated = (sum(words) for words in self._held[name])
+        fixed, context, generated = (sum(words) for words in self._held[name])
         share = self._mix[name][RECENT] / self._all[RECENT] if self._all[RECENT] else 0.0
-        return BackendDemand(in_flight, min(fixed, in_flight), share, context, left, generated)
+        return BackendDemand(in_flight, min(fixed, in_flight), share, context, generated)
 
 
 def _count_lately(words: Floats, total: float, kept: float) -> None:

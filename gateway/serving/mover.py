@@ -127,7 +127,6 @@ def _sum(answers: Iterable[_Running], ended: Mapping[tuple[str, str], int]) -> M
             sums[running.work.request.model][backend] = Held(
                 before.fixed + fixed,
                 before.context + context,
-                before.left + round(extent.left),
                 before.generated + extent.generated,
             )
     return sums

@@ -2,12 +2,18 @@
 
 import json
 import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from engines.simulation import Arrival, EngineSpeed
+from engines.simulation import simulate as simulate_arrivals
 from gateway.cli import main
+from gateway.commands.policy_router import PolicyRouter
+from gateway.core import Demand, State
+from gateway.routing.policies import Share
 
 # Two configurations of vLLM on two H100 that both share (docs/routing.md); "high" is better from 101 in flight on.
 LATENCY = {
@@ -38,6 +44,21 @@ BUSY = {
     "prompt_tokens": 153,
     "answer_tokens": 256,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Noting(Share):
+    """Notes the demand of every beat."""
+
+    seen: list[Demand] = field(default_factory=list)
+
+    @property
+    def plans(self) -> bool:
+        return True
+
+    def plan(self, demand: Demand, state: State, now: float) -> State:
+        self.seen.append(demand)
+        return state
 
 
 @pytest.fixture
@@ -113,6 +134,16 @@ def test_on_gpus_of_their_own_both_engines_together_are_faster_than_one(tmp_path
     assert find_means(node, "over_best", "--trace", "step", "--seeds", "1")["curve"] < 0.9
     over_optimum = find_means(node, "over_optimum", "--trace", "step", "--seeds", "1")
     assert 1.0 < over_optimum["curve"] < 1.05 < over_optimum["high alone"]
+
+
+def test_a_policy_knows_the_lengths_of_answers_that_have_finished_as_it_does_live() -> None:
+    """Long answers are in flight for longer: by what is in flight they would be 191 tokens in the mean."""
+    arrivals = [Arrival(0.01 * index, 100 + index % 2, 10 if index % 2 else 200) for index in range(2000)]
+    policy, speed = Noting("low", "high", share=0.5), EngineSpeed(lambda _: 0.01, 60_000, 512, 80)
+    simulate_arrivals(arrivals, {"low": speed, "high": speed}, 0.0, PolicyRouter(policy))
+    assert (policy.seen[0].prompt_tokens, policy.seen[0].answer_tokens) == (0, 0)
+    assert policy.seen[390].answer_tokens == pytest.approx(105, rel=0.05)
+    assert policy.seen[390].prompt_tokens == pytest.approx(100.5, abs=0.1)
 
 
 def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: Path) -> None:

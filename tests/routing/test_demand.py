@@ -62,17 +62,17 @@ def test_the_demand_is_that_of_all_workers() -> None:
     one, two = seats(2)
     one.arrive(3, None)
     two.arrive(1, "high")
-    one.note({"low": Held(0, 500, 90, 4000)}, Lengths(2.0, 300.0, 40.0))
-    two.note({"low": Held(1, 100, 30, 300), "high": Held(1, 0, 9, 20)}, Lengths(1.0, 60.0, 50.0))
+    one.note({"low": Held(0, 500, 4000)}, Lengths(2.0, 300.0, 40.0))
+    two.note({"low": Held(1, 100, 300), "high": Held(1, 0, 20)}, Lengths(1.0, 60.0, 50.0))
     demand = one.sample({"low": 5, "high": 2}, 10.0)
     assert demand is not None
     assert demand.arrivals == (Arrivals(10.0, 4),)
-    assert demand.backends == {"low": (5, 1, 0.0, 600, 120, 4300), "high": (2, 1, 0.25, 0, 9, 20)}
+    assert demand.backends == {"low": (5, 1, 0.0, 600, 4300), "high": (2, 1, 0.25, 0, 20)}
     assert (demand.answer_tokens, demand.prompt_tokens, demand.in_flight) == (120.0, 30.0, 7)
     two.clear(1)
     later = two.sample({"low": 5, "high": 0}, 11.0)
     assert later is not None
-    assert later.backends == {"low": (5, 0, 0.0, 500, 90, 4000), "high": (0, 0, pytest.approx(0.25), 0, 0, 0)}
+    assert later.backends == {"low": (5, 0, 0.0, 500, 4000), "high": (0, 0, pytest.approx(0.25), 0, 0)}
     assert [sample.total for sample in later.arrivals] == [4, 4]  # what had arrived stays counted
 
 
@@ -101,7 +101,7 @@ def test_nothing_known_is_zero() -> None:
     demand = one.sample({"low": 0, "high": 0}, 1.0)
     assert demand is not None
     assert (demand.answer_tokens, demand.prompt_tokens) == (0.0, 0.0)
-    assert demand.backends["low"] == (0, 0, 0.0, 0, 0, 0)
+    assert demand.backends["low"] == (0, 0, 0.0, 0, 0)
 
 
 def test_what_one_engine_alone_could_serve_is_soon_forgotten() -> None:

@@ -33,8 +33,8 @@ class Curve(TwoBackends):
     """Goes over to another plan when that is predicted to save more time, within horizon_s, than the change costs.
 
     On engines that share their GPUs all requests are on one side, and running answers follow a change. On GPUs of their
-    own both are used as soon as that is better, each request where its tokens come fastest. Without `node` all go to
-    `fallback`.
+    own both are used as soon as that is better, and each request goes where it costs all requests least. Without `node`
+    all go to `fallback`.
     """
 
     kind: ClassVar[str] = "curve"
@@ -104,7 +104,7 @@ class Curve(TwoBackends):
         return MoveTerms(math.ceil(pause_s / to.step_s(max(in_flight, 1))), to.prefill_tokens_per_s)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        backend = self._find_fastest(request, loads, state) if state.is_split else state.side
+        backend = self._find_cheaper(request, loads, state) if state.is_split else state.side
         in_flight = request.sequences
         for load in loads.values():
             in_flight += load.in_flight
@@ -229,16 +229,26 @@ class Curve(TwoBackends):
         """Returns the seconds without a token: while the prompts of what moves are prefilled, nobody gets any."""
         return node.move_s + context / to.prefill_tokens_per_s
 
-    def _find_fastest(self, request: Placeable, loads: Mapping[str, Load], state: State) -> str:
+    def _find_cheaper(self, request: Placeable, loads: Mapping[str, Load], state: State) -> str:
         low, high = loads[self.low], loads[self.high]
         if self.node is None or not (low.is_ready and high.is_ready):
             return self.low if low.is_ready else self.high
         node = self.node.at_paces(state.paces)
-        low_s = self._find_time(node.low, low.in_flight + request.sequences)
-        return self.low if low_s <= self._find_time(node.high, high.in_flight + request.sequences) else self.high
+        low_s = self._find_cost(request, node, node.low, low.in_flight)
+        return self.low if low_s <= self._find_cost(request, node, node.high, high.in_flight) else self.high
 
-    def _find_time(self, engine: EngineModel, in_flight: int) -> float:
-        return engine.step_s(in_flight) if self.objective == "answer" else engine.ttft_s(in_flight)
+    def _find_cost(self, request: Placeable, node: NodeModel, engine: EngineModel, in_flight: int) -> float:
+        """Returns the seconds that a request takes on an engine, and that its prefill takes from each of the others.
+
+        By its own time alone, long prompts go to the engine that reads them faster, and stop all who run there.
+        """
+        in_flight += request.sequences
+        prefill_s = max(request.prompt_tokens - node.prompt_tokens, 0) / engine.prefill_tokens_per_s
+        if self.objective == "ttft":
+            own_s = engine.ttft_s(in_flight)
+        else:
+            own_s = min(request.max_tokens or math.inf, node.answer_tokens) * engine.step_s(in_flight)
+        return own_s + in_flight * prefill_s
 
 
 def _find_usual(usual_rate: float, rate: float, elapsed_s: float) -> float:
