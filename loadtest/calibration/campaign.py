@@ -6,7 +6,7 @@ In: a site, the system under test, a plan. Out: cells on disk as they finish, an
 import itertools
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from loadtest.results.cell import Cell, Pair
 from loadtest.results.checks import find_failure, find_flaw, review
 from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
-from loadtest.results.node import NodeModel, OpenCell, check_open_loop
+from loadtest.results.node import NodeModel, OpenCell, check_open_loop, note_interference
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result, find_change, find_crossings, find_threshold, is_resolved
 from loadtest.results.system import SystemUnderTest
@@ -37,8 +37,9 @@ PROBES = 2  # per backend: the first may find it cold, the second shows how long
 
 @dataclass(slots=True)
 class Campaign:
-    """One run. `cells`: the cells of complete pairs, also when the run is broken off. `prompt_seed`: new in every
-    process, because an engine may have cached the prompts of a cell that was broken off.
+    """One run. `cells`: the cells of complete pairs, also when the run is broken off. `beside`: by backend, its cell
+    while the other one worked too. `prompt_seed`: new in every process, because an engine may have cached the prompts
+    of a cell that was broken off.
     """
 
     site: Site
@@ -50,6 +51,7 @@ class Campaign:
     prompt_seed: int
     history: History = field(default_factory=History)
     cells: list[Cell] = field(default_factory=list)
+    beside: Mapping[str, Cell] = field(default_factory=dict)
     node: NodeModel | None = None
     open_loop: Sequence[OpenCell] = ()
     _half: tuple[Pair, Cell] | None = None
@@ -78,7 +80,8 @@ class Campaign:
             await self._measure_pair(meter, pair)
         change = find_change(find_crossings(self.cells, self.system, self.plan))
         node_meter = NodeMeter(meter, self._numbers)
-        self.node = await node_meter.measure(self.cells, change.point if change else None)
+        self.beside = await node_meter.measure_beside(self.cells, change.point if change else None)
+        self.node = await node_meter.measure(self.cells, self.beside)
         # Arrivals by chance have no bound in flight, which users beside them were promised.
         if self.node is not None and change is not None and self.site.max_foreign is None:
             self.open_loop = await node_meter.measure_open(self.node, change.point)
@@ -159,6 +162,7 @@ class Campaign:
         findings = find_crossings(self.cells, self.system, plan)
         checks = review(self.cells, self._gate.answers, self.system.low, plan.limits, plan.hardware)
         if self.node is not None:
+            checks.append(note_interference(self.node, self.beside, plan.tokens))
             checks.append(check_open_loop(self.node, self.open_loop, self.system, plan.limits))
         failure = find_failure(checks)
         finding = findings[THROUGHPUT.name]

@@ -7,7 +7,7 @@ In: a CellMeter, and the cells so far. Out: a NodeModel, and OpenCells that chec
 import asyncio
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -35,24 +35,29 @@ class NodeMeter:
     meter: CellMeter
     numbers: Iterator[int]
 
-    async def measure(self, cells: Sequence[Cell], crossing: float | None) -> NodeModel | None:
-        """Measures both, at the level nearest to the crossing, where plans change. Raises MeasurementError.
+    async def measure_beside(self, cells: Sequence[Cell], crossing: float | None) -> Mapping[str, Cell]:
+        """Measures a cell of each engine while the other one works too, at the level nearest to the crossing, where
+        plans change. Returns them by backend. Raises MeasurementError.
 
         `crossing`: in flight; None where there is not exactly one: the middle level.
         """
         meter, levels = self.meter, sorted({cell.level for cell in cells})
-        meter.progress.note("measuring how both engines slow each other down, and how fast they read prompts")
         backends, level = meter.system.backends, levels[len(levels) // 2]
         if meter.site.max_foreign is not None:  # beside users both together must not exceed the highest level
             level = max((each for each in levels if 2 * each <= levels[-1]), default=levels[0])
         elif crossing is not None:
             level = min(levels, key=lambda each: abs(math.log(each / crossing)))
-        beside = {
+        meter.progress.note(f"measuring how both engines slow each other down, at {level} in flight on each")
+        return {
             name: await self._measure_beside(name, other, level)
             for name, other in zip(backends, reversed(backends), strict=True)
         }
-        prefills = {name: await self._measure_prefill(name) for name in backends}
-        return make_node(cells, beside, prefills, meter.system, meter.plan)
+
+    async def measure(self, cells: Sequence[Cell], beside: Mapping[str, Cell]) -> NodeModel | None:
+        """Measures how fast the engines read prompts, and makes the model. Raises MeasurementError."""
+        self.meter.progress.note("measuring how fast both engines read prompts")
+        prefills = {name: await self._measure_prefill(name) for name in self.meter.system.backends}
+        return make_node(cells, beside, prefills, self.meter.system, self.meter.plan)
 
     async def measure_open(self, node: NodeModel, crossing: float) -> Sequence[OpenCell]:
         """Measures each engine under arrivals by chance, with a good part of the crossing in flight."""

@@ -113,6 +113,19 @@ def check_open_loop(node: NodeModel, cells: Sequence[OpenCell], system: SystemUn
     return Check("open loop", "warning", f"OPEN LOOP: {shown}, {expected_ms:.3g} by its closed-loop curve: {doubt}.")
 
 
+def note_interference(node: NodeModel, beside: Mapping[str, Cell], tokens: int) -> Check:
+    """Returns a note: the level at which both engines worked at once, and what a token took there and alone."""
+    engines, found = dict(zip(beside, (node.low, node.high), strict=False)), []
+    for name, cell in beside.items():
+        if cell.e2e_s.p50:
+            alone_ms = engines[name].find_step_ms(cell.level)
+            found.append(f"a token of {name} takes {1000 * cell.e2e_s.p50 / tokens:.3g} ms, {alone_ms:.3g} alone")
+    if not found:
+        return Check("interference", "note", "no answer was measured while both engines worked")
+    level = next(iter(beside.values())).level
+    return Check("interference", "note", f"with {level} in flight on each, {' and '.join(found)}")
+
+
 def make_node(
     cells: Sequence[Cell],
     beside: Mapping[str, Cell],

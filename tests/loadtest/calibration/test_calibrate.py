@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import json
+import math
 import re
 import signal
 from collections import Counter
@@ -53,7 +54,8 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
         levels = [(row["backend"], int(row["level"])) for row in csv.DictReader(file)]
     assert levels == [(cell["backend"], cell["level"]) for cell in result["cells"]]
     assert result["status"] == "complete"
-    assert result["crossover"]["throughput"]["point"] == pytest.approx(crossing(LOW, HIGH), rel=0.2)
+    point = result["crossover"]["throughput"]["point"]
+    assert point == pytest.approx(crossing(LOW, HIGH), rel=0.2)
     assert (gateway.policy["up"], gateway.policy["down"]) == (result["threshold"]["up"], result["threshold"]["down"])
     assert (result["applied"]["version"], gateway.policy["calibration"]) == (2, result["run"])
     # What is not known of an engine is no part of its fingerprint.
@@ -68,6 +70,9 @@ async def test_known_crossing_is_found_and_applied(tmp_path: Path) -> None:
     for cell in (low, high):  # what arrived and what was in flight agree (Little's law)
         assert cell["in_flight"] == pytest.approx(cell["rate"] * cell["step_ms"] * 8 / 1000, rel=0.01)
         assert 2 < cell["in_flight"] < 12
+    nearest = min({level for _, level in levels}, key=lambda level: abs(math.log(level / point)))
+    (note,) = [check["message"] for check in result["checks"] if check["name"] == "interference"]
+    assert re.fullmatch(rf"with {nearest} in flight on each, a token of triton takes .* alone", note)
 
 
 async def test_beside_users_no_more_is_in_flight_than_the_highest_level(tmp_path: Path) -> None:

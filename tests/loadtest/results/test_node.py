@@ -15,6 +15,7 @@ from loadtest.results.node import (
     check_open_loop,
     choose_rate,
     make_node,
+    note_interference,
 )
 from loadtest.results.percentiles import Percentiles
 from loadtest.results.plan import QUICK
@@ -79,6 +80,20 @@ def test_interference_is_what_a_step_takes_longer_by_the_others_step(
 
 def test_a_level_that_was_not_measured_alone_gives_no_interference() -> None:
     assert beside(0.68, 0.68, level=4).interference == 0
+
+
+def test_a_note_has_the_level_of_the_interference_and_the_times() -> None:
+    cells = make_cells({2: 1.0, 8: 1.0})
+    both = {
+        name: replace(CELL, backend=name, level=8, e2e_s=Percentiles(50, time_s))
+        for name, time_s in (("triton", 0.68), ("vllm", None))
+    }
+    node = make_node(cells, both, PREFILLS, SYSTEM, PLAN)
+    assert node is not None
+    check = note_interference(node, both, PLAN.tokens)
+    assert (check.name, check.status) == ("interference", "note")
+    assert check.message == "with 8 in flight on each, a token of triton takes 20 ms, 10 alone"
+    assert note_interference(node, {}, PLAN.tokens).message == "no answer was measured while both engines worked"
 
 
 def test_most_in_flight_is_what_an_engine_reports_or_the_highest_level() -> None:
