@@ -1,0 +1,149 @@
+"""What an engine will make of a load: how many will be in flight, and how long answers and first tokens will take.
+
+In: an engine's numbers, and a load by its rate and its lengths. Out: means over the coming seconds. Pure. It is the
+mean field of what `replica` does step by step, some thousand times faster.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engines.physics.model import EngineModel
+
+HORIZON_S, PARTS = 4.0, 8  # of a forecast
+ROUNDS = 8  # of a fixed point, at most
+CLOSE = 0.01  # of a step: then it is found
+MOST_PROMPTS = 30.0  # in a step: with more a load is beyond every engine
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The lengths of a load, in tokens: a sample of what its prompts have to prefill, and an answer's mean.
+
+    `context`: what one that runs holds in the mean.
+    """
+
+    prompts: tuple[float, ...]
+    answer_tokens: float
+    context: float
+
+    @classmethod
+    def of(cls, prompts: Sequence[float], answer_tokens: float, context: float | None = None, size: int = 8) -> "Mix":
+        """Draws the sample as quantiles. `context` None: that of answers that are half done."""
+        ordered = sorted(prompts) or [1.0]
+        count = len(ordered)
+        sample = [ordered[(2 * part + 1) * count // (2 * size)] for part in range(size)] if count > size else ordered
+        mean = sum(ordered) / count + answer_tokens / 2
+        return cls(tuple(sample), max(answer_tokens, 1.0), mean if context is None else context)
+
+
+class Step(NamedTuple):
+    """The mean milliseconds of a step, and of one with a prompt in it."""
+
+    mean_ms: float
+    prefill_ms: float
+
+
+class Outlook(NamedTuple):
+    """Means over HORIZON_S and half an answer: how many are in flight, and seconds of an answer and to a first token.
+
+    `end`: how many are in flight after HORIZON_S.
+    """
+
+    in_flight: float
+    answer_s: float
+    first_s: float
+    end: float
+
+
+def find_step(engine: EngineModel, running: float, context: float, rate: float, prompts: Sequence[float]) -> Step:
+    """Returns the steps of one replica with so many that decode, tokens of KV, and prompts a second like the sample.
+
+    Prompts arrive by chance, and the longer a step takes the more of them are in the next one.
+    """
+    count = max(running, 1.0)
+    decode_ms = engine.decode_ms(count, context)
+    idle_ms = max(decode_ms, engine.floor_ms(count, 0))
+    if rate <= 0:
+        return Step(idle_ms, idle_ms)
+    prompt_ms, attention_ms, budget = engine.prompt_ms / 1e3, engine.attention_ms / 1e6, engine.budget_tokens
+    graph, eager_ms, mixed_ms = engine.graph_tokens - count * engine.verified, engine.eager_ms, engine.mixed_ms
+    mean = sum(prompts) / len(prompts)
+    own = [(tokens, attention_ms * tokens * tokens) for tokens in prompts]
+    mean_ms = prefill_ms = idle_ms
+    for _ in range(ROUNDS):
+        expected = min(rate * mean_ms / 1e3, MOST_PROMPTS)
+        some = -math.expm1(-expected)  # the chance that there is a prompt
+        more = (expected / some - 1) * mean  # tokens of the others in its step
+        total = 0.0
+        for tokens, squared_ms in own:
+            read = tokens + more
+            if read > budget:
+                read = budget
+            needed = decode_ms + prompt_ms * read + squared_ms
+            floor = eager_ms if read > graph else mixed_ms
+            total += needed if needed > floor else floor
+        prefill_ms = total / len(own)
+        found_ms = (1 - some) * idle_ms + some * prefill_ms
+        if abs(found_ms - mean_ms) < CLOSE * mean_ms:
+            mean_ms = found_ms
+            break
+        mean_ms = found_ms
+    return Step(mean_ms, prefill_ms)
+
+
+def find_room(engine: EngineModel, mix: Mix) -> float:
+    """Returns how many an engine runs at once at most; what is beyond waits."""
+    room = float(engine.max_sequences)
+    if engine.kv_tokens is not None:
+        room = min(room, max(engine.kv_tokens / max(mix.context, 1.0), 1.0))
+    return room * engine.replicas
+
+
+def foresee(
+    engine: EngineModel, mix: Mix, rate: float, in_flight: float, horizon_s: float = HORIZON_S, beside_ms: float = 0.0
+) -> Outlook:
+    """Foresees `horizon_s` with `rate` arrivals a second, of which `in_flight` have come: dn/dt = rate - n / answer time.
+
+    `beside_ms`: what each step takes longer because others work on the same GPUs. The point at which n would settle
+    does not count: beyond its capacity an engine has none.
+    """
+    room, replicas, part_s = find_room(engine, mix), engine.replicas, horizon_s / PARTS
+    steps = mix.answer_tokens / engine.tokens_per_step + 1
+    count, total, answer_s, first_s = in_flight, 0.0, 0.0, 0.0
+    for _ in range(PARTS):
+        running = min(count, room) / replicas
+        step = find_step(engine, running, running * mix.context, rate / replicas, mix.prompts)
+        alone_s = (steps * (step.mean_ms + beside_ms) + engine.request_ms) / 1e3
+        waits_s = alone_s * max(count / room - 1, 0.0)
+        answer_s = alone_s + waits_s
+        first_s += (step.mean_ms / 2 + step.prefill_ms + beside_ms + engine.request_ms) / 1e3 + waits_s
+        settled, gone = rate * answer_s, -math.expm1(-part_s / answer_s)
+        total += settled * part_s + (count - settled) * answer_s * gone
+        count += (settled - count) * gone
+    mean = (total + count * answer_s / 2) / (horizon_s + answer_s / 2)
+    return Outlook(mean, answer_s, first_s / PARTS, count)
+
+
+def find_answer_s(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> float:
+    """Returns an answer's seconds while so many are in flight all the time."""
+    running = min(in_flight, find_room(engine, mix)) / engine.replicas
+    step = find_step(engine, running, running * mix.context, rate / engine.replicas, mix.prompts)
+    steps = mix.answer_tokens / engine.tokens_per_step + 1
+    return (steps * step.mean_ms + engine.request_ms) / 1e3 * max(in_flight / find_room(engine, mix), 1.0)
+
+
+def find_capacity(engine: EngineModel, mix: Mix) -> float:
+    """Returns how many answers a second the engine completes at most."""
+    room = find_room(engine, mix)
+    low, high = 0.0, 1e6
+    for _ in range(60):
+        rate = (low + high) / 2
+        low, high = (rate, high) if rate * find_answer_s(engine, mix, rate, room) <= room else (low, rate)
+    return low
+
+
+def find_pause_s(engine: EngineModel, context: float) -> float:
+    """Returns the seconds that an engine takes to prefill what moves to it, while its others get no token."""
+    return engine.prefill_ms(context, 0.0) / engine.replicas / 1e3
