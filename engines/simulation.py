@@ -8,6 +8,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from engines.physics import EngineModel, Job, Replica
@@ -69,20 +70,21 @@ class Engine:
             del self.coming[job]
 
 
-def simulate(
-    jobs: Sequence[Job],
-    engines: Mapping[str, EngineModel],
-    interference: float,
-    router: Router,
-    move_s: float = 0.0,
-    make_replica: MakeReplica = Replica,
-) -> Sequence[Job]:
-    """Serves jobs in order of arrival, and returns them with their times.
-
-    A step that begins while others work takes `interference` times the longest of theirs longer. A job that moves
-    reaches its engine `move_s` later.
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node's engines by name. A step that begins while others work takes `interference` times the longest of theirs
+    longer. A job that moves reaches its engine `move_s` later.
     """
-    node = Node(engines, interference, router, move_s, make_replica)
+
+    engines: Mapping[str, EngineModel]
+    interference: float = 0.0
+    move_s: float = 0.0
+    make_replica: MakeReplica = Replica
+
+
+def simulate(jobs: Sequence[Job], spec: NodeSpec, router: Router) -> Sequence[Job]:
+    """Serves jobs in order of arrival, and returns them with their times."""
+    node = Node(spec, router)
     for job in jobs:
         node.run(job.at)
         node.arrive(job)
@@ -96,17 +98,10 @@ class Node:
     Several nodes share a clock: each goes on at its `find_next`, and runs to the time of what arrives there.
     """
 
-    def __init__(
-        self,
-        engines: Mapping[str, EngineModel],
-        interference: float,
-        router: Router,
-        move_s: float = 0.0,
-        make_replica: MakeReplica = Replica,
-    ) -> None:
-        self._engines = {name: Engine(name, model, make_replica) for name, model in engines.items()}
-        self._interference = interference
-        self._move_s = move_s
+    def __init__(self, spec: NodeSpec, router: Router) -> None:
+        self._engines = {name: Engine(name, model, spec.make_replica) for name, model in spec.engines.items()}
+        self._interference = spec.interference
+        self._move_s = spec.move_s
         self._router = router
         self._now, self._beat_at = 0.0, router.beat_s
         self._events: list[Event] = []

@@ -78,9 +78,7 @@ def find_step(engine: EngineModel, running: float, context: float, rate: float, 
         more = (expected / some - 1) * mean  # tokens of the others in its step
         total = 0.0
         for tokens, squared_ms in own:
-            read = tokens + more
-            if read > budget:
-                read = budget
+            read = min(tokens + more, budget)
             needed = decode_ms + prompt_ms * read + squared_ms
             floor = eager_ms if read > graph else mixed_ms
             total += needed if needed > floor else floor
@@ -101,28 +99,25 @@ def find_room(engine: EngineModel, mix: Mix) -> float:
     return room * engine.replicas
 
 
-def foresee(
-    engine: EngineModel, mix: Mix, rate: float, in_flight: float, horizon_s: float = HORIZON_S, beside_ms: float = 0.0
-) -> Outlook:
-    """Foresees `horizon_s` with `rate` arrivals a second, of which `in_flight` have come: dn/dt = rate - n / answer time.
+def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Outlook:
+    """Foresees HORIZON_S with `rate` arrivals a second, where `in_flight` have come: dn/dt = rate - n / answer time.
 
-    `beside_ms`: what each step takes longer because others work on the same GPUs. The point at which n would settle
-    does not count: beyond its capacity an engine has none.
+    The point at which n would settle does not count: beyond its capacity an engine has none.
     """
-    room, replicas, part_s = find_room(engine, mix), engine.replicas, horizon_s / PARTS
+    room, replicas, part_s = find_room(engine, mix), engine.replicas, HORIZON_S / PARTS
     steps = mix.answer_tokens / engine.tokens_per_step + 1
     count, total, answer_s, first_s = in_flight, 0.0, 0.0, 0.0
     for _ in range(PARTS):
         running = min(count, room) / replicas
         step = find_step(engine, running, running * mix.context, rate / replicas, mix.prompts)
-        alone_s = (steps * (step.mean_ms + beside_ms) + engine.request_ms) / 1e3
+        alone_s = (steps * step.mean_ms + engine.request_ms) / 1e3
         waits_s = alone_s * max(count / room - 1, 0.0)
         answer_s = alone_s + waits_s
-        first_s += (step.mean_ms / 2 + step.prefill_ms + beside_ms + engine.request_ms) / 1e3 + waits_s
+        first_s += (step.mean_ms / 2 + step.prefill_ms + engine.request_ms) / 1e3 + waits_s
         settled, gone = rate * answer_s, -math.expm1(-part_s / answer_s)
         total += settled * part_s + (count - settled) * answer_s * gone
         count += (settled - count) * gone
-    mean = (total + count * answer_s / 2) / (horizon_s + answer_s / 2)
+    mean = (total + count * answer_s / 2) / (HORIZON_S + answer_s / 2)
     return Outlook(mean, answer_s, first_s / PARTS, count)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engines.physics import EngineModel, Job, Mix, foresee
 from engines.physics.forecast import find_answer_s, find_capacity, find_room
-from engines.simulation import Engine, simulate
+from engines.simulation import Engine, NodeSpec, simulate
 
 PLAIN = EngineModel(
     ((1, 4.8), (8, 4.8), (32, 5.2), (64, 6.5), (128, 7.3), (256, 8.4)), 0.035, 18.8, 0.8, 20.1, 8.0, 11.3
@@ -39,7 +39,7 @@ def test_answers_take_as_long_as_step_by_step(engine: EngineModel, rate: float) 
     while at < 60:
         at += draw.expovariate(rate)
         jobs.append(Job(at, draw.choice(PROMPTS), draw.choice(ANSWERS)))
-    simulate(jobs, {"it": engine}, 0.0, Alone())  # type: ignore[arg-type]  # a router that knows only its one engine
+    simulate(jobs, NodeSpec({"it": engine}), Alone())  # type: ignore[arg-type]  # a router that knows only its one engine
     times = [(job.end_s or 0.0) - job.at for job in jobs if 20 < job.at < 55]
     mean_s = statistics.fmean(times)
     mix = Mix.of(PROMPTS, statistics.fmean(ANSWERS))
