@@ -360,41 +360,20 @@ class Placeable(Protocol):
     def max_tokens(self) -> int | None: ...
 
 
-class Seen(NamedTuple):
-    """A backend's tokens of the last minute, older ones less: what a model of it expected, and what it generated.
-
-    `counted`: of BackendDemand.generated, what is in it already.
-    """
-
-    expected: float = 0.0
-    generated: float = 0.0
-    counted: float = 0.0
-
-
-NOTHING_SEEN = Seen()
-
-
 @dataclass(frozen=True, slots=True)
 class State:
     """A policy's memory between choices: its side, since when (monotonic seconds), and its version.
 
-    For a policy that plans: `is_split`: both backends are used, `rate`: arrivals a second that it expects, `answer_s`:
-    seconds that it predicts for an answer, or for what else it keeps short. `foregone_s`: the seconds that requests
-    would have saved elsewhere of late. `usual_rate`: the mean of `rate` over the last seconds, older ones less; 0: none
-    is known.
-    `seen`: of its low-load and its high-load backend; `paces`: the time of a step of each over its model's.
+    `words`: what else a policy remembers, STATE_WORDS numbers at most, which only that policy packs and reads.
     """
 
     side: str
     since: float
     version: int
-    is_split: bool = False
-    rate: float = 0.0
-    answer_s: float = 0.0
-    foregone_s: float = 0.0
-    usual_rate: float = 0.0
-    seen: tuple[Seen, Seen] = (NOTHING_SEEN, NOTHING_SEEN)
-    paces: tuple[float, float] = (1.0, 1.0)
+    words: tuple[float, ...] = ()
+
+
+STATE_WORDS = 64
 
 
 class Arrivals(NamedTuple):
@@ -404,31 +383,44 @@ class Arrivals(NamedTuple):
     total: int
 
 
+class FirstToken(NamedTuple):
+    """A first token of an engine's: when it came, in monotonic seconds, and how many tokens were prefilled for it."""
+
+    at: float
+    prompt_tokens: int
+
+
 class BackendDemand(NamedTuple):
     """One backend at an instant, in sequences and tokens.
 
-    `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `context`: the tokens
-    of the others, which another engine would prefill after a move. `generated`: all tokens since counting began.
+    `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `decoding` have had a
+    token from it, and hold `held` tokens of context. `context`: the tokens of those that may move, which another engine
+    would prefill. `generated`: all tokens since counting began. `firsts`: of the time since the beat before. `foreign`:
+    sequences in flight that do not steer, or whose tokens nobody counts.
     """
 
     in_flight: int
     fixed: int = 0
     fixed_share: float = 0.0
+    decoding: int = 0
+    held: int = 0
     context: int = 0
     generated: int = 0
+    firsts: tuple[FirstToken, ...] = ()
+    foreign: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """The load that a plan has to serve.
 
-    `arrivals`: samples of the last seconds, the oldest first; at least one. Lengths are means of recent requests, in
-    tokens, and 0 while none is known.
+    `arrivals`: samples of the last seconds, the oldest first; at least one. `prompts`: the lengths of recent prompts,
+    in tokens to be prefilled. `answer_tokens`: an answer's mean length; both are empty and 0 while none is known.
     """
 
     arrivals: Sequence[Arrivals]
     backends: Mapping[str, BackendDemand]
-    prompt_tokens: float
+    prompts: Sequence[float]
     answer_tokens: float
 
     @property
@@ -473,6 +465,11 @@ class Policy(Protocol):
         """Whether `plan` is of use: demand is counted only then."""
         ...
 
+    @property
+    def splits(self) -> bool:
+        """Whether it uses several backends at once, so that `State.side` is not where requests go."""
+        ...
+
     def plan(self, demand: Demand, state: State, now: float) -> State:
         """Returns the state that serves the demand best; called many times a second, also when nothing arrives."""
         ...
@@ -493,8 +490,11 @@ class Policy(Protocol):
         """Returns on which terms answers go elsewhere from the backends in `left`; `in_flight` are under way in all."""
         ...
 
-    def find_paces(self, state: State) -> Mapping[str, float]:
-        """Returns by backend how many times as long as by the policy's model a step takes; nothing without a model."""
+    def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
+        """Returns by backend what the policy has found out about it, by name, for operators; nothing without a model.
+
+        Where there is nothing to read of one yet, it has no entry.
+        """
         ...
 
     def gauges(self) -> Mapping[str, float]:

@@ -19,12 +19,13 @@ MOST_PROMPTS = 30.0  # in a step: with more a load is beyond every engine
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The lengths of a load, in tokens: a sample of what its prompts have to prefill, and an answer's mean.
+    """The lengths of a load, in tokens: a sample of what its prompts have to prefill, their mean, and an answer's.
 
     `context`: what one that runs holds in the mean.
     """
 
     prompts: tuple[float, ...]
+    mean: float
     answer_tokens: float
     context: float
 
@@ -34,8 +35,10 @@ class Mix:
         ordered = sorted(prompts) or [1.0]
         count = len(ordered)
         sample = [ordered[(2 * part + 1) * count // (2 * size)] for part in range(size)] if count > size else ordered
-        mean = sum(ordered) / count + answer_tokens / 2
-        return cls(tuple(sample), max(answer_tokens, 1.0), mean if context is None else context)
+        mean = sum(ordered) / count
+        answer_tokens = max(answer_tokens, 1.0)
+        usual = mean + answer_tokens / 2
+        return cls(tuple(sample), mean, answer_tokens, usual if context is None else context)
 
 
 class Step(NamedTuple):
@@ -43,6 +46,9 @@ class Step(NamedTuple):
 
     mean_ms: float
     prefill_ms: float
+
+
+UNKNOWN = Step(0.0, 0.0)
 
 
 class Outlook(NamedTuple):
@@ -57,37 +63,39 @@ class Outlook(NamedTuple):
     end: float
 
 
-def find_step(engine: EngineModel, running: float, context: float, rate: float, prompts: Sequence[float]) -> Step:
-    """Returns the steps of one replica with so many that decode, tokens of KV, and prompts a second like the sample.
+def find_step(engine: EngineModel, running: float, rate: float, mix: Mix, before_ms: float = 0.0) -> Step:
+    """Returns the steps of one replica with so many that decode, and so many prompts a second, like the mix's.
 
-    Prompts arrive by chance, and the longer a step takes the more of them are in the next one.
+    Prompts arrive by chance, and the longer a step takes the more of them are in the next one. `before_ms`: about what
+    a step takes, if that is known.
     """
     count = max(running, 1.0)
-    decode_ms = engine.decode_ms(count, context)
+    decode_ms = engine.decode_ms(count, running * mix.context)
     idle_ms = max(decode_ms, engine.floor_ms(count, 0))
     if rate <= 0:
         return Step(idle_ms, idle_ms)
-    prompt_ms, attention_ms, budget = engine.prompt_ms / 1e3, engine.attention_ms / 1e6, engine.budget_tokens
+    prompt_ms, budget, mean = engine.prompt_ms / 1e3, engine.budget_tokens, mix.mean
     graph, eager_ms, mixed_ms = engine.graph_tokens - count * engine.verified, engine.eager_ms, engine.mixed_ms
-    mean = sum(prompts) / len(prompts)
-    own = [(tokens, attention_ms * tokens * tokens) for tokens in prompts]
-    mean_ms = prefill_ms = idle_ms
+    squared_ms = engine.attention_ms / 1e6
+    prefill_ms, mean_ms = idle_ms, before_ms or idle_ms
     for _ in range(ROUNDS):
-        expected = min(rate * mean_ms / 1e3, MOST_PROMPTS)
+        expected = rate * mean_ms / 1e3
+        expected = min(expected, MOST_PROMPTS)
         some = -math.expm1(-expected)  # the chance that there is a prompt
         more = (expected / some - 1) * mean  # tokens of the others in its step
         total = 0.0
-        for tokens, squared_ms in own:
-            read = min(tokens + more, budget)
-            needed = decode_ms + prompt_ms * read + squared_ms
+        for tokens in mix.prompts:
+            read = tokens + more
+            read = min(read, budget)
+            needed = decode_ms + prompt_ms * read + squared_ms * tokens * tokens
             floor = eager_ms if read > graph else mixed_ms
             total += needed if needed > floor else floor
-        prefill_ms = total / len(own)
+        prefill_ms = total / len(mix.prompts)
         found_ms = (1 - some) * idle_ms + some * prefill_ms
-        if abs(found_ms - mean_ms) < CLOSE * mean_ms:
-            mean_ms = found_ms
-            break
+        off = found_ms - mean_ms
         mean_ms = found_ms
+        if -CLOSE * found_ms < off < CLOSE * found_ms:
+            break
     return Step(mean_ms, prefill_ms)
 
 
@@ -102,14 +110,15 @@ def find_room(engine: EngineModel, mix: Mix) -> float:
 def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Outlook:
     """Foresees HORIZON_S with `rate` arrivals a second, where `in_flight` have come: dn/dt = rate - n / answer time.
 
+
     The point at which n would settle does not count: beyond its capacity an engine has none.
     """
     room, replicas, part_s = find_room(engine, mix), engine.replicas, HORIZON_S / PARTS
     steps = mix.answer_tokens / engine.tokens_per_step + 1
-    count, total, answer_s, first_s = in_flight, 0.0, 0.0, 0.0
+    count, total, answer_s, first_s, step = in_flight, 0.0, 0.0, 0.0, UNKNOWN
     for _ in range(PARTS):
         running = min(count, room) / replicas
-        step = find_step(engine, running, running * mix.context, rate / replicas, mix.prompts)
+        step = find_step(engine, running, rate / replicas, mix, step.mean_ms)
         alone_s = (steps * step.mean_ms + engine.request_ms) / 1e3
         waits_s = alone_s * max(count / room - 1, 0.0)
         answer_s = alone_s + waits_s
@@ -124,7 +133,7 @@ def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Out
 def find_answer_s(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> float:
     """Returns an answer's seconds while so many are in flight all the time."""
     running = min(in_flight, find_room(engine, mix)) / engine.replicas
-    step = find_step(engine, running, running * mix.context, rate / engine.replicas, mix.prompts)
+    step = find_step(engine, running, rate / engine.replicas, mix)
     steps = mix.answer_tokens / engine.tokens_per_step + 1
     return (steps * step.mean_ms + engine.request_ms) / 1e3 * max(in_flight / find_room(engine, mix), 1.0)
 

@@ -265,13 +265,15 @@ def _print_model(entry: Json) -> None:
     if (dry := entry.get("dry")) is not None:
         click.echo(_describe_dry(dry))
     figures = ["in_flight", "steering", "drift", "steady_drift"]
-    if any(backend["pace"] is not None for backend in entry["backends"].values()):
-        figures.append("pace")
-    counts = (Column(figure.replace("_", " "), justify="right") for figure in figures)
+    readings = dict.fromkeys(key for backend in entry["backends"].values() for key in backend["readings"])
+    for name, backend in entry["backends"].items():
+        if backend["readings"].get("model_wrong"):
+            click.echo(f"WRONG MODEL: {name} is not the engine that was measured; calibrate again")
+    counts = (Column(figure.replace("_", " "), justify="right") for figure in (*figures, *readings))
     table = Table("backend", "side", "ready", *counts, box=box.SIMPLE_HEAD)
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        shown = (backend[figure] for figure in figures)
+        shown = (*(backend[figure] for figure in figures), *(backend["readings"].get(key) for key in readings))
         table.add_row(name, side, ready, *("?" if count is None else str(count) for count in shown))
     Console().print(table)

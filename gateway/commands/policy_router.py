@@ -1,18 +1,19 @@
 """Plays a policy against simulated engines: what the workers of a gateway do with it, in simulated time.
 
-In: the events of engines.simulation. Out: placements and moves. The policy is the one that serves, as it is.
+In: the events of engines.simulation. Out: placements and moves. The policy, the demand and the budget of moves are
+those that serve, as they are.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from engines.simulation import Engine, Job
-from gateway.core import NO_NEEDS, Arrivals, BackendDemand, Demand, Load, Needs, Policy, State
-from gateway.metrics.lengths import AnswerLengths
-
-BEAT_S = 0.05
-SAMPLES = 64
+from engines.physics import Job
+from engines.simulation import Engine
+from gateway.core import NO_NEEDS, Load, Needs, Policy, State
+from gateway.lengths import Survival
+from gateway.routing import BEAT_S, Extent, MoveBudget
+from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.shared import Plan, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,76 +35,77 @@ class PolicyRouter:
 
     beat_s = BEAT_S
 
-    def __init__(self, policy: Policy, tokens_per_s: float = 50_000) -> None:
+    def __init__(self, policy: Policy, backends: Iterable[str], tokens_per_s: float = 50_000) -> None:
         self._policy = policy
         self.state = policy.start(1, 0.0)
-        self._tokens_per_s = tokens_per_s
-        self._budget = 0.0
-        self._arrived = 0
-        self._fixed = dict[str, int]()
-        self._lengths = AnswerLengths()
-        self._open = list[Job]()
-        self._samples: deque[Arrivals] = deque([Arrivals(0.0, 0)], maxlen=SAMPLES)
+        self._budget = MoveBudget(tokens_per_s)
+        names, plan = tuple(backends), Plan()
+        spans = DemandSpans.lay(plan, names, workers=1)
+        self._demand = DemandCounts(names, spans, Seat.alone(plan.size))
+        self._foreign = dict.fromkeys(names, 0)
+        self._buckets = dict[Job, int]()  # of the answers under way, by length
         self.changes = self.moves = 0
 
     def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
-        self._arrived += 1
-        self._open.append(job)
+        self._buckets[job] = self._demand.flow.lengths.begin(0)
         loads = {name: Load(engine.in_flight, True) for name, engine in engines.items()}
-        request = _Request(job.arrival.prompt_tokens, job.arrival.tokens)
+        request = _Request(job.prompt_tokens, job.tokens)
         route, state = self._policy.choose(request, loads, self.state, now)
         self._take(state)
-        if job.arrival.only is not None:
-            self._fixed[job.arrival.only] = self._fixed.get(job.arrival.only, 0) + 1
-            return job.arrival.only
-        return route.backend
+        self._demand.arrive(1, job.only, job.prompt_tokens)
+        return job.only or route.backend
+
+    def began(self, job: Job, engine: str, now: float) -> None:
+        self._demand.flow.free[engine].decode(job.prompt_tokens + int(job.generated) - 1, now)
+
+    def ended(self, job: Job, engine: str, now: float) -> None:
+        self._demand.flow.lengths.end(self._grow(job), is_finished=True)
+        del self._buckets[job]
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
-        self._samples.append(Arrivals(now, self._arrived))
-        self._note_ended()
         if self._policy.plans:
-            self._take(self._policy.plan(self._measure(engines), self.state, now))
-        left = self._policy.find_left(self.state)
+            self._note(engines)
+            in_flight = {name: engine.in_flight for name, engine in engines.items()}
+            if (demand := self._demand.sample(in_flight, self._foreign, now)) is not None:
+                self._take(self._policy.plan(demand, self.state, now))
+        left = [name for name in self._policy.find_left(self.state) if engines[name].in_flight]
+        if not left:
+            self._budget.rest()
+            return ()
         terms = self._policy.find_terms(self.state, left, sum(engine.in_flight for engine in engines.values()))
-        tokens_per_s = min(self._tokens_per_s, terms.tokens_per_s)
-        self._budget = min(self._budget + BEAT_S * tokens_per_s, 2 * BEAT_S * tokens_per_s)
-        return list(self._move(engines, left, terms.min_left)) if left else ()
-
-    def _move(self, engines: Mapping[str, Engine], left: Iterable[str], min_left: int) -> Iterator[tuple[Job, str]]:
-        lengths = self._lengths.table()
-        movable = [
-            (job.arrival.prompt_tokens + tokens, job)
-            for name in left
-            for job, tokens in ((job, engines[name].count_tokens(job)) for job in engines[name].jobs())
-            if job.arrival.only is None and lengths.left(tokens, job.arrival.tokens - tokens) >= min_left
-        ]
-        for tokens, job in sorted(movable, key=lambda pair: (pair[0], pair[1].arrival.at)):
-            if self._budget <= 0:
-                return
-            self._budget -= tokens
-            self.moves += 1
-            yield job, self.state.side
+        lengths = self._demand.find_lengths()
+        running = [(job, _measure(job, lengths)) for name in left for job in engines[name].jobs()]
+        moved = list(self._budget.choose(running, terms))
+        self.moves += len(moved)
+        return [(job, self.state.side) for job in moved]
 
     def _take(self, state: State) -> None:
-        self.changes += (state.side, state.is_split) != (self.state.side, self.state.is_split)
+        self.changes += state.side != self.state.side
         self.state = state
 
-    def _note_ended(self) -> None:
-        for job in self._open:
-            if job.end_s is not None:
-                self._lengths.add(job.arrival.prompt_tokens, job.arrival.tokens)
-        self._open = [job for job in self._open if job.end_s is None]
+    def _grow(self, job: Job) -> int:
+        bucket = self._demand.flow.lengths.grow(self._buckets[job], int(job.so_far))
+        self._buckets[job] = bucket
+        return bucket
 
-    def _measure(self, engines: Mapping[str, Engine]) -> Demand:
-        backends = {name: self._measure_engine(name, engine) for name, engine in engines.items()}
-        lengths = self._lengths.table()
-        weight = lengths.weight or 1.0
-        return Demand(tuple(self._samples), backends, lengths.prompt_tokens / weight, lengths.tokens / weight)
+    def _note(self, engines: Mapping[str, Engine]) -> None:
+        """Counts what is under way, as the streams of a gateway are counted while they go on."""
+        flow = self._demand.flow
+        for job in self._buckets:
+            self._grow(job)
+        for name, engine in engines.items():
+            free, fixed = flow.free[name], flow.fixed[name]
+            bound = [job for job in engine.jobs() if job.only is not None]
+            held = round(sum(job.prompt_tokens + job.so_far for job in bound))
+            coming = sum(job.prompt_tokens + job.so_far for job in engine.jobs() if job.since is None)
+            fixed.streams, fixed.held = len(bound), held
+            free.streams, free.decoding = engine.in_flight - len(bound), engine.decoding
+            free.held, free.coming = round(engine.context) - held, round(coming)
+            free.generated = round(engine.generated)
+        self._demand.note()
 
-    def _measure_engine(self, name: str, engine: Engine) -> BackendDemand:
-        fixed = sum(1 for job in engine.jobs() if job.arrival.only is not None)
-        context = sum(
-            job.arrival.prompt_tokens + engine.count_tokens(job) for job in engine.jobs() if job.arrival.only is None
-        )
-        share = self._fixed.get(name, 0) / max(self._arrived, 1)
-        return BackendDemand(engine.in_flight, fixed, share, context, generated=engine.generated)
+
+def _measure(job: Job, lengths: Survival) -> Extent:
+    tokens = int(job.so_far)
+    left = lengths.left(tokens, job.tokens - tokens)
+    return Extent(job.prompt_tokens + tokens, left, may_move=job.only is None)

@@ -6,7 +6,8 @@ other: the policies as they serve, the simulated engines, and the instrument's t
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from engines.simulation import Arrival, Engine, EngineSpeed, Job, simulate
+from engines.physics import EngineModel, Job, Mix
+from engines.physics.forecast import find_answer_s, find_capacity, find_room
+from engines.simulation import Engine, NodeSpec, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
@@ -28,6 +31,7 @@ LOW, HIGH = "low", "high"
 ALONE = {LOW: "low alone", HIGH: "high alone"}
 CURVE = "curve"
 MAX_SEEDS = 1000
+GRAIN, ROUNDS = 1.15, 6  # of what is in flight, and of its settling, in the optimum's tables
 TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 
@@ -57,7 +61,11 @@ class _Alone:
         self._engine = engine
 
     def place(self, job: Job, engines: Mapping[str, Engine], now: float) -> str:
-        return job.arrival.only or self._engine
+        return job.only or self._engine
+
+    def began(self, job: Job, engine: str, now: float) -> None: ...
+
+    def ended(self, job: Job, engine: str, now: float) -> None: ...
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
         return ()
@@ -162,8 +170,9 @@ def _make_traces(
     except (OSError, ValueError) as exc:
         hint = f"{exc} (known by name: {', '.join(TRACES)})"
         raise click.BadParameter(hint, param_hint="--trace") from exc
-    answers_per_s = max(engine.answers_per_s(0, node.answer_tokens) for engine in node)
-    answer_s = min(node.answer_tokens * engine.step_s(1) for engine in node)
+    mix = Mix.of([node.prompt_tokens], node.answer_tokens)
+    answers_per_s = max(find_capacity(engine, mix) for engine in node)
+    answer_s = min(find_answer_s(engine, mix, 0.0, 1.0) for engine in node)
     pair = Pair(answer_s, answers_per_s, node.prompt_tokens, node.answer_tokens)
     return [(seed, make_trace(variant, pair, seed)) for seed in seeds]
 
@@ -173,15 +182,11 @@ def _serve(
 ) -> Iterable[Outcome]:
     routers: dict[str, _Alone | PolicyRouter] = {
         **{label: _Alone(engine) for engine, label in ALONE.items()},
-        **{text: PolicyRouter(policy) for text, policy in policies.items()},
+        **{text: PolicyRouter(policy, (LOW, HIGH)) for text, policy in policies.items()},
     }
-    arrivals = [Arrival(each.at, each.prompt_tokens, each.tokens, each.only or None) for each in trace]
-    speeds = {
-        engine: EngineSpeed(model.step_s, model.prefill_tokens_per_s, model.max_in_flight, node.prompt_tokens)
-        for engine, model in zip((LOW, HIGH), node, strict=True)
-    }
+    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s)
     times = {
-        label: [[_find_time(job) for job in simulate(arrivals, speeds, node.interference, router)]]
+        label: [[_find_time(job) for job in simulate(_make_jobs(trace), spec, router)]]
         for label, router in routers.items()
     }
     optimum_s = _find_optimum(node, trace)
@@ -191,15 +196,39 @@ def _serve(
         yield Outcome(name, seed, label, *ratios, regret.mean_s, regret.p99_s, router.changes, router.moves)
 
 
+def _make_jobs(trace: Sequence[TraceRequest]) -> list[Job]:
+    return [Job(each.at, each.prompt_tokens, each.tokens, each.only or None) for each in trace]
+
+
 def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest]) -> float:
-    low, high = (FluidEngine(engine.step_s, engine.max_in_flight) for engine in node)
     tokens = round(statistics.fmean(each.tokens for each in trace))
+    mix = Mix.of([each.prompt_tokens for each in trace], tokens)
+    low, high = (FluidEngine(_tabulate_step_s(engine, mix), round(find_room(engine, mix))) for engine in node)
     return FluidNode((low, high), node.interference, tokens).find_optimum([each.at for each in trace])
+
+
+def _tabulate_step_s(engine: EngineModel, mix: Mix) -> Callable[[float], float]:
+    """Returns the seconds of an answer for each of its tokens by what is in flight, where as many come as finish."""
+    counts = [0.0, 1.0]
+    while counts[-1] < find_room(engine, mix):
+        counts.append(counts[-1] * GRAIN)
+    times, rate = list[float](), 0.0
+    for count in counts:
+        for _ in range(ROUNDS):
+            rate = count / find_answer_s(engine, mix, rate, count)
+        times.append(find_answer_s(engine, mix, rate, count) / mix.answer_tokens)
+
+    def step_s(count: float) -> float:
+        above = min(max(bisect_right(counts, count), 1), len(counts) - 1)
+        share = (count - counts[above - 1]) / (counts[above] - counts[above - 1])
+        return times[above - 1] + share * (times[above] - times[above - 1])
+
+    return step_s
 
 
 def _find_time(job: Job) -> float:
     assert job.end_s is not None  # a simulation ends when nothing is in flight
-    return job.end_s - job.arrival.at
+    return job.end_s - job.at
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:

@@ -20,7 +20,7 @@ class BackendReading(Protocol):
     @property
     def is_ready(self) -> bool: ...
     @property
-    def pace(self) -> float | None: ...
+    def readings(self) -> Mapping[str, float]: ...
 
 
 class PolicyReading(Protocol):
@@ -74,9 +74,7 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     side = GaugeMetricFamily(
         "crossover_policy_side", "1 for the backend the policy stands on", labels=["model", "backend"]
     )
-    pace = GaugeMetricFamily(
-        "crossover_policy_pace", "How many times as long as by its model a step takes", labels=["model", "backend"]
-    )
+    readings: dict[str, GaugeMetricFamily] = {}
     for model in models:
         for name, backend in model.backends.items():
             labels = (model.model, name)
@@ -84,9 +82,9 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
             steering.add_metric(labels, backend.steering)
             ready.add_metric(labels, backend.is_ready)
             side.add_metric(labels, name == model.side)
-            if backend.pace is not None:
-                pace.add_metric(labels, backend.pace)
-    return iter((in_flight, steering, ready, side, pace))
+            for key, value in backend.readings.items():
+                readings.setdefault(key, _reading_gauge(key)).add_metric(labels, value)
+    return iter((in_flight, steering, ready, side, *readings.values()))
 
 
 def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
@@ -115,6 +113,12 @@ def _dry_counters(models: Sequence[ModelReading]) -> Iterator[Metric]:
             for (taken, chosen), count in model.dry.choices.items():
                 choices.add_metric([model.model, taken, chosen], count)
     return iter((choices, switches))
+
+
+def _reading_gauge(key: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        f"crossover_policy_{key}", f"What the policy has found of the backend: {key}", labels=["model", "backend"]
+    )
 
 
 def _key_gauge(key: str) -> GaugeMetricFamily:

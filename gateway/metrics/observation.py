@@ -9,10 +9,15 @@ from typing import Protocol, Self
 
 from gateway.core import FinishReason, GenerateRequest, Route, Sink, TokenLogprob
 from gateway.errors import GatewayError
+from gateway.flow import Flow
+from gateway.lengths import Lengths, find_bound
 
 CANCELLED = "cancelled"
 MOVED = "moved"  # to another backend, where another attempt goes on
 BEGUN_AGAIN = "begun_again"  # because what it begins with is known now
+
+
+FINISHED = frozenset(reason.value for reason in FinishReason)
 
 
 class Recorder(Protocol):
@@ -20,20 +25,25 @@ class Recorder(Protocol):
 
     def clock(self) -> float: ...
 
+    def find_flow(self, request: GenerateRequest, backend: str, *, is_fixed: bool) -> Flow: ...
+
+    def find_lengths(self, request: GenerateRequest) -> Lengths: ...
+
     def record(self, observation: "Observation", outcome: str) -> None: ...
 
 
 class Observation:
     """The pipe: passes every sink call on, and records once, at the end. Leaving it unfinished means `cancelled`.
 
-    A `tokens` call costs one reading of the clock and the noting of its ids; everything else waits for the end.
+    A `tokens` call costs one reading of the clock, the noting of its ids and their counting in the backend's flow;
+    everything else waits for the end.
     `first`: when the first token came, None before that. `token_ids`: the answer's so far. `is_moved`: another attempt
     has begun the answer; `earlier` of its tokens are that one's, and `first` and `last` are the whole answer's.
     """
 
     __slots__ = (
-        "_clock", "_is_over", "_recorder", "_sink", "earlier", "first", "has_scores", "is_moved", "last", "request",
-        "route", "started", "token_ids",
+        "_bound", "_bucket", "_clock", "_flow", "_has_begun", "_is_over", "_lengths", "_recorder", "_sink", "earlier",
+        "first", "has_scores", "is_moved", "last", "request", "route", "started", "token_ids",
     )  # fmt: skip
 
     def __init__(self, request: GenerateRequest, route: Route, sink: Sink, recorder: Recorder, started: float) -> None:
@@ -48,19 +58,38 @@ class Observation:
         self._sink = sink
         self._recorder = recorder
         self._clock = recorder.clock
-        self._is_over = False
+        self._is_over = self._has_begun = False
+        self._flow = recorder.find_flow(request, route.backend, is_fixed=False)
+        self._flow.begin(len(request.prompt))
+        self._lengths = recorder.find_lengths(request)
+        self._bucket = self._lengths.begin(0)
+        self._bound = find_bound(self._bucket)
 
     def follow(self, before: "Observation") -> None:
         """Makes this the attempt that goes on with the answer of one that has ended."""
         self.first, self.last = before.first, before.last
         self.token_ids, self.earlier = before.token_ids, len(before.token_ids)
         self.is_moved = True
+        self._bucket = self._lengths.shift(self._bucket, self.earlier)
+        self._bound = find_bound(self._bucket)
+
+    def fix(self) -> None:
+        """It can go on nowhere else. Call it before the first token."""
+        self._flow.end(len(self.request.prompt), 0, has_begun=False)
+        self._flow = self._recorder.find_flow(self.request, self.route.backend, is_fixed=True)
+        self._flow.begin(len(self.request.prompt))
 
     def tokens(self, token_ids: Sequence[int]) -> None:
         self.last = self._clock()
-        if self.first is None:
-            self.first = self.last
+        if not self._has_begun:
+            self._begin()
         self.token_ids += token_ids
+        flow, count = self._flow, len(token_ids)
+        flow.generated += count
+        flow.held += count
+        if len(self.token_ids) >= self._bound:
+            self._bucket = self._lengths.grow(self._bucket, len(self.token_ids))
+            self._bound = find_bound(self._bucket)
         self._sink.tokens(token_ids)
 
     def scores(self, entries: Sequence[TokenLogprob]) -> None:
@@ -79,7 +108,16 @@ class Observation:
         """Records how it ended; the first call counts. Callers report ends no backend sees, such as a stop string."""
         if not self._is_over:
             self._is_over = True
+            generated = len(self.token_ids) - self.earlier
+            self._flow.end(len(self.request.prompt), generated, has_begun=self._has_begun)
+            self._lengths.end(self._bucket, outcome in FINISHED)
             self._recorder.record(self, outcome)
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        if self.first is None:
+            self.first = self.last
+        self._flow.decode(len(self.request.prompt), self.last)
 
     def __enter__(self) -> Self:
         return self

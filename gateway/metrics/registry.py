@@ -10,19 +10,19 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
-from gateway.core import FinishReason, GenerateRequest, Placeable, RelayOutcome, Route, Sink
+from gateway.core import GenerateRequest, Placeable, RelayOutcome, Route, Sink
 from gateway.errors import GatewayError
+from gateway.flow import Flow, ModelFlow
+from gateway.lengths import Lengths
 from gateway.metrics.arrivals import ArrivalsFile
 from gateway.metrics.gauges import ModelReading, RoutingCollector
-from gateway.metrics.lengths import NO_ANSWERS, AnswerLengths, LengthTable
-from gateway.metrics.observation import Observation
+from gateway.metrics.observation import FINISHED, Observation
 from gateway.metrics.processes import WorkerCollector, note_tasks
 from gateway.metrics.tally import Pair, Tally
 from gateway.metrics.traffic import TrafficCollector
 from gateway.shared import Roster
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # what generate_latest writes unless asked otherwise
-FINISHED = frozenset(reason.value for reason in FinishReason)
 
 
 class Timing(Protocol):
@@ -49,14 +49,16 @@ class Metrics:
     ) -> None:
         self.clock = clock
         self.arrivals = arrivals or ArrivalsFile(None)
-        self._lengths: dict[str, AnswerLengths] = {}
-        self._generated = [0] * len(tally.pairs)
-        self._length_tables: dict[str, LengthTable] = {}
         self._tally = tally
+        self._flows = _make_flows(tally)
         self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
         workers = WorkerCollector((roster or Roster.alone()).read, tally.tasks)
         for collector in (RoutingCollector(read_routing), TrafficCollector(tally), workers):
             self.add(collector)
+
+    def share(self, flows: Mapping[str, ModelFlow]) -> None:
+        """Has answers under way be counted, by model, where routing reads them. Call it before the first request."""
+        self._flows = flows
 
     def add(self, collector: Collector) -> None:
         """Collects another room's figures too at each scrape."""
@@ -88,27 +90,36 @@ class Metrics:
         if seen.is_moved:  # its first attempt has counted the prompt
             self._tally.count_move(traffic, prompt_tokens)
             prompt_tokens = 0
-        generated = len(seen.token_ids) - seen.earlier
-        self._tally.count(traffic, outcome, prompt_tokens, generated)
-        if request.pin is None or not is_run:
-            self._generated[pair.index] += generated
+        self._tally.count(traffic, outcome, prompt_tokens, len(seen.token_ids) - seen.earlier)
         if not is_run:  # a calibration's latencies are not those that users get
             if seen.first is not None and not seen.earlier:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
             if outcome in FINISHED:
                 self._time(pair, seen, seen.started, len(seen.token_ids))
                 self._note(request.model, seen.started, len(request.prompt) - seen.earlier, len(seen.token_ids))
-        if outcome in FINISHED and (request.pin is None or not is_run):
-            if (lengths := self._lengths.get(request.model)) is None:
-                lengths = self._lengths[request.model] = AnswerLengths()
-            lengths.add(len(request.prompt) - seen.earlier, len(seen.token_ids))
+
+    def find_flow(self, request: GenerateRequest, backend: str, *, is_fixed: bool) -> Flow:
+        """Returns where an answer is counted while it is under way."""
+        flow = self._flows[request.model]
+        if request.pin is None:
+            return (flow.fixed if is_fixed else flow.free)[backend]
+        return flow.fixed[backend] if request.run is None else flow.ignored
+
+    def find_lengths(self, request: GenerateRequest) -> Lengths:
+        flow = self._flows[request.model]
+        return flow.lengths if request.pin is None or request.run is None else flow.ignored_lengths
+
+    def relaying(self, request: Placeable, route: Route) -> None:
+        """One attempt on the relay lane begins; `relayed` ends it."""
+        if request.pin is None or request.run is None:
+            self._flows[request.model].relayed[route.backend] += 1
 
     def relayed(self, request: Placeable, route: Route, arrived: float, seen: RelayOutcome, outcome: str) -> None:
         """Counts one attempt on the relay lane, at its end; `arrived` is on this object's clock."""
         prompt_tokens, completion_tokens = seen.usage
         pair = self._tally.pairs[request.model, route.backend]
         if request.pin is None or request.run is None:
-            self._generated[pair.index] += completion_tokens
+            self._flows[request.model].relayed[route.backend] -= 1
         if request.run is not None:
             self._tally.count(pair.runs, outcome, prompt_tokens, completion_tokens, seen.events)
             return
@@ -118,20 +129,6 @@ class Metrics:
         if outcome in FINISHED:
             self._time(pair, seen, arrived, completion_tokens)
             self._note(request.model, arrived, prompt_tokens, completion_tokens)
-
-    @property
-    def generated(self) -> Mapping[tuple[str, str], int]:
-        """The tokens of all attempts that this worker has ended, by model and backend, without pinned load tests'."""
-        return {labels: self._generated[pair.index] for labels, pair in self._tally.pairs.items()}
-
-    def lengths_of(self, model: str) -> LengthTable:
-        """Returns how long this worker's answers were, as of the last `renew_lengths`."""
-        return self._length_tables.get(model) or NO_ANSWERS
-
-    def renew_lengths(self) -> Mapping[str, LengthTable]:
-        """Sums the lengths of the answers that have finished since. Returns them by model."""
-        self._length_tables = {model: lengths.table() for model, lengths in self._lengths.items()}
-        return self._length_tables
 
     def refuse(self, error: GatewayError) -> None:
         """Counts a request that ended before it had a backend; labelled by the error's code, so the labels are few."""
@@ -153,3 +150,10 @@ class Metrics:
         self._tally.observe(pair.e2e, seen.last - started)
         if tokens > 1 and seen.last > seen.first:  # an answer in one piece has no time per token
             self._tally.observe(pair.tpot, (seen.last - seen.first) / (tokens - 1))
+
+
+def _make_flows(tally: Tally) -> Mapping[str, ModelFlow]:
+    backends: dict[str, list[str]] = {}
+    for model, backend in tally.pairs:
+        backends.setdefault(model, []).append(backend)
+    return {model: ModelFlow(names) for model, names in backends.items()}

@@ -122,8 +122,8 @@ class BackendView(BaseModel):
 
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
-    `drift`: how many more these were than it had been sent by then. `pace`: how many times as long as by the policy's
-    node model a step takes of late.
+    `drift`: how many more these were than it had been sent by then. `readings`: what the policy has
+    found out about it, by name.
     """
 
     ready: bool
@@ -135,7 +135,7 @@ class BackendView(BaseModel):
     drift: int | None
     steady_drift: int | None
     evidence_age_s: float | None
-    pace: float | None
+    readings: dict[str, float]
 
     @classmethod
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
@@ -149,7 +149,7 @@ class BackendView(BaseModel):
             drift=evidence.drift,
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
-            pace=backend.pace,
+            readings=dict(backend.readings),
         )
 
 
@@ -186,7 +186,7 @@ class DryView(BaseModel):
         return cls(
             kind=dry.policy.kind,
             side=dry.side,
-            split=dry.is_split,
+            split=dry.policy.splits,
             side_age_s=round(dry.side_age_s, 3),
             switches=dry.switches,
             choices=choices,

@@ -1,9 +1,10 @@
 """Chooses a request's backend and counts the request exactly while it lasts: ledger, policies, readiness, leases."""
 
-from gateway.routing.demand import BEAT_S, Held, Lengths
+from gateway.routing.demand import BEAT_S
 from gateway.routing.dry import DryRun, DrySpans
 from gateway.routing.fleet import Fleet, Shared, first_policy
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
+from gateway.routing.moves import Extent, MoveBudget
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.router import Router
 from gateway.routing.states import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
@@ -14,13 +15,13 @@ __all__ = [
     "DryRun",
     "DrySpans",
     "DryState",
+    "Extent",
     "Fleet",
-    "Held",
     "Lease",
     "Ledger",
     "LedgerSpans",
-    "Lengths",
     "ModelState",
+    "MoveBudget",
     "PolicyChange",
     "PolicyFile",
     "PolicyRecord",

@@ -77,12 +77,11 @@ class DryRun:
         with self._seat.lock:
             state, switches = self._read(), self._ints[self._generation[0] % 2][SWITCHES]
         choices = {pair: sum(words) for pair, words in self._choices.items()}
-        return DryState(self.policy, state.side, state.is_split, clock() - state.since, switches, choices)
+        return DryState(self.policy, state.side, clock() - state.since, switches, choices)
 
     def _keep(self, before: State, state: State) -> None:
         if state != before:
-            has_changed = (state.side, state.is_split) != (before.side, before.is_split)
-            self._write(state, self._ints[self._generation[0] % 2][SWITCHES] + has_changed)
+            self._write(state, self._ints[self._generation[0] % 2][SWITCHES] + (state.side != before.side))
 
     def _read(self) -> State:
         index = self._generation[0] % 2

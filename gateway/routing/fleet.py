@@ -10,7 +10,8 @@ from typing import NamedTuple, Self
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
-from gateway.routing.demand import Held, Lengths
+from gateway.flow import ModelFlow
+from gateway.lengths import Survival
 from gateway.routing.dry import DryRun
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
@@ -89,7 +90,8 @@ class Fleet:
             choose = partial(self._choose_beside, choose, request, avoid)
         lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
         if steers:
-            self._ledger.demand.arrive(request.sequences, None if is_free else lease.route.backend)
+            only = None if is_free else lease.route.backend
+            self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
         return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
@@ -201,12 +203,18 @@ class Fleet:
         self._follow_others()
         return self._policy.plans or (self._dry is not None and self._dry.policy.plans)
 
-    def note(self, held: Mapping[str, Held], lengths: Lengths) -> None:
-        """Takes what this worker has in flight, by backend, and its recent answers' lengths."""
-        self._ledger.demand.note(held, lengths)
+    @property
+    def flow(self) -> ModelFlow:
+        """This worker's answers under way."""
+        return self._ledger.demand.flow
+
+    def find_lengths(self) -> Survival:
+        """Returns how long answers are, by those of all workers."""
+        return self._ledger.demand.find_lengths()
 
     def plan(self) -> None:
         """Lets the policies plan for the demand of now, once a beat for the node."""
+        self._ledger.demand.note()
         now = self._clock()
 
         def change(demand: Demand, state: State) -> State:
@@ -238,7 +246,7 @@ class Fleet:
         ledger = self._ledger.read()
         if ledger.state.version != self._version:
             self._follow(ledger.text)
-        paces = self._policy.find_paces(ledger.state)
+        readings = self._policy.readings(ledger.state)
         backends = {
             name: BackendState(
                 ledger.in_flight[name],
@@ -246,7 +254,7 @@ class Fleet:
                 health.is_ready and name not in ledger.doubted,
                 name in ledger.draining,
                 self.backends[name].capabilities,
-                paces.get(name),
+                readings.get(name, {}),
             )
             for name, health in self.healths.items()
         }

@@ -208,14 +208,14 @@ class Ledger:
         """Puts the state in force that `change` returns for the node's demand; does nothing twice in one beat."""
         with self._lock:
             in_flight = {name: sum(cell.steering) for name, cell in self._cells.items()}
-            if (demand := self.demand.sample(in_flight, now)) is None:
+            foreign = {name: sum(cell.in_flight) - in_flight[name] for name, cell in self._cells.items()}
+            if (demand := self.demand.sample(in_flight, foreign, now)) is None:
                 return
             self._read_state()
             before = self._state
             state = change(demand, before)
             if state != before:
-                has_changed = (state.side, state.is_split) != (before.side, before.is_split)
-                self._commit(state, self._record[SWITCHES] + has_changed)
+                self._commit(state, self._record[SWITCHES] + (state.side != before.side))
 
     def replace(self, change: Replace) -> None:
         """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""

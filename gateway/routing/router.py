@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Leaving, Placeable
 from gateway.errors import InvalidRequest, ModelNotFound
-from gateway.routing.demand import NO_LENGTHS, Held, Lengths
+from gateway.flow import ModelFlow
+from gateway.lengths import Survival
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.ledger import Lease
@@ -79,15 +80,19 @@ class Router:
         """Whether a policy in force makes plans."""
         return any(fleet.plans for fleet in self._fleets.values())
 
-    def plan(self, held: Mapping[str, Mapping[str, Held]], lengths: Mapping[str, Lengths]) -> None:
-        """Has each model's policy plan for the demand of now, once a beat for the node.
-
-        By model: what this worker has in flight at each backend, and its recent answers' lengths.
-        """
-        for name, fleet in self._fleets.items():
+    def plan(self) -> None:
+        """Has each model's policy plan for the demand of now, once a beat for the node."""
+        for fleet in self._fleets.values():
             if fleet.plans:
-                fleet.note(held.get(name, {}), lengths.get(name, NO_LENGTHS))
                 fleet.plan()
+
+    def flows(self) -> Mapping[str, ModelFlow]:
+        """Returns by model this worker's answers under way."""
+        return {name: fleet.flow for name, fleet in self._fleets.items()}
+
+    def find_lengths(self, model: str) -> Survival:
+        """Returns how long a model's answers are."""
+        return self._fleets[model].find_lengths()
 
     def find_left(self) -> Mapping[str, Leaving]:
         """Returns by model the backends that running answers should leave; no entry where there are none."""

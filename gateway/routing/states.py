@@ -42,8 +42,8 @@ class BackendState:
     """A backend. Over all workers, `in_flight` counts every lease's sequences, `steering` those the policy decides by.
 
     `is_ready`: this worker may choose it and no other worker doubts it. `is_draining`: an operator wants it empty.
-    `capabilities`: the needs that it meets, as far as this worker knows. `pace`: how many times as long as by the
-    policy's model a step takes; None: the policy has no model of it.
+    `capabilities`: the needs that it meets, as far as this worker knows. `readings`: what the policy has
+    found out about it, by name.
     """
 
     in_flight: int
@@ -51,19 +51,18 @@ class BackendState:
     is_ready: bool
     is_draining: bool
     capabilities: frozenset[Need]
-    pace: float | None
+    readings: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class DryState:
-    """A policy on trial, with the side that it would stand on now. `is_split`: it would use both.
+    """A policy on trial, with the side that it would stand on now.
 
     `choices`: by where requests went, and where it would have sent them, how many requests.
     """
 
     policy: Policy
     side: str
-    is_split: bool
     side_age_s: float
     switches: int
     choices: Mapping[tuple[str, str], int]

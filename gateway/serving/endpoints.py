@@ -120,7 +120,7 @@ class Endpoints:
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._live: set[Dispatch] = set()
-        self.mover = Mover(self._live, router, metrics, settings.moves.tokens_per_s, settings.workers)
+        self.mover = Mover(self._live, router, settings.moves.tokens_per_s, settings.workers)
         self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
     def handle(self, exchange: Exchange) -> None:

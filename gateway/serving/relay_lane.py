@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
 from gateway.errors import BackendTimeout, GatewayError
+from gateway.lengths import Survival
 from gateway.metrics import CANCELLED, Metrics
+from gateway.routing import Extent
 from gateway.serving.reply import Reply
-from gateway.serving.work import Extent
 from gateway.settings import AllowSettings
 
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -63,6 +64,7 @@ class RelayAttempt:
 
     def _start(self, route: Route) -> None:
         self._route = route
+        self._metrics.relaying(self._request, route)
         self._call = call = self._backends[route.backend].relay(self._request, self)
         if self._reply.is_paused:
             call.pause()
@@ -73,7 +75,7 @@ class RelayAttempt:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def measure(self) -> Extent:
+    def measure(self, lengths: Survival) -> Extent:
         return Extent()
 
     def move(self, route: Route, error: Exception | None) -> None:

@@ -11,11 +11,12 @@ from functools import partial
 from gateway.core import Call, FinishReason, GenerateRequest, Guide, Route, TokenBackend, TokenLogprob
 from gateway.errors import BackendTimeout, GatewayError
 from gateway.language import ModelLanguage, TextDecoder
+from gateway.lengths import Survival
 from gateway.metrics import BEGUN_AGAIN, CANCELLED, MOVED, Metrics, Observation
+from gateway.routing import Extent
 from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
-from gateway.serving.work import Extent
 from gateway.settings import StreamSettings
 from gateway.wire.choice import Choice, Write
 from gateway.wire.translate import Generations, hold
@@ -111,16 +112,14 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def measure(self) -> Extent:
-        requests, lengths = self._requests, self._work.metrics.lengths_of(self._work.request.model)
-        context, left, generated = 0, 0.0, 0
+    def measure(self, lengths: Survival) -> Extent:
+        requests = self._requests
+        context, left = 0, 0.0
         for index in self._open:
-            observation = self._running[index][0]
-            params, tokens = requests[index].params, len(observation.token_ids)
-            generated += tokens - observation.earlier
+            params, tokens = requests[index].params, len(self._running[index][0].token_ids)
             context += len(requests[index].prompt) + tokens
             left += lengths.left(tokens, params.max_tokens - tokens)
-        return Extent(context, left, self._is_movable(), generated)
+        return Extent(context, left, self._is_movable())
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)
@@ -222,6 +221,8 @@ class TokenAttempt:
         if before is not None:
             request = make_rest(request, before.token_ids)
         observation = work.metrics.observe(request, route, self._sinks[index], reply.arrived, before)
+        if find_obstacle(request, 1, has_scores=False):
+            observation.fix()
         return observation, work.lane.backends[route.backend].start(request, observation)
 
     def _last_token(self) -> float:

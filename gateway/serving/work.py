@@ -5,24 +5,13 @@ Knows neither tokens nor relayed bytes (token_lane.py, relay_lane.py).
 
 import asyncio
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias, Union
+from typing import Protocol, TypeAlias, Union
 
 from gateway.core import Placeable, Route
 from gateway.errors import GatewayError
+from gateway.lengths import Survival
+from gateway.routing import Extent
 from gateway.serving.reply import Reply
-
-
-class Extent(NamedTuple):
-    """How far an answer is, in tokens: `context` is what another backend would prefill, `left` what is to be expected,
-    `generated` what this attempt has received.
-
-    `may_move`: it may go on at another backend now.
-    """
-
-    context: int = 0
-    left: float = 0.0
-    may_move: bool = False
-    generated: int = 0
 
 
 class Attempt(Protocol):
@@ -32,8 +21,8 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
-    def measure(self) -> Extent:
-        """Returns how much there is of the answer, and how much is to come."""
+    def measure(self, lengths: Survival) -> Extent:
+        """Returns how much there is of the answer, and how much is to come by how long answers are."""
         ...
 
     def move(self, route: Route, error: Exception | None) -> None:

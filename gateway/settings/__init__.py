@@ -9,7 +9,7 @@ from gateway.settings.backends import (
     TritonSettings,
     VLLMSettings,
 )
-from gateway.settings.forms import FORM, Folder, Name, make_problem, number
+from gateway.settings.forms import FORM, Flag, Folder, Name, make_problem, number
 from gateway.settings.settings import (
     MAX_WORKERS,
     EvidenceSettings,
@@ -30,6 +30,7 @@ __all__ = [
     "BackendSettings",
     "Capabilities",
     "EvidenceSettings",
+    "Flag",
     "Folder",
     "LimitSettings",
     "ModelSettings",

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails
 
-from gateway.routing.policies.curve import Curve
-from gateway.routing.policies.node_model import EngineModel, NodeModel
+from gateway.routing.policies.curve import Curve, EngineModel, NodeModel
 from gateway.routing.policies.share import Share
 from gateway.routing.policies.single import Single
 from gateway.routing.policies.spillover import Spillover

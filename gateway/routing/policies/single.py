@@ -26,8 +26,12 @@ class Single:
     def find_left(self, state: State) -> tuple[str, ...]:
         return ()
 
-    def find_paces(self, state: State) -> Mapping[str, float]:
+    def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         return {}
+
+    @property
+    def splits(self) -> bool:
+        return False
 
     def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()

@@ -41,8 +41,12 @@ class TwoBackends(Policy):
     def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()
 
-    def find_paces(self, state: State) -> Mapping[str, float]:
+    def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         return {}
+
+    @property
+    def splits(self) -> bool:
+        return False
 
     @property
     def plans(self) -> bool:

@@ -63,7 +63,8 @@ def test_kv_that_runs_out_sends_back_who_began_last() -> None:
     first, second = Job(0.0, 480, 100), Job(0.0, 480, 100)
     steps = serve(engine, first, second)
     assert first.end_s == pytest.approx(sum(steps[:100]) / 1e3)
-    assert second.end_s is not None and first.end_s is not None
+    assert second.end_s is not None
+    assert first.end_s is not None
     assert second.end_s > first.end_s
     assert max(steps[1:]) == pytest.approx(10 + 0.5, abs=0.02)  # read again, with what it had
 

@@ -1,0 +1,11 @@
+"""The policy `curve`: it serves the coming load by a physical model of the node, and corrects that model as it goes.
+
+node_model: what was measured. load: the demand as the model reads it. memory: the policy's words. learning: scales and
+errors. planner: where all that runs should be. guard: what came beside what was predicted. policy: the Policy itself.
+"""
+
+from engines.physics import EngineModel
+from gateway.routing.policies.curve.node_model import NodeModel
+from gateway.routing.policies.curve.policy import Curve
+
+__all__ = ["Curve", "EngineModel", "NodeModel"]

@@ -1,0 +1,120 @@
+"""How fast engines are beside their model: live steps correct two scales of each, of decoding and of prefill.
+
+In: what an engine generated in a beat, and what it had to do. Out: an EngineMemory's scales and errors. Pure.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from engines.physics import EngineModel
+from gateway.core import BackendDemand, FirstToken
+from gateway.routing.policies.curve.memory import EngineMemory, Memory
+from gateway.routing.policies.curve.node_model import NodeModel
+
+WINDOW_BEATS = 10
+LATE_S = 0.12  # a beat that took longer is one in which this process was held up
+SPREAD = 0.3  # of a scale, before anything was seen: how unsure a calibration is
+DRIFT, LEAST_DRIFT = 1.01, 1e-5  # of that spread with each window: an engine may change
+NOISE = 0.1  # of a window's time
+LEAST, MOST = 0.4, 2.5
+TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled in one step
+MEMORY = 20.0  # windows, after which one counts a third
+WRONG = math.log(1.4)
+ENOUGH = 6.0  # windows, before which nothing is called wrong
+
+
+def begin(memory: EngineMemory) -> None:
+    """Gives an engine nobody has seen the spread of a calibration."""
+    if not memory.spread_decode:
+        memory.spread_decode = memory.spread_prefill = SPREAD * SPREAD
+
+
+def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapsed_s: float, is_alone: bool) -> None:
+    """Adds a beat to the engine's window, and learns from the window when it is full.
+
+    `is_alone`: nothing else has used its GPUs. A beat that is late, or in which a worker died, teaches nothing.
+    """
+    new, memory.seen = seen.generated - memory.seen, float(seen.generated)
+    is_usable = is_alone and not seen.foreign and new >= 0 and seen.decoding >= engine.replicas
+    if not is_usable or not 0 < elapsed_s < LATE_S:
+        memory.beats = -1.0
+        return
+    memory.beats += 1
+    if not memory.beats:  # the first one begins somewhere within it
+        memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
+        return
+    sequences, held = seen.decoding / engine.replicas, seen.held / engine.replicas
+    memory.steps += max(new - len(seen.firsts), 0) / seen.decoding / engine.tokens_per_step
+    memory.sequences += sequences
+    memory.held += held
+    memory.elapsed_ms += 1000 * elapsed_s
+    memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen.firsts) / engine.replicas
+    if memory.beats >= WINDOW_BEATS:
+        _take(memory, engine)
+        memory.beats = 0.0
+        memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
+
+
+def correct(node: NodeModel, memory: Memory) -> tuple[EngineModel, EngineModel]:
+    """Returns the node's engines by what was seen of them."""
+    low, high = (
+        engine if seen.decode == seen.prefill == 1.0 else engine.scaled(seen.decode, seen.prefill)
+        for engine, seen in zip(node, memory.engines, strict=True)
+    )
+    return low, high
+
+
+def is_wrong(memory: EngineMemory) -> bool:
+    """Whether the engine is another one than was measured: calibrate again."""
+    at_bound = not LEAST < memory.decode < MOST or not LEAST < memory.prefill < MOST
+    return memory.windows >= ENOUGH and (at_bound or abs(memory.error) > WRONG)
+
+
+def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, firsts: Sequence[FirstToken]) -> float:
+    """Returns by how much prompts have lengthened the steps that they were in."""
+    total_ms, decode_ms = 0.0, engine.decode_ms(sequences, held)
+    for batch in _group(firsts):
+        tokens = sum(batch)
+        needed = engine.prefill_ms(tokens, sum(each * each for each in batch))
+        total_ms += max(needed, engine.floor_ms(sequences, tokens) - decode_ms)
+    return total_ms
+
+
+def _group(firsts: Sequence[FirstToken]) -> Iterator[list[int]]:
+    batch, last = list[int](), -math.inf
+    for first in firsts:
+        if batch and first.at - last > TOGETHER_S:
+            yield batch
+            batch = []
+        batch.append(first.prompt_tokens)
+        last = first.at
+    if batch:
+        yield batch
+
+
+def _take(memory: EngineMemory, engine: EngineModel) -> None:
+    """Corrects the scales: a window's time = one * its steps' decoding + the other * what prompts add (R. E. Kalman, A
+    new approach to linear filtering and prediction problems, 1960).
+    """
+    beats = memory.beats
+    decode_ms = memory.steps * engine.decode_ms(memory.sequences / beats, memory.held / beats)
+    prefill_ms, elapsed_ms = memory.prefill_ms, memory.elapsed_ms
+    if decode_ms <= 0:
+        return
+    by_model = decode_ms + prefill_ms
+    expected = memory.decode * decode_ms + memory.prefill * prefill_ms
+    memory.windows += 1 - memory.windows / MEMORY
+    weight = 1 / memory.windows
+    memory.error += weight * (math.log(elapsed_ms / by_model) - memory.error)
+    memory.misfit += weight * (math.log(elapsed_ms / expected) - memory.misfit)
+    decode = memory.spread_decode * DRIFT + LEAST_DRIFT
+    prefill = memory.spread_prefill * DRIFT + LEAST_DRIFT
+    both = memory.spread_both * DRIFT
+    decode_gain, prefill_gain = decode * decode_ms + both * prefill_ms, both * decode_ms + prefill * prefill_ms
+    total = decode_ms * decode_gain + prefill_ms * prefill_gain + (NOISE * elapsed_ms) ** 2
+    off = (elapsed_ms - expected) / total
+    memory.decode = min(max(memory.decode + decode_gain * off, LEAST), MOST)
+    memory.prefill = min(max(memory.prefill + prefill_gain * off, LEAST), MOST)
+    memory.spread_decode = min(decode - decode_gain * decode_gain / total, SPREAD * SPREAD)
+    memory.spread_prefill = min(prefill - prefill_gain * prefill_gain / total, SPREAD * SPREAD)
+    memory.spread_both = both - decode_gain * prefill_gain / total
