@@ -43,6 +43,25 @@ def test_a_step_gives_several_tokens_to_each() -> None:
     assert len(serve(engine, Job(0.0, 10, 11))) == 5  # the first token, and 10 in four steps
 
 
+def test_answers_that_end_within_a_step_leave_no_context_behind() -> None:
+    serve(EngineModel(((1, 10.0),), tokens_per_step=2.5, verified=4), Job(0.0, 10, 12), Job(0.0, 10, 6))
+
+
+def test_what_a_cache_has_is_not_read_and_the_last_token_always_is() -> None:
+    class Cache:
+        def find(self, job: Job) -> int:
+            return 400
+
+        def keep(self, job: Job) -> None: ...
+
+    replica, jobs = Replica(ENGINE, Cache()), [Job(0.0, 500, 1), Job(0.0, 400, 1)]
+    for job in jobs:
+        replica.add(job)
+    assert (replica.waiting, replica.begin()) == (2, pytest.approx(10.0 + 1.01))
+    assert [job.cached for job in jobs] == [400, 399]
+    assert replica.waiting == 0
+
+
 def test_what_is_beyond_the_most_sequences_waits() -> None:
     jobs = [Job(0.0, 10, 3) for _ in range(9)]
     serve(ENGINE, *jobs)
@@ -63,7 +82,8 @@ def test_kv_that_runs_out_sends_back_who_began_last() -> None:
     first, second = Job(0.0, 480, 100), Job(0.0, 480, 100)
     steps = serve(engine, first, second)
     assert first.end_s == pytest.approx(sum(steps[:100]) / 1e3)
-    assert second.end_s is not None and first.end_s is not None
+    assert second.end_s is not None
+    assert first.end_s is not None
     assert second.end_s > first.end_s
     assert max(steps[1:]) == pytest.approx(10 + 0.5, abs=0.02)  # read again, with what it had
 
