@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cpu import StackMissing, cpu
-from deploy.embedded import Pace, embedded
+from deploy.embedded import PAIRS, Pace, embedded
 from deploy.stacks import MODEL, WEIGHTS, Stack
 from gateway.configuration import load_settings
 from gateway.routing.policies import Threshold
@@ -44,12 +44,12 @@ def test_rendered_configuration_is_what_the_gateway_reads(name: str, installed: 
     assert (model.policy.low, model.policy.high) == ("triton", "vllm")
 
 
-def test_pace_reaches_both_engines_with_its_own_curve() -> None:
-    stack = embedded(Pace(time_scale=12.5, answer_tokens=32))
-    for engine, curve in (("triton", "trtllm"), ("vllm", "vllm")):
-        assert read_port(stack, engine, "--curve") == curve
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pace_reaches_both_engines_with_its_own_part_of_the_pair(pair: str) -> None:
+    stack = embedded(Pace(time_scale=12.5, answer_tokens=32, name=pair))
+    for engine, role in (("triton", "low"), ("vllm", "high")):
+        assert read_port(stack, engine, "--pace") == f"{pair}:{role}"
         assert read_port(stack, engine, "--time-scale") == "12.5"
-        assert read_port(stack, engine, "--answer-tokens") == "32"
 
 
 def test_missing_engines_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:

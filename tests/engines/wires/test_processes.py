@@ -70,7 +70,7 @@ def test_interpreter_that_triton_has_no_stub_for_names_those_that_it_has(tmp_pat
 
 async def test_signal_ends_a_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
     body = {"prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True, "stream": True}
-    with serving(*VLLM, "--curve", "vllm") as server:
+    with serving(*VLLM, "--pace", "demo:high") as server:
         url = f"{server.addresses[0]}/v1/completions"
         async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
             await response.content.readuntil(b"\n\n")
@@ -86,7 +86,7 @@ def channel_to(server: Server) -> grpc.Channel:
 
 
 def test_signal_ends_a_grpc_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(*KSERVE, "--curve", "trtllm") as server, channel_to(server) as channel:
+    with serving(*KSERVE, "--pace", "demo:low") as server, channel_to(server) as channel:
         stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
         deadline = time.monotonic() + 30
         while not read_metric(server.addresses[1], "nv_trt_llm_request_metrics", request_type="active"):
