@@ -78,6 +78,7 @@ def cache_config(load: EngineLoad) -> Metric:
 def make_registry(model: ServedModel) -> CollectorRegistry:
     """Makes the registry for prometheus_client's generate_latest."""
     registry = CollectorRegistry()
-    PlatformCollector(registry)  # python_info, by which a page of one process is known
+    if model.runner.stats.counts_blocks:
+        PlatformCollector(registry)  # python_info, by which a vLLM's page of one process is known
     registry.register(ModelMetrics(model))
     return registry
