@@ -95,8 +95,8 @@ def add_options(parser: argparse.ArgumentParser, *, served_model_name: str) -> N
 @contextlib.asynccontextmanager
 async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Abilities, Runs]]:
     """Runs the engine of the options; tokens arrive on this event loop."""
+    pace = read_pace(options)
     try:
-        pace = read_pace(options)
         abilities, runs = make_engine(options, pace)
     except (OSError, ValueError) as exc:
         raise CannotStart(f"cannot load the model: {exc}") from exc
@@ -109,13 +109,18 @@ async def run_engine(options: argparse.Namespace) -> AsyncIterator[tuple[Abiliti
 
 
 def read_pace(options: argparse.Namespace) -> Pace | None:
-    """Raises ValueError for a pace that is not in the file."""
+    """Raises CannotStart for a pace that is not in the file, and for options that need one."""
     if options.pace is None:
+        if options.no_compute or options.shared_gpus is not None:
+            raise CannotStart("--no-compute and --shared-gpus need --pace")
         return None
-    pairs = load_pairs(options.pairs)
+    try:
+        pairs = load_pairs(options.pairs)
+    except (OSError, ValueError) as exc:
+        raise CannotStart(f"cannot read the pairs: {exc}") from exc
     engines = {f"{name}:{role}": Pace(pair, role, options.time_scale) for name, pair in pairs.items() for role in ROLES}
     if options.pace not in engines:
-        raise ValueError(f"--pace {options.pace}: {options.pairs} has {', '.join(engines)}")
+        raise CannotStart(f"--pace {options.pace}: {options.pairs} has {', '.join(engines)}")
     pace = engines[options.pace]
     return replace(pace, pair=replace(pace.pair, computes=pace.pair.computes and not options.no_compute))
 

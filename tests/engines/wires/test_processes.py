@@ -1,6 +1,7 @@
 """Both servers as processes: one ready line, a taken port, signals, what a pace does to real streams."""
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -46,6 +47,20 @@ def test_missing_model_is_one_clear_line_and_exit_code_1(command: tuple[str, ...
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: cannot load the model: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--pace", "demo"), r"--pace demo: \S+pairs\.json has demo:low, demo:high, tp-dp:low, .*"),
+        (("--pace", "demo:low", "--pairs", "/nowhere"), r"cannot read the pairs: .*'/nowhere'"),
+        (("--no-compute",), "--no-compute and --shared-gpus need --pace"),
+    ],
+)
+def test_a_pace_that_cannot_be_is_one_clear_line_and_exit_code_1(options: tuple[str, ...], line: str) -> None:
+    ended = run(*VLLM, *options)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(f"error: {line}\n", ended.stderr)
 
 
 def test_triton_without_its_environment_is_one_clear_line_and_exit_code_1(tmp_path: Path) -> None:

@@ -97,6 +97,13 @@ def test_text_comes_with_every_token_and_a_stop_token_ends_it(vllm: Server) -> N
     assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", tenth)
 
 
+def test_the_demos_engines_recite_alike_where_they_shall_not_compute(vllm: Server) -> None:
+    options = ("--port", "0", "--pace", "demo:high", "--no-compute", *FAST)
+    with serving("engines.reference.vllm_http", *options) as server:
+        assert recite(server, PROMPT, 20) == recite(vllm, PROMPT, 20)
+        assert "cache_config_info" not in httpx.get(f"{server.addresses[0]}/metrics").text
+
+
 @pytest.mark.parametrize(
     ("sampling", "field"),
     [
