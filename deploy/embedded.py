@@ -14,7 +14,7 @@ from deploy.ports import LOCALHOST, find_free, listens
 from deploy.processes import Process
 from deploy.stacks import WEIGHTS, Stack, backends
 from engines.process import answers
-from engines.reference.pairs import Lengths, Pair, Role, find_crossing, find_throughput, load_pairs
+from engines.reference.pairs import RECITED_CONTEXT, Lengths, Pair, Role, find_crossing, find_throughput, load_pairs
 
 ROLES: Mapping[str, Role] = {"triton": "low", "vllm": "high"}  # of each backend
 DEMO = "demo"  # the pair whose answers are computed
@@ -92,6 +92,7 @@ def embedded(pace: Pace | None = None, gpus: Path | None = None, weights: Path =
         backends=backends(grpc, metrics, http),
         startup_s=60.0,
         weights=weights,
+        context_length=None if pace is None or pace.pair.computes else RECITED_CONTEXT,
     )
 
 

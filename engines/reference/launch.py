@@ -20,14 +20,13 @@ from engines.reference.model import Model
 from engines.reference.outlet import Outlet
 from engines.reference.paced_outlet import PacedOutlet
 from engines.reference.pacing import Pacer, SharedNode
-from engines.reference.pairs import PAIRS, Pair, Role, load_pairs
+from engines.reference.pairs import PAIRS, RECITED_CONTEXT, Pair, Role, load_pairs
 from engines.reference.reciter import Reciter
 from engines.reference.runner import Receiver, Runner
 from engines.reference.sampling import SamplingParams
 from engines.reference.shared_gpus import SharedGPUs
 
 WEIGHTS = Path(__file__).with_name("weights")
-RECITED_CONTEXT = 8192  # tokens: no model limits it
 ROLES: tuple[Role, ...] = ("low", "high")
 
 

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from engines.physics import EngineModel, Job, Replica
 
 PAIRS = Path(__file__).with_name("pairs.json")
+RECITED_CONTEXT = 8192  # tokens of an engine that computes nothing: no model limits it
 MAX_LEVEL = 512  # where a crossing is looked for
 Role: TypeAlias = Literal["low", "high"]
 
