@@ -16,7 +16,7 @@ import click
 
 from deploy import demo_output
 from deploy.cpu import StackMissing, cpu
-from deploy.embedded import Pace, embedded
+from deploy.embedded import DEMO, PAIRS, Pace, embedded
 from deploy.launch import LOGS, Launched, launched
 from deploy.processes import Process, describe_status
 from deploy.stacks import crossover_script
@@ -44,6 +44,13 @@ CALIBRATED = (0, 4)
     help="How many times slower than the measured pair the embedded engines are.",
 )
 @click.option(
+    "--pair",
+    type=click.Choice(PAIRS),
+    default=DEMO,
+    show_default=True,
+    help="Which measured pair the embedded engines are as fast as. All but the demo's answer words without a meaning.",
+)
+@click.option(
     "--layout",
     type=click.Choice(LAYOUTS),
     default="shared",
@@ -59,8 +66,9 @@ def demo(stack_name: str, port: int, calibrate: bool, run_dir: Path | None, **em
     """Start two engines and a gateway, measure where they cross, serve until Ctrl-C.
 
     The embedded stack is a small model of this repository behind both wires, paced by measured latencies in slow
-    motion, so that the crossing is a real pair's. The cpu stack is a real Triton and a real vLLM (`make stacks`), as
-    fast as they are here.
+    motion, so that the crossing is a real pair's. With --pair tp-dp or spec-plain they are as fast as other measured
+    engines, and recite words in place of a model's answers. The cpu stack is a real Triton and a real vLLM (`make
+    stacks`), as fast as they are here.
 
     \b
     Examples:
@@ -68,12 +76,13 @@ def demo(stack_name: str, port: int, calibrate: bool, run_dir: Path | None, **em
       crossover demo --stack cpu --port 9000
       crossover demo --no-calibrate
       crossover demo --layout partitioned
+      crossover demo --pair tp-dp --time-scale 4 --no-calibrate
 
     Exit codes: 0 ended by Ctrl-C while serving; 1 something did not start, died or could not be measured; 2 bad
     arguments, or the stack is not installed; 130 ended by Ctrl-C before that.
     """
     interrupt_on_signals()
-    pace = Pace(embedding["time_scale"], ANSWER_TOKENS) if stack_name == "embedded" else None
+    pace = Pace(embedding["time_scale"], ANSWER_TOKENS, embedding["pair"]) if stack_name == "embedded" else None
     run_dir = run_dir or _default_run_dir()
     try:
         gpus = run_dir / "gpus" if embedding["layout"] == "shared" else None

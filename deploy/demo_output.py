@@ -17,10 +17,12 @@ def print_ready(name: str, seconds: float) -> None:
 
 
 def print_crossing(result: Mapping[str, Any], pace: Pace) -> None:  # Any: result.json, read key by key
-    """Prints the crossing of the curves that pace the engines, and how far the measured one is from it."""
-    line = f"pacing     the curves that pace these engines cross at {pace.crossing:.1f}"
-    if measured := result["crossover"]["throughput"]["point"]:
-        line += f"; measured {measured:.1f}, {measured / pace.crossing - 1:+.0%}"
+    """Prints the crossing of the models that pace the engines, and how far the measured one is from it."""
+    crossing, measured = pace.crossing, result["crossover"]["throughput"]["point"]
+    line = "pacing     the models that pace these engines "
+    line += f"cross at {crossing:.1f}" if crossing else "do not cross"
+    if measured:
+        line += f"; measured {measured:.1f}" + (f", {measured / crossing - 1:+.0%}" if crossing else "")
     click.echo(line)
     share, cell = pace.least_held(result["cells"])
     if share < HELD:

@@ -14,44 +14,56 @@ from deploy.ports import LOCALHOST, find_free, listens
 from deploy.processes import Process
 from deploy.stacks import WEIGHTS, Stack, backends
 from engines.process import answers
-from engines.reference.curve import load_curve, true_crossing
+from engines.reference.pairs import RECITED_CONTEXT, Lengths, Pair, Role, find_crossing, find_throughput, load_pairs
 
-CURVES = {"triton": "trtllm", "vllm": "vllm"}  # of each backend
-# An engine that reaches this share of its pace has held it. An idle machine reaches 0.98 and more. The curves run so
-# close together that 3 % less of one engine move the crossing by some 15 %.
+ROLES: Mapping[str, Role] = {"triton": "low", "vllm": "high"}  # of each backend
+DEMO = "demo"  # the pair whose answers are computed
+PAIRS = (DEMO, "tp-dp", "spec-plain")
+PROMPT_TOKENS = 85  # of a prompt of `crossover calibrate --quick`, with the template's
+MAX_LEVEL = 128  # of such a calibration
+# An engine that reaches this share of its pace has held it. An idle machine reaches 0.98 and more. The demo's engines
+# are so close together that 3 % less of one move the crossing by some 15 %.
 HELD = 0.97
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Slow motion for the reference engine: measured latencies times `time_scale`, for answers of `answer_tokens`."""
+    """Slow motion for the reference engine: a pair of engines/reference/pairs.json, `time_scale` times slower.
+
+    `answer_tokens`: of the answers that a calibration asks for.
+    """
 
     time_scale: float
     answer_tokens: int
+    name: str = DEMO
 
     @property
-    def crossing(self) -> float:
-        """The number of requests in flight at which the paced pair crosses; the same at every time scale."""
-        return true_crossing(load_curve("trtllm"), load_curve("vllm"), self.answer_tokens)
+    def pair(self) -> Pair:
+        return load_pairs()[self.name]
+
+    @property
+    def crossing(self) -> float | None:
+        """The number of requests in flight at which the pair crosses, the same at every time scale; None if nowhere."""
+        engines = self.pair.engines
+        return find_crossing(engines["low"], engines["high"], Lengths(PROMPT_TOKENS, self.answer_tokens))
 
     def throughput(self, backend: str, level: int) -> float:
         """Returns the tokens per second of the engine of `backend` with `level` in flight, if it holds this pace."""
-        curve = load_curve(CURVES[backend]).scaled(self.time_scale, self.answer_tokens)
-        return curve.throughput(level, self.answer_tokens)
+        engine = self.pair.engines[ROLES[backend]].slowed(self.time_scale)
+        return find_throughput(engine, level, Lengths(PROMPT_TOKENS, self.answer_tokens))
 
     def least_held(self, cells: Iterable[Mapping[str, Any]]) -> tuple[float, Mapping[str, Any]]:
         """Returns the smallest share of the pace that a calibration's cells reached, and the cell that reached it.
 
         Only levels up to the first beyond the crossing count: they decide where it lies.
         """
-        last = 2 ** math.ceil(math.log2(self.crossing))
+        last = 2 ** math.ceil(math.log2(self.crossing or MAX_LEVEL))
         shares = [(cell["throughput"] / self.throughput(cell["backend"], cell["level"]), cell) for cell in cells]
         return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
 
     def options(self, backend: str) -> tuple[str, ...]:
         """Returns the options of the reference engine's command line that set this pace."""
-        times = ("--time-scale", f"{self.time_scale:g}", "--answer-tokens", str(self.answer_tokens))
-        return ("--curve", CURVES[backend], *times)
+        return ("--pace", f"{self.name}:{ROLES[backend]}", "--time-scale", f"{self.time_scale:g}")
 
 
 def embedded(pace: Pace | None = None, gpus: Path | None = None, weights: Path = WEIGHTS) -> Stack:
@@ -69,8 +81,8 @@ def embedded(pace: Pace | None = None, gpus: Path | None = None, weights: Path =
         triton += pace.options("triton")
         vllm += pace.options("vllm")
     if pace and gpus:
-        triton += ("--shared-gpus", str(gpus), "--seat", "0")
-        vllm += ("--shared-gpus", str(gpus), "--seat", "1")
+        triton += ("--shared-gpus", str(gpus))
+        vllm += ("--shared-gpus", str(gpus))
     return Stack(
         name="embedded",
         engines=(
@@ -80,6 +92,7 @@ def embedded(pace: Pace | None = None, gpus: Path | None = None, weights: Path =
         backends=backends(grpc, metrics, http),
         startup_s=60.0,
         weights=weights,
+        context_length=None if pace is None or pace.pair.computes else RECITED_CONTEXT,
     )
 
 

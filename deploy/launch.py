@@ -5,11 +5,11 @@ In: a Stack and a port. Out: a Launched, ready to answer for as long as the bloc
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploy.ports import LOCALHOST, is_taken
-from deploy.stacks import Stack, gateway
+from deploy.stacks import Stack, copy_tokenizer, gateway
 from deploy.supervisor import LaunchError, Supervisor
 
 LOGS = "logs"  # in the run's folder
@@ -31,6 +31,8 @@ def launched(stack: Stack, port: int, run_dir: Path, report: Callable[[str, floa
     if is_taken(port):
         raise LaunchError(f"port {port} of {LOCALHOST} is taken by another program; choose another with --port")
     run_dir.mkdir(parents=True, exist_ok=True)
+    if stack.context_length is not None:
+        stack = replace(stack, weights=copy_tokenizer(stack.weights, run_dir / "tokenizer", stack.context_length))
     configuration = run_dir / "crossover.yaml"
     configuration.write_text(stack.configuration(port))
     with Supervisor(run_dir / LOGS) as supervisor:

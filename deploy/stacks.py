@@ -3,6 +3,7 @@
 embedded.py and cpu.py make one. Starts nothing itself.
 """
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +26,17 @@ FIRST_POLICY: Mapping[str, object] = {"kind": "threshold", "low": "triton", "hig
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Two engines with the same `weights`. `backends` is that part of crossover.yaml; `startup_s` bounds the start."""
+    """Two engines with the same `weights`. `backends` is that part of crossover.yaml; `startup_s` bounds the start.
+
+    `context_length`: of engines that have another one than the model of `weights`.
+    """
 
     name: str
     engines: tuple[Process, ...]
     backends: Mapping[str, Mapping[str, object]]
     startup_s: float
     weights: Path = WEIGHTS
+    context_length: int | None = None
 
     @property
     def process_names(self) -> list[str]:
@@ -48,6 +53,20 @@ class Stack:
             "relay_paths": list(RELAY_PATHS),
         }
         return yaml.safe_dump({"listen": f"{LOCALHOST}:{port}", "models": [model]}, sort_keys=False)
+
+
+def copy_tokenizer(weights: Path, folder: Path, context_length: int) -> Path:
+    """Copies what the gateway reads of a model to `folder`, with another context length. Returns the folder."""
+    folder.mkdir(exist_ok=True)
+    lengths = {"config.json": "max_position_embeddings", "tokenizer_config.json": "model_max_length"}
+    for file in weights.iterdir():
+        if file.suffix == ".safetensors":
+            continue
+        text = file.read_text()
+        if (key := lengths.get(file.name)) is not None:
+            text = json.dumps(json.loads(text) | {key: context_length})
+        (folder / file.name).write_text(text)
+    return folder
 
 
 def gateway(configuration: Path, port: int) -> Process:

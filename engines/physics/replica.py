@@ -26,11 +26,12 @@ class Job:
 
     `generated`: tokens up to the last time it joined a replica; `Replica.count` returns those of now. `first_s`,
     `end_s`: when its first and its last token came. `blocks`: hashes of its prompt's blocks, for a prefix cache.
+    `cached`: how many of its tokens the cache held when it was last read.
     """
 
     __slots__ = (
-        "at", "blocks", "end_s", "first_s", "generated", "only", "prompt_tokens", "replica", "since", "tokens",
-        "unread",
+        "at", "blocks", "cached", "end_s", "first_s", "generated", "only", "prompt_tokens", "replica", "since",
+        "tokens", "unread",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Job:
         self.tokens = tokens
         self.only = only
         self.blocks = blocks
+        self.cached = 0
         self.generated = 0.0
         self.unread = prompt_tokens  # of its prompt and of what it has, when it joined
         self.since: int | None = None  # the replica's step at which it began to decode there; None: it has not
@@ -96,6 +98,11 @@ class Replica:
         """How many have had a token from this replica since they joined it."""
         return len(self._decoding)
 
+    @property
+    def waiting(self) -> int:
+        """How many have prompt tokens that no step has begun to read."""
+        return len(self._queue)
+
     def add(self, job: Job) -> None:
         job.replica, job.since = self, None
         job.unread = job.prompt_tokens + int(job.generated)
@@ -103,10 +110,11 @@ class Replica:
 
     def drop(self, job: Job) -> None:
         """Takes a job out, with the tokens that it has by now."""
-        job.generated = job.so_far
+        had, job.generated = job.generated, job.so_far
         if job in self._decoding:
             del self._decoding[job]
-            self.context -= job.prompt_tokens + job.generated
+            # A last step counts whole, although it gives a fraction of a token more than the job has.
+            self.context -= job.prompt_tokens + had + (self.steps - (job.since or 0)) * self.tokens_per_step
         elif job in self._chosen:
             self._chosen.remove(job)
         else:
@@ -159,7 +167,8 @@ class Replica:
         while self._queue and budget > 0 and self._has_room(job := self._queue[0]):
             whole = job.prompt_tokens + int(job.generated)
             if self._cache is not None and job.unread == whole:
-                job.unread = max(whole - self._cache.find(job), 1)
+                job.cached = min(self._cache.find(job), whole - 1)
+                job.unread = whole - job.cached
             taken = min(budget, job.unread)
             squared += taken * (2.0 * (whole - job.unread) + taken)
             total += taken

@@ -19,7 +19,8 @@ from engines.reference.scores import Score
 class TokenOutput(NamedTuple):
     """`position` counts the answer's tokens from 1. The token that ends an answer is included, with its reason.
 
-    `score` and, with the first token, `prompt_scores` are present where the request asks for them.
+    `score` and, with the first token, `prompt_scores` are present where the request asks for them. `cached`: prompt
+    tokens that were not read, because a prefix cache had them.
     """
 
     request_id: str
@@ -28,6 +29,7 @@ class TokenOutput(NamedTuple):
     finish_reason: FinishReason | None
     position: int
     prompt_scores: Sequence[Score | None] | None = None
+    cached: int = 0
 
     @property
     def logprob(self) -> float | None:
@@ -39,7 +41,10 @@ class EngineLoad:
     """The load of any engine at one moment. Counts of steps and tokens are those since the start.
 
     `capacity`: requests that it computes at most. `late_tokens`: those that a paced engine computed too late.
-    `tokens_per_block`: a unit of account where an engine has no blocks; the default is TensorRT-LLM's.
+    `tokens_per_block`: a unit of account where an engine has no blocks; the default is TensorRT-LLM's. `counts_blocks`:
+    whether `kv_tokens_total`, over all replicas, is a real engine's. `drafts`: steps of sequences that speculate;
+    `drafted` and `accepted`: their tokens beyond one a step. `queried` and `found`: prompt tokens that were looked for
+    in a prefix cache, and were there; `queried` None: there is no such cache.
     """
 
     running: int
@@ -52,6 +57,13 @@ class EngineLoad:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     late_tokens: int = 0
+    replicas: int = 1
+    counts_blocks: bool = False
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    queried: int | None = None
+    found: int = 0
 
 
 class Engine:
@@ -108,6 +120,10 @@ class Engine:
             prompt_tokens=self._prompt_tokens,
             steps=self._steps,
         )
+
+    def find_tokens(self, prompt: Sequence[int], params: SamplingParams) -> int:
+        """Returns how many tokens an answer has at most."""
+        return max(min(params.max_tokens, self.context_length - len(prompt)), 1)
 
     def add(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
         """Queue a request for the next step. Raises ValueError for an id in use, and for a request that cannot run."""

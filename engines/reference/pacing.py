@@ -1,148 +1,185 @@
-"""When each token of each request may leave, so that the reference engine is as fast as a measured curve.
+"""When each token of each request may leave, so that an engine is as fast as its physical model.
 
-In: arrivals, computed tokens, departures and the time. Out: releases in order of their due times. Sans-I/O: it reads
-no clock and never sleeps.
+In: arrivals, departures and the time. Out: how many tokens are due, in order of their due times. Sans-I/O: it reads no
+clock and never sleeps.
 """
 
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeAlias
 
-from engines.reference.curve import Curve
+from engines.physics import EngineModel, Job, Replica
+from engines.reference.prefix_cache import PrefixCache, hash_blocks
 
-
-@dataclass(slots=True)
-class _Paced:
-    """One admitted request: tokens computed and not yet released, and whether the last of them ends the answer."""
-
-    request_id: str
-    ahead: int = 0
-    is_complete: bool = False
-    overdue_since: float | None = None  # its due time, once that has passed without a computed token
+GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples are spread evenly over [0, 1)
 
 
 class Neighbours(Protocol):
-    """The other engines on the same GPUs: `note` takes this one's step time, `others_s` returns the sum of theirs."""
+    """The other engines on the same GPUs. `note` takes this engine's longest step under way, alone, in seconds;
+    `longest_s` returns theirs.
+    """
 
     def note(self, step_s: float) -> None: ...
 
-    def others_s(self) -> float: ...
+    def longest_s(self) -> float: ...
 
 
-class Alone:
-    """An engine on GPUs of its own."""
+@dataclass(frozen=True, slots=True)
+class SharedNode:
+    """What a step that begins beside `neighbours` takes longer: `interference` times the longest of theirs."""
 
-    def note(self, step_s: float) -> None: ...
+    neighbours: Neighbours
+    interference: float
 
-    def others_s(self) -> float:
-        return 0.0
+
+class Due(NamedTuple):
+    """Tokens of one request that may leave. `cached`: prompt tokens that were not read."""
+
+    request_id: str
+    tokens: int
+    cached: int
+
+
+class Counts(NamedTuple):
+    """Since the start. `drafts`: steps of sequences that decode; `accepted`: their tokens beyond one a step."""
+
+    steps: int
+    drafts: int
+    accepted: int
+    queried: int
+    found: int
+
+
+class PacedJob(Job):
+    """`phase`: what its tokens are ahead of the mean, below one. `due`: tokens that may leave."""
+
+    __slots__ = ("due", "phase", "request_id")
+
+    def __init__(self, request_id: str, at: float, lengths: tuple[int, int], phase: float, blocks: tuple[int, ...]):
+        super().__init__(at, *lengths, blocks=blocks)
+        self.request_id = request_id
+        self.phase = phase
+        self.due = 0
+
+
+Event: TypeAlias = tuple[float, int, Replica | PacedJob]  # when a step ends or a job joins, and an order
 
 
 class Pacer:
-    """The first token is due TTFT(n) after arrival, each next ITL(n) after the one before was due; n counts the
-    requests in the engine at that moment, from admission to the release of the last token.
+    """The engine's replicas, stepped as time goes on: a step that ends gives its sequences their tokens, and the next
+    begins at once.
 
-    Due times follow from due times, never from the time of a call, so lateness and polling do not add up. A token that
-    is computed too late leaves as soon as it can and delays no later one. Beyond `capacity`, arrivals wait in order,
-    and their time to first token starts when they are admitted. Beside `neighbours` that work, a step takes the time of
-    all their steps and its own, and so a first token as many times longer.
+    A step's end follows from its beginning, never from the time of a call, so lateness does not add up. Where a step
+    gives 2.5 tokens in the mean, a sequence gets 2 and 3 in turn, each sequence at a point of its own in the turn.
+    Half of `request_ms` passes before a request joins a replica, half before its tokens leave.
     """
 
-    def __init__(self, curve: Curve, capacity: int, neighbours: Neighbours | None = None) -> None:
-        self._curve = curve
-        self._capacity = capacity
-        self._neighbours = neighbours or Alone()
-        self._running: dict[str, _Paced] = {}
-        self._waiting: deque[str] = deque()
-        self._due: list[tuple[float, int, _Paced]] = []  # a heap; entries of requests that left are skipped
+    def __init__(self, engine: EngineModel, shared: SharedNode | None = None, *, caches_prefixes: bool = False) -> None:
+        self.engine = engine
+        self.caches_prefixes = caches_prefixes
+        self._half_s = engine.request_ms / 2e3
+        self._shared = shared
+        self._caches = [PrefixCache(engine.kv_tokens or 0) for _ in range(engine.replicas if caches_prefixes else 0)]
+        self.replicas = [Replica(engine, cache) for cache in self._caches or (None,) * engine.replicas]
+        self._jobs: dict[str, PacedJob] = {}
+        self._events: list[Event] = []  # a heap
+        self._leaving: deque[tuple[float, list[Due]]] = deque()
         self._order = 0
-        self.late = 0
+        self._drafts = self._accepted = 0
 
     def __repr__(self) -> str:
-        return f"<Pacer {self._curve.name} running={self.running} waiting={self.waiting} late={self.late}>"
+        return f"<Pacer replicas={len(self.replicas)} running={self.running} waiting={self.waiting}>"
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        return sum(len(replica) - replica.waiting for replica in self.replicas)
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._jobs) - self.running
 
-    def arrive(self, request_id: str, now: float) -> None:
-        """A request has arrived. Call `advance(now)` first, so that it is counted after what was due before it."""
-        if len(self._running) < self._capacity:
-            self._admit(request_id, now)
-        else:
-            self._waiting.append(request_id)
+    @property
+    def context(self) -> int:
+        """Tokens of KV of all that decode."""
+        return int(sum(replica.context for replica in self.replicas))
 
-    def computed(self, request_id: str, is_last: bool) -> None:
-        """The engine has one more token of a request."""
-        paced = self._running[request_id]
-        paced.ahead += 1
-        paced.is_complete = is_last
-        if paced.overdue_since is not None:
-            self._schedule(paced, paced.overdue_since)
-            paced.overdue_since = None
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            steps=sum(replica.steps for replica in self.replicas),
+            drafts=self._drafts,
+            accepted=self._accepted,
+            queried=sum(cache.queried for cache in self._caches),
+            found=sum(cache.found for cache in self._caches),
+        )
 
-    def leave(self, request_id: str, now: float) -> None:
-        """A request was cancelled; harmless if it has ended."""
-        if self._running.pop(request_id, None) is not None:
-            self._note_step()
-            self._admit_waiting(now)
-        elif request_id in self._waiting:
-            self._waiting.remove(request_id)
+    def arrive(self, request_id: str, prompt: Sequence[int], tokens: int, now: float) -> None:
+        """A request has arrived that has so many tokens at most. Call `advance(now)` first."""
+        self._order += 1
+        blocks = hash_blocks(prompt) if self._caches else ()
+        job = PacedJob(request_id, now, (len(prompt), tokens), self._order * GOLDEN % 1, blocks)
+        self._jobs[request_id] = job
+        self._push(now + self._half_s, job)
 
-    def advance(self, now: float) -> Iterator[str]:
-        """Release what is due by `now`: a request's id once per token, in order of due times. Exhaust the iterator."""
-        while self._due and self._due[0][0] <= now:
-            due, _, paced = heapq.heappop(self._due)
-            if self._running.get(paced.request_id) is not paced:
-                continue
-            if paced.ahead:
-                self._release(paced, due)
-                yield paced.request_id
-            else:
-                paced.overdue_since = due
-                self.late += 1
+    def leave(self, request_id: str) -> None:
+        """A request was cancelled, or has ended before its last token; harmless if it has ended."""
+        job = self._jobs.pop(request_id, None)
+        if job is not None and job.replica is not None:
+            job.replica.drop(job)
+
+    def advance(self, now: float) -> list[Due]:
+        """Goes on to `now`. Returns what is due, in order of due times; of one time in order of the replica's jobs."""
+        while self._events and self._events[0][0] <= now:
+            at, _, subject = heapq.heappop(self._events)
+            if isinstance(subject, Replica):
+                self._end_step(subject, at)
+            elif self._jobs.get(subject.request_id) is subject:  # else it has left
+                self._join(subject, at)
+        due = list[Due]()
+        while self._leaving and self._leaving[0][0] <= now:
+            due += self._leaving.popleft()[1]
+        return due
 
     def next_due(self) -> float:
         """The earliest time at which `advance` has something to do; infinity if only another call can change that."""
-        return self._due[0][0] if self._due else math.inf
+        step_s = self._events[0][0] if self._events else math.inf
+        return min(step_s, self._leaving[0][0]) if self._leaving else step_s
 
-    def short_of(self, tokens: int) -> list[str]:
-        """The admitted, unfinished requests with fewer than `tokens` computed ahead of release."""
-        return [paced.request_id for paced in self._running.values() if paced.ahead < tokens and not paced.is_complete]
+    def _join(self, job: PacedJob, at: float) -> None:
+        replica = min(self.replicas, key=len)
+        replica.add(job)
+        if not replica.step_ms:
+            self._begin_step(replica, at)
 
-    def _release(self, paced: _Paced, due: float) -> None:
-        paced.ahead -= 1
-        if paced.ahead or not paced.is_complete:
-            self._schedule(paced, due + self._stretched(self._curve.itl_s(len(self._running))))
-        else:
-            del self._running[paced.request_id]
-            self._note_step()
-            self._admit_waiting(due)
+    def _begin_step(self, replica: Replica, at: float) -> None:
+        step_s = replica.begin() / 1e3
+        if self._shared is not None:
+            self._shared.neighbours.note(max(each.step_ms for each in self.replicas) / 1e3)
+            if step_s:
+                step_s += self._shared.interference * self._shared.neighbours.longest_s()
+        if step_s:
+            self._push(at + step_s, replica)
 
-    def _admit_waiting(self, now: float) -> None:
-        if self._waiting:
-            self._admit(self._waiting.popleft(), now)
+    def _end_step(self, replica: Replica, at: float) -> None:
+        decoding = replica.decoding
+        ended = replica.end(at)
+        due = [self._give(job) for job in (*islice(replica, replica.decoding), *ended) if isinstance(job, PacedJob)]
+        self._drafts += decoding
+        self._accepted += sum(each.tokens for each in due) - len(due)
+        self._leaving.append((at + self._half_s, due))
+        self._begin_step(replica, at)
 
-    def _admit(self, request_id: str, now: float) -> None:
-        paced = self._running[request_id] = _Paced(request_id)
-        self._note_step()
-        self._schedule(paced, now + self._stretched(self._curve.ttft_s(len(self._running))))
+    def _give(self, job: PacedJob) -> Due:
+        has = job.tokens if job.end_s is not None else min(int(job.so_far + job.phase), job.tokens)
+        given, job.due = has - job.due, has
+        if has == job.tokens:
+            self.leave(job.request_id)
+        return Due(job.request_id, given, job.cached)
 
-    def _note_step(self) -> None:
-        self._neighbours.note(self._curve.itl_s(len(self._running)) if self._running else 0.0)
-
-    def _stretched(self, seconds: float) -> float:
-        """Returns how long takes what this engine does alone in so many seconds."""
-        others_s = self._neighbours.others_s()
-        return seconds * (1 + others_s / self._curve.itl_s(len(self._running))) if others_s else seconds
-
-    def _schedule(self, paced: _Paced, due: float) -> None:
+    def _push(self, at: float, subject: Replica | PacedJob) -> None:
         self._order += 1
-        heapq.heappush(self._due, (due, self._order, paced))
+        heapq.heappush(self._events, (at, self._order, subject))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from engines.reference.engine import Engine, EngineLoad, TokenOutput
-from engines.reference.outlet import Outlet, PacedOutlet
+from engines.reference.outlet import Outlet
 from engines.reference.sampling import SamplingParams
 
 
@@ -71,7 +71,7 @@ class Runner:
         if self._error is not None:
             self._post(self._fail, request_id, self._error)
             return
-        self._outlet.arrive(request_id)
+        self._outlet.arrive(request_id, prompt, self._engine.find_tokens(prompt, params))
         self._command(lambda: self._add(request_id, prompt, params))
 
     def cancel(self, request_id: str) -> None:
@@ -87,11 +87,7 @@ class Runner:
     @property
     def stats(self) -> EngineLoad:
         """The load as clients see it: a paced request is in the engine until its last token has left."""
-        stats = replace(self._engine.stats, generated_tokens=self._generated_tokens)
-        if not isinstance(self._outlet, PacedOutlet):
-            return stats
-        pacer = self._outlet.pacer
-        return replace(stats, running=pacer.running, waiting=pacer.waiting, late_tokens=pacer.late)
+        return self._outlet.describe(replace(self._engine.stats, generated_tokens=self._generated_tokens))
 
     def _command(self, command: Callable[[], None]) -> None:
         with self._wake:

@@ -1,7 +1,7 @@
-"""Engines that share their GPUs: while several work, each step of one takes as long as a step of all of them.
+"""Engines that share their GPUs: while several work, each slows the others down.
 
-Without MPS the GPUs slice their time. In: how long a step of this engine takes alone. Out: how long steps of the
-others take. A file that all engines map; knows no curve and no clock.
+In: how long a step of this engine takes alone. Out: how long steps of the others take. A file that all engines map;
+knows no model and no clock.
 """
 
 import mmap
@@ -29,13 +29,13 @@ class SharedGPUs:
         self._pids[self._seat + PIDS] = os.getpid()
 
     def note(self, step_s: float) -> None:
-        """Takes the seconds that a step of this engine takes alone at present; 0 while nothing runs."""
+        """Takes the seconds of this engine's longest step under way, alone; 0 while nothing runs."""
         self._steps[self._seat + STEPS] = step_s
 
-    def others_s(self) -> float:
-        """Returns the sum of the other engines' steps, in seconds."""
+    def longest_s(self) -> float:
+        """Returns the seconds of the other engines' longest step under way."""
         others = (seat for seat in range(0, 2 * SEATS, 2) if seat != self._seat and self._steps[seat + STEPS])
-        return sum(self._steps[seat + STEPS] for seat in others if _is_alive(self._pids[seat + PIDS]))
+        return max((self._steps[seat + STEPS] for seat in others if _is_alive(self._pids[seat + PIDS])), default=0.0)
 
 
 def _is_alive(pid: int) -> bool:

@@ -11,50 +11,61 @@ from click.testing import CliRunner
 
 from deploy.lab.fleet.__main__ import fleet
 from deploy.lab.fleet.balancers import LeastInFlight, PowerOfTwo, Random, RoundRobin
-from deploy.lab.fleet.scenario import BALANCERS, MAX_RUNNING, PROMPT_TOKENS, Scenario, find_speed, find_times
+from deploy.lab.fleet.scenario import (
+    BALANCERS,
+    MAX_RUNNING,
+    PROMPT_TOKENS,
+    Scenario,
+    find_times,
+    load_engine,
+    own_crossing,
+    read_curve,
+)
 from deploy.lab.fleet.simulation import Record, Simulation, Site
 from deploy.lab.fleet.threshold import Threshold, ThresholdRouter
-from engines.reference.curve import load_curve
-from engines.simulation import Arrival, EngineSpeed, Job, Node
+from engines.physics import EngineModel, Job
+from engines.simulation import Node, NodeSpec
 
 PLENTY = 400  # requests that may run at once: never reached
 NEVER = Threshold(up=PLENTY, down=0, dwell_s=0.0)
 STEP_S = 0.02  # of one request alone; short beside an answer, so that a step hardly shows
 
 
-def share_processors(servers: int) -> EngineSpeed:
-    """So many servers of one token per STEP_S each, shared out; prompts take no time."""
-    return EngineSpeed(lambda load: STEP_S * max(load, servers) / servers, math.inf, PLENTY, prompt_tokens=0)
+def share_processors(servers: int) -> EngineModel:
+    """So many servers of one token per STEP_S each, shared out. A prompt takes what its first token would."""
+    step_ms = STEP_S * 1e3
+    steps = ((servers, step_ms), (2 * servers, 2 * step_ms))
+    return EngineModel(steps, prompt_ms=step_ms / servers * 1e3, max_sequences=PLENTY)
 
 
-def steady(step_s: float, max_in_flight: int) -> EngineSpeed:
-    return EngineSpeed(lambda _: step_s, math.inf, max_in_flight, prompt_tokens=0)
+def steady(step_s: float, max_in_flight: int) -> EngineModel:
+    return EngineModel(((1, step_s * 1e3),), max_sequences=max_in_flight)
 
 
-def poisson(rate: float, tokens: Callable[[random.Random], int]) -> Iterator[Arrival]:
+def poisson(rate: float, tokens: Callable[[random.Random], int]) -> Iterator[Job]:
     chance = random.Random(7)
     at = 0.0
     while True:
         at += chance.expovariate(rate)
-        yield Arrival(at, 0, tokens(chance))
+        yield Job(at, 1, tokens(chance))
 
 
 def run_one(
-    speeds: Sequence[EngineSpeed],
-    arrivals: Iterable[Arrival],
+    engines: Sequence[EngineModel],
+    arrivals: Iterable[Job],
     window: tuple[float, float],
     threshold: Threshold = NEVER,
 ) -> Record:
-    """Runs one node with engines of these speeds."""
+    """Runs one node with these engines."""
     chance = random.Random(1)
     router = ThresholdRouter(threshold)
-    node = Node({f"engine {index}": speed for index, speed in enumerate(speeds)}, 0.0, router)
+    node = Node(NodeSpec({f"engine {index}": engine for index, engine in enumerate(engines)}), router)
     return Simulation(Site([node], [router], [Random(1, chance)]), iter(arrivals), window, chance).run()
 
 
 def find_answer_s(job: Job) -> float:
     assert job.end_s is not None
-    return job.end_s - job.arrival.at
+    return job.end_s - job.at
 
 
 def erlang_c(servers: int, offered: float) -> float:
@@ -82,12 +93,12 @@ def test_an_answers_time_under_processor_sharing_goes_by_its_own_length_alone(sh
     lengths = [10, 10, 10, 170]  # tokens, 1 s on average
     record = run_one([share_processors(1)], poisson(share, lambda chance: chance.choice(lengths)), (200.0, 8_000.0))
     for tokens in set(lengths):
-        times = [find_answer_s(job) for job in record.ended if job.arrival.tokens == tokens]
+        times = [find_answer_s(job) for job in record.ended if job.tokens == tokens]
         assert statistics.fmean(times) == pytest.approx(tokens * STEP_S / (1 - share), rel=0.1)
 
 
 def test_beyond_its_limit_an_engine_lets_requests_wait_in_order() -> None:
-    arrivals = [*(Arrival(at, 0, 5) for at in (0.0, 0.1, 0.2, 0.3)), Arrival(100.0, 0, 1)]
+    arrivals = [*(Job(at, 1, 5) for at in (0.0, 0.1, 0.2, 0.3)), Job(100.0, 1, 1)]
     times = [find_times(job) for job in run_one([steady(1.0, 2)], arrivals, (0.0, 50.0)).ended]
     assert [ttft_s for ttft_s, _ in times] == pytest.approx([1.0, 1.9, 5.8, 6.7])
     assert [tpot_s for _, tpot_s in times] == pytest.approx([1.0] * 4)
@@ -97,22 +108,26 @@ def test_beyond_its_limit_an_engine_lets_requests_wait_in_order() -> None:
 @pytest.mark.parametrize("load", [64, MAX_RUNNING])
 def test_requests_that_begin_together_see_the_measured_times(name: str, load: int) -> None:
     """As the measurements' clients did. At 64 the TTFT is 7 and 12 % off, as each prompt takes the same time here."""
-    curve = load_curve(name)
-    arrivals = [*[Arrival(0.0, PROMPT_TOKENS, 256)] * load, Arrival(100.0, PROMPT_TOKENS, 1)]
-    times = [find_times(job) for job in run_one([find_speed(curve)], arrivals, (0.0, 50.0)).ended]
+    (measured_ttft_ms,), (measured_itl_ms,) = read_curve(name, [load])
+    arrivals = [*(Job(0.0, PROMPT_TOKENS, 256) for _ in range(load)), Job(100.0, PROMPT_TOKENS, 1)]
+    times = [find_times(job) for job in run_one([load_engine(name)], arrivals, (0.0, 50.0)).ended]
     ttft_s, tpot_s = (statistics.median(each) for each in zip(*times, strict=True))
-    assert ttft_s == pytest.approx(curve.ttft_s(load), rel=0.12)
-    assert tpot_s == pytest.approx(curve.itl_s(load), rel=0.01)
+    assert ttft_s == pytest.approx(measured_ttft_ms / 1e3, rel=0.12)
+    assert tpot_s == pytest.approx(measured_itl_ms / 1e3, rel=0.01)
+
+
+def test_the_measured_curves_cross_where_the_pages_have_it() -> None:
+    assert own_crossing() == pytest.approx(49.5, abs=0.05)
 
 
 @pytest.mark.parametrize(
     ("threshold", "engines"), [(Threshold(3, 1, 0.0), [0, 0, 1, 1]), (Threshold(5, 1, 0.0), [0, 0, 0, 0])]
 )
 def test_a_node_changes_engines_at_its_threshold(threshold: Threshold, engines: list[int]) -> None:
-    speeds = [steady(1.0, 9), steady(2.0, 9)]
-    arrivals = [*(Arrival(k / 100, 0, 11) for k in range(4)), Arrival(99.0, 0, 1)]
-    record = run_one(speeds, arrivals, (0.0, 1.0), threshold)
-    assert sorted(job.engine for job in record.ended) == [f"engine {index}" for index in engines]
+    arrivals = [*(Job(k / 100, 1, 11) for k in range(4)), Job(99.0, 1, 1)]
+    record = run_one([steady(1.0, 9), steady(2.0, 9)], arrivals, (0.0, 1.0), threshold)
+    answers_s = sorted(round(find_answer_s(job) / 10) for job in record.ended)  # a token takes 1 or 2 s
+    assert answers_s == [1 + index for index in engines]
 
 
 def place(balancer: Random, requests: int) -> list[int]:

@@ -33,5 +33,5 @@ def test_a_slow_demo_names_the_slow_engine(share: float, is_named: bool, capsys:
     result = {"crossover": {"throughput": {"point": 33.7}}, "cells": cells(("triton", 64, share))}
     demo_output.print_crossing(result, PACE)
     printed = capsys.readouterr().out
-    assert "cross at 49.0; measured 33.7, -31%" in printed
+    assert "cross at 48.7; measured 33.7, -31%" in printed
     assert ("could not hold that pace: triton gave 80% of it at 64 in flight" in printed) == is_named

@@ -1,12 +1,13 @@
 """What a stack renders, and its error where it is not installed."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from deploy.cpu import StackMissing, cpu
-from deploy.embedded import Pace, embedded
-from deploy.stacks import MODEL, WEIGHTS, Stack
+from deploy.embedded import PAIRS, Pace, embedded
+from deploy.stacks import MODEL, WEIGHTS, Stack, copy_tokenizer
 from gateway.configuration import load_settings
 from gateway.routing.policies import Threshold
 from gateway.settings import TritonSettings, VLLMSettings
@@ -44,12 +45,23 @@ def test_rendered_configuration_is_what_the_gateway_reads(name: str, installed: 
     assert (model.policy.low, model.policy.high) == ("triton", "vllm")
 
 
-def test_pace_reaches_both_engines_with_its_own_curve() -> None:
-    stack = embedded(Pace(time_scale=12.5, answer_tokens=32))
-    for engine, curve in (("triton", "trtllm"), ("vllm", "vllm")):
-        assert read_port(stack, engine, "--curve") == curve
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pace_reaches_both_engines_with_its_own_part_of_the_pair(pair: str) -> None:
+    stack = embedded(Pace(time_scale=12.5, answer_tokens=32, name=pair))
+    for engine, role in (("triton", "low"), ("vllm", "high")):
+        assert read_port(stack, engine, "--pace") == f"{pair}:{role}"
         assert read_port(stack, engine, "--time-scale") == "12.5"
-        assert read_port(stack, engine, "--answer-tokens") == "32"
+
+
+def test_a_recited_pairs_tokenizer_is_the_models_with_a_longer_context(tmp_path: Path) -> None:
+    assert embedded(Pace(2.0, 32)).context_length is None
+    assert embedded(Pace(2.0, 32, "tp-dp")).context_length == 8192
+    folder = copy_tokenizer(WEIGHTS, tmp_path / "tokenizer", 8192)
+    copied = {file.name for file in folder.iterdir()}
+    assert copied == {file.name for file in WEIGHTS.iterdir()} - {"model.safetensors"}
+    assert (folder / "tokenizer.json").read_bytes() == (WEIGHTS / "tokenizer.json").read_bytes()
+    assert json.loads((folder / "config.json").read_text())["max_position_embeddings"] == 8192
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 8192
 
 
 def test_missing_engines_are_named_with_the_command_that_installs_them(tmp_path: Path) -> None:

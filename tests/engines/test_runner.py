@@ -4,14 +4,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from engines.physics import EngineModel
 from engines.reference.checkpoint import Checkpoint
-from engines.reference.curve import Curve, Level
 from engines.reference.engine import Engine, TokenOutput
-from engines.reference.outlet import Outlet, PacedOutlet
+from engines.reference.outlet import Outlet
+from engines.reference.paced_outlet import PacedOutlet
 from engines.reference.pacing import Pacer
 from engines.reference.runner import Runner, post_inline
 from engines.reference.sampling import SamplingParams
@@ -19,8 +21,8 @@ from tests.engines.wires.expected import run_alone
 from tests.processes import comes_true
 
 PROMPT = [5, 6, 7]
-# 20 ms to the first token, 5 ms from one to the next, however many there are.
-PACE = Curve("test", (Level(1, 0.02, 0.005), Level(2, 0.02, 0.005)))
+# 20 ms to the first token, 5 ms from one to the next, however many there are, if one request comes.
+PACE = EngineModel(((1, 5.0),), mixed_ms=20.0)
 
 
 class Recorder:
@@ -59,7 +61,7 @@ def running(engine: Engine, outlet: Outlet | None = None, post: Callable[..., An
 
 
 def paced(capacity: int = 8) -> PacedOutlet:
-    return PacedOutlet(Pacer(PACE, capacity))
+    return PacedOutlet(Pacer(replace(PACE, max_sequences=capacity)))
 
 
 def greedy(max_tokens: int) -> SamplingParams:
@@ -160,7 +162,7 @@ def test_a_slow_step_holds_no_computed_token_back(tiny: Checkpoint) -> None:
             time.sleep(0.012)
             return outputs
 
-    outlet = PacedOutlet(Pacer(Curve("slow", (Level(1, 0.1, 0.02), Level(2, 0.1, 0.02))), 8))
+    outlet = PacedOutlet(Pacer(EngineModel(((1, 20.0),), mixed_ms=100.0)))
     with running(Slow(tiny, max_batch=8), outlet) as runner:
         recorder = Recorder()
         runner.submit("1", PROMPT, greedy(30), recorder)

@@ -22,7 +22,7 @@ from tests.engines.wires.servers import Server, free_ports, serving
 from tests.evidence.serving import Gateway, becomes, gateway
 
 # Slow motion: a few hundred tokens take longer than any test.
-SLOW = ("--curve", "vllm", "--time-scale", "20")
+SLOW = ("--pace", "demo:high", "--time-scale", "20")
 LONG: dict[str, object] = {"model": MODEL, "stream": True, "max_tokens": 900, "ignore_eos": True}
 LABELS = 'backend="{}",model="' + MODEL + '"'
 SILENT = "silent"

@@ -22,7 +22,7 @@ def paced_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
 
 @pytest.fixture(scope="module")
 def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
-    """A stack whose engines a module's tests may kill, if they bring them back; half a second before a first token."""
+    """A stack whose engines a module's tests may kill, if they bring them back; first tokens take 0.14 s or more."""
     port, folder = find_free(1)[0], tmp_path_factory.mktemp("own")
     with launched(embedded(Pace(40.0, 32)), port, folder, lambda *_: None) as running:
         yield running

@@ -1,4 +1,4 @@
-"""The paced embedded pair on the same GPUs: while both engines work, each takes as long as both together."""
+"""The paced embedded pair on the same GPUs: while both engines work, each slows the other down."""
 
 import asyncio
 import time
@@ -6,10 +6,9 @@ import time
 import aiohttp
 import pytest
 
-from deploy.embedded import CURVES, Pace, embedded
+from deploy.embedded import ROLES, Pace, embedded
 from deploy.launch import launched
 from deploy.ports import find_free
-from engines.reference.curve import load_curve
 from tests.system.site import Site
 
 PACE = Pace(20.0, 32)
@@ -38,7 +37,7 @@ async def test_while_both_work_a_step_takes_the_sum_of_both(tmp_path_factory: py
             site = Site(running, session)
             alone = {**await measure(site, "triton"), **await measure(site, "vllm")}
             both = await measure(site, "triton", "vllm")
-    steps = {pin: load_curve(curve).itl_s(EACH) for pin, curve in CURVES.items()}
+    steps = {pin: PACE.pair.engines[role].step_ms(EACH, 0.0) for pin, role in ROLES.items()}
     # As fast as alone for what is left when the other has ended: its answers are at most a twelfth shorter.
     for pin, own in steps.items():
         slower = sum(steps.values()) / own

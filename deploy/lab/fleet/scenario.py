@@ -3,25 +3,28 @@
 In: a Scenario. Out: its figures. The same seed gives the same run.
 """
 
+import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 
 import numpy as np
 
 from deploy.lab.fleet.balancers import LeastInFlight, PowerOfTwo, Random, RoundRobin
 from deploy.lab.fleet.simulation import Death, Record, Simulation, Site
 from deploy.lab.fleet.threshold import Threshold, ThresholdRouter
-from engines.reference.curve import Curve, load_curve, true_crossing
-from engines.simulation import Arrival, EngineSpeed, Job, Node
+from engines.physics import EngineModel, Job
+from engines.reference.pairs import PAIRS, Lengths, find_throughput
+from engines.simulation import Node, NodeSpec
 
+CURVES = PAIRS.with_name("curves.json")
 LOW, HIGH = "trtllm", "vllm"  # the engines, by their curves
 MAX_RUNNING = 128  # requests that an engine runs at once: as far as the curves were measured
-PROMPT_TOKENS = 12  # about, of the sentence that the measurements send; find_speed gives its prefill the measured time
+PROMPT_TOKENS = 12  # about, of the sentence that the measurements send; load_engine gives its prefill the measured time
 SHORT, LONG, LONG_SHARE = 128, 2688, 0.05  # tokens of an answer; 256 on average, as in the measurements
 MEAN_TOKENS = SHORT + LONG_SHARE * (LONG - SHORT)
+STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, MAX_RUNNING)  # of the curves between which steps are linear
 WARM_UP_S = 15.0  # after so long under load the first of the long answers have ended
 MARGIN = 0.15  # of the thresholds around the crossing (docs/calibration.md)
 TTFT_LIMIT_S, TPOT_LIMIT_S = 0.5, 0.006  # with MAX_RUNNING all the time, the high-load engine has a TPOT of 5.5 ms
@@ -62,7 +65,8 @@ class Scenario:
 
     def _make_site(self, dies_at_s: float, chance: random.Random) -> Site:
         routers = [ThresholdRouter(self.threshold or own_threshold()) for _ in range(self.nodes)]
-        nodes = [Node(both_speeds(), 0.0, router) for router in routers]
+        spec = NodeSpec({name: load_engine(name) for name in (LOW, HIGH)})
+        nodes = [Node(spec, router) for router in routers]
         balancers = [BALANCERS[self.balancer](self.nodes, chance) for _ in range(self.instances)]
         death = None if self.dies_for_s is None else Death(0, dies_at_s, dies_at_s + self.dies_for_s)
         return Site(nodes, routers, balancers, death)
@@ -95,28 +99,38 @@ def find_times(job: Job) -> tuple[float, float]:
     """Returns the TTFT and the TPOT of an ended job."""
     assert job.first_s is not None
     assert job.end_s is not None
-    return job.first_s - job.arrival.at, (job.end_s - job.first_s) / (job.arrival.tokens - 1)
+    return job.first_s - job.at, (job.end_s - job.first_s) / (job.tokens - 1)
+
+
+def read_curve(name: str, counts: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Returns the measured TTFT and ITL, in milliseconds, for so many in flight; linear in log2 of them."""
+    levels = json.loads(CURVES.read_text())["curves"][name]["levels"]
+    at = np.log2([level["concurrency"] for level in levels])
+    ttft_ms = np.interp(np.log2(counts), at, [level["ttft_p50_s"] * 1e3 for level in levels])
+    return ttft_ms.tolist(), np.interp(np.log2(counts), at, [level["itl_p50_ms"] for level in levels]).tolist()
 
 
 @cache
-def both_speeds() -> dict[str, EngineSpeed]:
-    """Returns the speeds of the low-load engine and of the high-load one."""
-    return {name: find_speed(load_curve(name)) for name in (LOW, HIGH)}
-
-
-def find_speed(curve: Curve) -> EngineSpeed:
-    """Returns the speed at which MAX_RUNNING requests that begin together see the measured TTFT and ITL.
+def load_engine(name: str) -> EngineModel:
+    """Returns the engine with which MAX_RUNNING requests that begin together see the measured TTFT and ITL.
 
     The measurements' clients all began together, and asked for answers of one length: so they always began together,
     and their TTFT is that of a step with the prefill of all prompts.
     """
-    prefill_s = curve.ttft_s(MAX_RUNNING) - curve.itl_s(MAX_RUNNING)
-    return EngineSpeed(cache(curve.itl_s), MAX_RUNNING * PROMPT_TOKENS / prefill_s, MAX_RUNNING, prompt_tokens=0)
+    ttft_ms, itl_ms = read_curve(name, STEPS)
+    prompt_ms = (ttft_ms[-1] - itl_ms[-1]) / (MAX_RUNNING * PROMPT_TOKENS) * 1e3
+    return EngineModel(tuple(zip(STEPS, itl_ms, strict=True)), prompt_ms=prompt_ms, max_sequences=MAX_RUNNING)
 
 
 @cache
 def own_crossing() -> float:
-    return true_crossing(load_curve(LOW), load_curve(HIGH), round(MEAN_TOKENS))
+    """Returns how many were in flight where both measured curves give the same throughput."""
+    counts = range(32, MAX_RUNNING + 1)  # where the ratio only rises
+    low, high = (
+        np.array(ttft_ms) + (round(MEAN_TOKENS) - 1) * np.array(itl_ms)
+        for ttft_ms, itl_ms in (read_curve(name, counts) for name in (LOW, HIGH))
+    )
+    return float(np.interp(0.0, np.log(low / high), counts))
 
 
 def own_threshold() -> Threshold:
@@ -126,10 +140,10 @@ def own_threshold() -> Threshold:
 
 def capacity(load: int = MAX_RUNNING) -> float:
     """Returns the requests per second of the high-load engine with `load` in flight all the time."""
-    return load_curve(HIGH).throughput(load, round(MEAN_TOKENS)) / MEAN_TOKENS
+    return find_throughput(load_engine(HIGH), load, Lengths(PROMPT_TOKENS, round(MEAN_TOKENS))) / MEAN_TOKENS
 
 
-def make_arrivals(rate: float, seed: int = 1) -> Iterator[Arrival]:
+def make_arrivals(rate: float, seed: int = 1) -> Iterator[Job]:
     """Yields Poisson arrivals of `rate` per second, without end."""
     drawn = np.random.default_rng(seed)
     at = 0.0
@@ -138,4 +152,4 @@ def make_arrivals(rate: float, seed: int = 1) -> Iterator[Arrival]:
         tokens = np.where(drawn.random(8192) < LONG_SHARE, LONG, SHORT)
         times = at + np.cumsum(gaps)
         at = float(times[-1])
-        yield from (Arrival(*each) for each in zip(times.tolist(), repeat(PROMPT_TOKENS), tokens.tolist()))
+        yield from (Job(at, PROMPT_TOKENS, length) for at, length in zip(times.tolist(), tokens.tolist(), strict=True))

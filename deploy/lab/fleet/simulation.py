@@ -12,7 +12,8 @@ from functools import partial
 
 from deploy.lab.fleet.balancers import Random
 from deploy.lab.fleet.threshold import ThresholdRouter
-from engines.simulation import Arrival, Job, Node
+from engines.physics import Job
+from engines.simulation import Node
 
 SAMPLE_S = 0.25  # between two samples of the nodes' requests in flight
 
@@ -53,9 +54,7 @@ class Record:
 class Simulation:
     """Runs until every request that arrived in `window`, in seconds, has ended; load goes on until then."""
 
-    def __init__(
-        self, site: Site, arrivals: Iterator[Arrival], window: tuple[float, float], chance: random.Random
-    ) -> None:
+    def __init__(self, site: Site, arrivals: Iterator[Job], window: tuple[float, float], chance: random.Random) -> None:
         self._site = site
         self._arrivals = arrivals
         self._begin, self._end = window
@@ -75,31 +74,31 @@ class Simulation:
         if (death := self._site.death) is not None:
             self._plan(death.at_s, lambda now: self._kill(death.node, now))
             self._plan(death.back_s, lambda _: self._mark(death.node, is_up=True))
-        for arrival in self._arrivals:
-            while self._events and self._events[0][0] <= arrival.at:
+        for job in self._arrivals:
+            while self._events and self._events[0][0] <= job.at:
                 now, _, happen = heapq.heappop(self._events)
                 happen(now)
-            if arrival.at > self._end and not self._open:
+            if job.at > self._end and not self._open:
                 break
-            self._open += self._is_measured(arrival)
+            self._open += self._is_measured(job)
             balancers = self._site.balancers
-            self._place(arrival, balancers[int(self._chance.random() * len(balancers))], arrival.at)
+            self._place(job, balancers[int(self._chance.random() * len(balancers))], job.at)
         return self._record
 
     def _plan(self, at: float, happen: Callable[[float], None]) -> None:
         self._order += 1
         heapq.heappush(self._events, (at, self._order, happen))
 
-    def _is_measured(self, arrival: Arrival) -> bool:
-        return self._begin <= arrival.at < self._end
+    def _is_measured(self, job: Job) -> bool:
+        return self._begin <= job.at < self._end
 
-    def _place(self, arrival: Arrival, balancer: Random, now: float) -> None:
+    def _place(self, job: Job, balancer: Random, now: float) -> None:
         index = balancer.place()
         node, death = self._site.nodes[index], self._site.death
         if death is not None and index == death.node and death.back_s <= now < death.back_s + 1:
             self._record.burst += 1
         self._finish(node.run(now), index)
-        self._balancers[node.arrive(arrival)] = balancer
+        self._balancers[node.arrive(job)] = balancer
         self._plan_step(index)
 
     def _plan_step(self, index: int) -> None:
@@ -118,7 +117,7 @@ class Simulation:
     def _finish(self, ended: Sequence[Job], index: int) -> None:
         for job in ended:
             self._balancers.pop(job).ended(index)
-            if self._is_measured(job.arrival):
+            if self._is_measured(job):
                 self._record.ended.append(job)
                 self._open -= 1
 
@@ -137,8 +136,8 @@ class Simulation:
         for job in node.clear():
             balancer = self._balancers.pop(job)
             if job.first_s is None:
-                self._place(job.arrival, balancer, now)
-            elif self._is_measured(job.arrival):
+                self._place(job, balancer, now)
+            elif self._is_measured(job):
                 self._record.lost += 1
                 self._open -= 1
         self._nexts[index] = math.inf

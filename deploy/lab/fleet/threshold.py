@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from engines.simulation import Engine, Job
+from engines.physics import Job
+from engines.simulation import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class ThresholdRouter:
             self._is_high, self._since = is_high, now
             self.switches += 1
         return list(engines)[-1 if self._is_high else 0]
+
+    def began(self, job: Job, engine: str, now: float) -> None: ...
+
+    def ended(self, job: Job, engine: str, now: float) -> None: ...
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
         return ()

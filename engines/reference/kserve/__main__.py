@@ -36,9 +36,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 async def serve(options: argparse.Namespace) -> None:
     stopped = process.stop_signal()
-    async with launch.run_engine(options) as (engine, runner):
-        grammars = None if options.no_guided_decoding else engine.grammars
-        limits = Limits(engine.vocab_size, engine.context_length, grammars.walk if grammars else None)
+    async with launch.run_engine(options) as (abilities, runner):
+        grammars = None if options.no_guided_decoding else abilities.grammars
+        limits = Limits(
+            abilities.vocab_size,
+            abilities.context_length,
+            grammars.walk if grammars else None,
+            unfollowed={} if abilities.computes else {"return_log_probs": "it computes nothing"},
+        )
         model = ServedModel(options.served_model_name, runner, limits)
         service = InferenceService(model)
         with serve_metrics(model, options.host, options.metrics_port) as metrics_port:

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from engines.reference.kserve.checks import Refusal
 from engines.reference.kserve.messages import MODEL_VERSION
-from engines.reference.runner import Receiver, Runner
+from engines.reference.launch import Runs
+from engines.reference.runner import Receiver
 from engines.reference.trtllm_contract import STOP_WITHOUT_ID, ContractError, Limits, TokenRequest
 
 
@@ -29,7 +30,7 @@ class Counts:
 
 
 class ServedModel:
-    def __init__(self, name: str, runner: Runner, limits: Limits) -> None:
+    def __init__(self, name: str, runner: Runs, limits: Limits) -> None:
         self.name = name
         self.limits = limits
         self.runner = runner

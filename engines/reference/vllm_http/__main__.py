@@ -48,6 +48,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="refuse /inference/v1/generate, as vLLM does without --enable-scale-out",
     )
+    parser.add_argument(
+        "--enable-prompt-tokens-details",
+        action="store_true",
+        help="show in usage how many prompt tokens a prefix cache had, as vLLM does with this option",
+    )
     launch.add_options(parser, served_model_name="crossover-mini")
     return parser.parse_args(arguments)
 
@@ -55,8 +60,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 async def serve(options: argparse.Namespace) -> None:
     stopped = process.stop_signal()
     with process.bind(options.host, options.port) as listener:
-        async with launch.run_engine(options) as (engine, runner):
-            model = ServedModel(options.served_model_name, options.model_dir, engine, runner)
+        async with launch.run_engine(options) as (abilities, runner):
+            model = ServedModel(options.served_model_name, options.model_dir, abilities, runner)
+            model.shows_cached = options.enable_prompt_tokens_details
             app = application(model, scales_out=not options.no_scale_out)
             server = Server(uvicorn.Config(app, **UVICORN))
             async with asyncio.TaskGroup() as group:

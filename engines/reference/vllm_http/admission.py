@@ -18,6 +18,7 @@ MAX_LOGPROBS = 20  # vLLM's default of --max-logprobs
 def admit(call: GenerateCall, model: ServedModel) -> GenerateCall:
     """Returns the call with its guide. Raises WireError for a whole answer; a stream gets its `refusal` instead."""
     try:
+        check_computed(call, model)
         check_logprobs("sample", "logprobs", call.params.logprobs, model.vocab_size)
         check_logprobs("prompt", "prompt_logprobs", call.params.prompt_logprobs, model.vocab_size)
         check_tokens("logit_bias", [token_id for token_id, _ in call.params.logit_bias], model.vocab_size)
@@ -29,6 +30,13 @@ def admit(call: GenerateCall, model: ServedModel) -> GenerateCall:
             raise
         return replace(call, refusal=exc)
     return replace(call, params=replace(call.params, guide=guide))
+
+
+def check_computed(call: GenerateCall, model: ServedModel) -> None:
+    """Refuses what an engine without a model could only invent."""
+    for name in ("logprobs", "prompt_logprobs"):
+        if not model.computes and getattr(call.params, name) is not None:
+            raise Invalid(f"`{name}` are not supported: this engine computes nothing", name)
 
 
 def check_logprobs(kind: str, parameter: str, count: int | None, vocab_size: int) -> None:
@@ -47,7 +55,7 @@ def check_tokens(parameter: str, token_ids: Sequence[int], vocab_size: int) -> N
 
 def checked(guide: Guide, model: ServedModel) -> Guide:
     if model.grammars is None:
-        raise Invalid("Structured outputs requires a tokenizer")
+        raise Invalid("Structured outputs are not supported: this engine computes nothing")
     try:
         model.grammars.walk(guide)
     except ValueError as exc:

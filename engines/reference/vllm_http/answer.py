@@ -25,6 +25,7 @@ class AnswerInFlight:
         self._runner_id = model.next_runner_id()
         self._outputs: list[TokenOutput] = []
         self._total = 0
+        self._cached = 0
         self._finish_reason: str | None = None
         self._stop_reason: int | None = None
         self._error: str | None = None
@@ -43,6 +44,7 @@ class AnswerInFlight:
     def tokens(self, outputs: Sequence[TokenOutput]) -> None:
         self._outputs += outputs
         self._total += len(outputs)
+        self._cached = outputs[0].cached if self._model.shows_cached else 0
         last = outputs[-1]
         if last.finish_reason is not None:
             self._stop_reason = self._reason_of(last)
@@ -80,7 +82,7 @@ class AnswerInFlight:
         if self._error is not None:
             raise AnswerFailed(self._error)
         outputs, self._outputs = self._outputs, []
-        return Piece(outputs, self._total, self._finish_reason, self._stop_reason)
+        return Piece(outputs, self._total, self._finish_reason, self._stop_reason, self._cached)
 
     def _end(self, finish_reason: str) -> None:
         self._finish_reason = finish_reason

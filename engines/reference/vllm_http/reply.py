@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from engines.reference.vllm_http.answer import AnswerFailed, AnswerInFlight
 from engines.reference.vllm_http.errors import WireError
 from engines.reference.vllm_http.logprobs import Json
-from engines.reference.vllm_http.responses import ResponseBody
+from engines.reference.vllm_http.responses import Piece, ResponseBody
 
 EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 DONE = b"data: [DONE]\n\n"
@@ -52,13 +52,12 @@ class Reply:
 
     async def _stream(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
-        total = 0
+        piece = Piece((), 0)
         try:
             async for piece in self._answer.pieces():
-                total = piece.total
                 await _write(send, event(self._body.chunk(piece)))
             if self._answer.call.usage.include_usage:
-                await _write(send, event(self._body.usage_chunk(total)))
+                await _write(send, event(self._body.usage_chunk(piece)))
         except AnswerFailed as exc:
             await _write(send, event(failure(exc).body))
         await _write(send, DONE, is_last=True)

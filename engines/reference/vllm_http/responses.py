@@ -21,12 +21,16 @@ NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 
 @dataclass(frozen=True)
 class Piece:
-    """Tokens that leave together, how many the answer has so far, and its finish reason if they are the last."""
+    """Tokens that leave together, how many the answer has so far, and its finish reason if they are the last.
+
+    `cached`: prompt tokens from a prefix cache, as far as the server shows them.
+    """
 
     outputs: Sequence[TokenOutput]
     total: int
     finish_reason: str | None = None
     stop_reason: int | None = None
+    cached: int = 0
 
     @property
     def token_ids(self) -> list[int]:
@@ -42,10 +46,14 @@ class Piece:
         return self.outputs[0].prompt_scores if self.outputs else None
 
 
-def usage(call: GenerateCall, completion_tokens: int) -> Json:
-    prompt_tokens = len(call.prompt)
-    total_tokens = prompt_tokens + completion_tokens
-    return {"prompt_tokens": prompt_tokens, "total_tokens": total_tokens, "completion_tokens": completion_tokens}
+def usage(call: GenerateCall, piece: Piece) -> Json:
+    prompt_tokens, completion_tokens = len(call.prompt), piece.total
+    used: Json = {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
+    }
+    return used | {"prompt_tokens_details": {"cached_tokens": piece.cached}} if piece.cached else used
 
 
 class CompletionResponse:
@@ -71,13 +79,13 @@ class CompletionResponse:
         chunk = self._head | {"choices": [choice]}
         options = self._call.usage
         if options.continuous_usage_stats and options.include_usage:
-            chunk["usage"] = usage(self._call, piece.total)
+            chunk["usage"] = usage(self._call, piece)
         if piece.finish_reason is not None and not options.include_usage:
             chunk["system_fingerprint"] = FINGERPRINT
         return chunk
 
-    def usage_chunk(self, completion_tokens: int) -> Json:
-        used = usage(self._call, completion_tokens)
+    def usage_chunk(self, last: Piece) -> Json:
+        used = usage(self._call, last)
         return self._head | {"choices": [], "usage": used, "system_fingerprint": FINGERPRINT}
 
     def whole(self, piece: Piece) -> Json:
@@ -91,7 +99,7 @@ class CompletionResponse:
             "choices": [choice],
             "service_tier": None,
             "system_fingerprint": FINGERPRINT,
-            "usage": usage(self._call, piece.total) | NO_DETAILS,
+            "usage": NO_DETAILS | usage(self._call, piece),
             "kv_transfer_params": None,
             "ec_transfer_params": None,
             "metrics": None,
@@ -136,15 +144,15 @@ class GenerateResponse:
     def chunk(self, piece: Piece) -> Json:
         options = self._call.usage
         is_counting = options.continuous_usage_stats and options.include_usage
-        used = usage(self._call, piece.total) | NO_DETAILS if is_counting else None
+        used = NO_DETAILS | usage(self._call, piece) if is_counting else None
         chunk: Json = {"request_id": self._call.request_id, "usage": used}
         if self._prompt_ids is not None:
             chunk["prompt_token_ids"] = self._prompt_ids
             self._prompt_ids = None
         return chunk | {"output_mode": "tokens", "choices": [self._choice(piece)]}
 
-    def usage_chunk(self, completion_tokens: int) -> Json:
-        used = usage(self._call, completion_tokens)
+    def usage_chunk(self, last: Piece) -> Json:
+        used = usage(self._call, last)
         return {"request_id": self._call.request_id, "usage": used, "output_mode": "tokens", "choices": []}
 
     def whole(self, piece: Piece) -> Json:
@@ -152,7 +160,7 @@ class GenerateResponse:
             "request_id": self._call.request_id,
             "model": self._model.name,
             "created": int(time.time()),
-            "usage": usage(self._call, piece.total) | NO_DETAILS,
+            "usage": NO_DETAILS | usage(self._call, piece),
             "prompt_logprobs": prompt_logprobs(self._call, self._model, piece),
             "prompt_token_id_logprobs": None,
             "prompt_token_ids": self._prompt_ids,

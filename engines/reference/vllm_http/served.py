@@ -13,8 +13,7 @@ from typing import Protocol
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from engines.reference.engine import Engine
-from engines.reference.runner import Runner
+from engines.reference.launch import Abilities, Runs
 
 
 class Abortable(Protocol):
@@ -24,17 +23,19 @@ class Abortable(Protocol):
 
 
 class ServedModel:
-    def __init__(self, name: str, directory: Path, engine: Engine, runner: Runner) -> None:
+    def __init__(self, name: str, directory: Path, abilities: Abilities, runner: Runs) -> None:
         self.name = name
         self.directory = directory
         self.runner = runner
-        self.max_model_len = engine.context_length
-        self.vocab_size = engine.vocab_size
+        self.max_model_len = abilities.context_length
+        self.vocab_size = abilities.vocab_size
         self.eos_token_ids = read_eos_token_ids(directory)
         self.answers: dict[str, Abortable] = {}  # in flight, by the id that clients see; of equal ids the last
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
-        self.grammars = engine.grammars
-        self.embed = engine.model.embed  # reads weights alone, so that it needs no turn among the answers
+        self.shows_cached = False  # prompt tokens from a prefix cache, in usage
+        self.computes = abilities.computes
+        self.grammars = abilities.grammars
+        self.embed = abilities.embed  # reads weights alone, so that it needs no turn among the answers
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._runner_ids = count(1)
 

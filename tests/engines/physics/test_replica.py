@@ -43,6 +43,26 @@ def test_a_step_gives_several_tokens_to_each() -> None:
     assert len(serve(engine, Job(0.0, 10, 11))) == 5  # the first token, and 10 in four steps
 
 
+def test_answers_that_end_within_a_step_leave_no_context_behind() -> None:
+    serve(EngineModel(((1, 10.0),), tokens_per_step=2.5, verified=4), Job(0.0, 10, 12), Job(0.0, 10, 6))
+
+
+def test_what_a_cache_has_is_not_read_and_the_last_token_always_is() -> None:
+    class Cache:
+        def find(self, job: Job) -> int:
+            return 400
+
+        def keep(self, job: Job) -> None: ...
+
+    replica, jobs = Replica(ENGINE, Cache()), [Job(0.0, 500, 1), Job(0.0, 400, 1)]
+    for job in jobs:
+        replica.add(job)
+    assert replica.waiting == 2
+    assert replica.begin() == pytest.approx(10.0 + 1.01)
+    assert [job.cached for job in jobs] == [400, 399]
+    assert replica.waiting == 0
+
+
 def test_what_is_beyond_the_most_sequences_waits() -> None:
     jobs = [Job(0.0, 10, 3) for _ in range(9)]
     serve(ENGINE, *jobs)

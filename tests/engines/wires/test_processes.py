@@ -1,6 +1,7 @@
 """Both servers as processes: one ready line, a taken port, signals, what a pace does to real streams."""
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -48,6 +49,20 @@ def test_missing_model_is_one_clear_line_and_exit_code_1(command: tuple[str, ...
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--pace", "demo"), r"--pace demo: \S+pairs\.json has demo:low, demo:high, tp-dp:low, .*"),
+        (("--pace", "demo:low", "--pairs", "/nowhere"), r"cannot read the pairs: .*'/nowhere'"),
+        (("--no-compute",), "--no-compute and --shared-gpus need --pace"),
+    ],
+)
+def test_a_pace_that_cannot_be_is_one_clear_line_and_exit_code_1(options: tuple[str, ...], line: str) -> None:
+    ended = run(*VLLM, *options)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(f"error: {line}\n", ended.stderr)
+
+
 def test_triton_without_its_environment_is_one_clear_line_and_exit_code_1(tmp_path: Path) -> None:
     ended = run("engines.triton", "--venv", str(tmp_path))
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -70,7 +85,7 @@ def test_interpreter_that_triton_has_no_stub_for_names_those_that_it_has(tmp_pat
 
 async def test_signal_ends_a_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
     body = {"prompt": [1, 2, 3], "max_tokens": 1000, "ignore_eos": True, "stream": True}
-    with serving(*VLLM, "--curve", "vllm") as server:
+    with serving(*VLLM, "--pace", "demo:high") as server:
         url = f"{server.addresses[0]}/v1/completions"
         async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
             await response.content.readuntil(b"\n\n")
@@ -86,7 +101,7 @@ def channel_to(server: Server) -> grpc.Channel:
 
 
 def test_signal_ends_a_grpc_server_whose_streams_still_run(capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(*KSERVE, "--curve", "trtllm") as server, channel_to(server) as channel:
+    with serving(*KSERVE, "--pace", "demo:low") as server, channel_to(server) as channel:
         stream = rpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([long_request()]))
         deadline = time.monotonic() + 30
         while not read_metric(server.addresses[1], "nv_trt_llm_request_metrics", request_type="active"):
