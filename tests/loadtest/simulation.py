@@ -20,9 +20,10 @@ from statistics import median
 from loadtest.calibration.schedule import next_pair
 from loadtest.decide.crossing import Finding, Verdict, find_crossing
 from loadtest.decide.estimate import Trial, estimate
-from loadtest.results.plan import FULL, Plan
+from loadtest.results.plan import FULL, QUICK, Plan
 
 Curve = Callable[[float], float]  # log2 of the level -> ln(low / high)
+TWICE = replace(QUICK, null_pairs=0)
 Outcome = tuple[Finding, int]  # with the number of pairs that it took
 
 
@@ -120,6 +121,10 @@ def scenarios() -> Iterator[Scenario]:
     yield replace(usual, name="bend 45, 128 is loud", loud=128)
     yield replace(usual, name="bend 45, 64 is loud", loud=64)
     yield replace(usual, name="straight 45, 30% an octave", curve=straight(45, 0.3))
+    for noise in (0.01, 0.02):  # two repeats at five levels
+        quick = replace(usual, name=f"quick, noise {noise:.0%}", curve=straight(45, 0.15), noise=noise, plan=TWICE)
+        yield quick
+        yield replace(quick, name=f"quick, noise {noise:.0%}, 8 is loud", loud=8)
     for noise in (0.01, 0.02, 0.03):
         for name, curve, verdict in (
             ("low wins", flat(0.15, -0.01), Verdict.ALWAYS_LOW),

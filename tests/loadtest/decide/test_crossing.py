@@ -91,6 +91,25 @@ def test_the_prior_is_found_that_variances_were_drawn_from() -> None:
     assert fit_prior([Scatter(1, 1.8, 2), Scatter(2, 2.0, 2), Scatter(4, 2.2, 2)], pooled) == pooled
 
 
+@pytest.mark.parametrize("noise", [0.04, 0.1, 0.3])
+def test_four_quiet_levels_stay_clear_beside_a_noisy_one(noise: float) -> None:
+    """Two pairs at each level."""
+    some = trials({1: 1.15, 32: 1.1, 64: 0.92, 128: 0.8}, scatter=0.002)
+    noisy = [Trial(8, math.log(1.12) + noise, True), Trial(8, math.log(1.12) - noise, False)]
+    found = find_crossing(estimate([*some, *noisy]), BAND)
+    assert found.verdict is Verdict.CROSSING
+    assert set(found.doubtful) <= {8}
+    known = estimated([*some, *noisy])
+    assert known.levels[1].variance > 100 * known.levels[0].variance
+
+
+def test_a_noisy_level_that_may_be_chance_keeps_some_of_its_own_variance() -> None:
+    some = [*trials({1: 1.1, 8: 1.1, 64: 1.1, 128: 1.1}, scatter=0.01)]
+    known = estimated([*some, Trial(32, 0.14, True), Trial(32, 0.06, False)])
+    quiet, noisy = known.levels[0], known.levels[2]
+    assert 1.2 * quiet.variance < noisy.variance < 9 * quiet.variance
+
+
 def test_a_level_out_of_all_proportion_is_loud_and_one_by_chance_is_not() -> None:
     usual = [Scatter(level, 0.8e-5, 0.8) for level in (1, 8, 32, 45, 64)]
     loud = Scatter(128, 320e-5, 0.8)
