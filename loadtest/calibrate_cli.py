@@ -87,8 +87,8 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 @click.option(
     "--rehearsals",
     type=click.IntRange(0),
-    help="After --apply, serve a changing load with routing live and on either engine alone this many times.  "
-    "[default: 2]",
+    help="After --apply, serve a changing load with routing live and on either engine alone until it is known whether "
+    "routing serves worse, at most this many times.  [default: 5]",
 )
 @click.option(
     "--limit",

@@ -1,5 +1,6 @@
 """`crossover rehearse`: traces of changing load on either engine alone and routed, with a table and pictures."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,12 +18,14 @@ from loadtest.cli_options import find_trace, parse_target, read_node
 from loadtest.client.errors import MeasurementError
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
+from loadtest.decide.regret import Rule
 from loadtest.rehearsal.outcome import (
     HEADINGS,
     OBJECTIVES,
     PAGE,
     Outcome,
     find_outcomes,
+    is_decided,
     list_rows,
     read_objective,
     render_page,
@@ -71,7 +74,16 @@ class Rehearsed:
     type=click.Choice(tuple(OBJECTIVES)),
     help="Which times are compared: of whole answers or to first tokens.  [default: the policy's, else answer]",
 )
-@click.option("--repeats", type=click.IntRange(1, 100), default=2, help="How often each way serves each trace.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 100), default=5, help="The most times that each way serves each trace."
+)
+@click.option("--budget", type=float, default=math.inf, help="Begin no further repeat after this many seconds.")
+@click.option(
+    "--max-loss",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="A policy is worse if its mean answer takes over this share longer than with the better engine alone.",
+)
 @click.option("--seed", type=int, default=1, help="Of the traces' arrivals.")
 @click.option("--out", type=click.Path(path_type=Path), help="A folder; what is in it is not repeated.  [default: new]")
 @click.option("--json", "as_json", is_flag=True, help="Every outcome as JSON on stdout.")
@@ -86,10 +98,12 @@ def rehearse(**options: Any) -> None:  # Any: click's
       crossover rehearse
       crossover rehearse --trace ramp --trace step --policy curve --policy "threshold up=70 down=52" --node node.json
       crossover rehearse --trace "step only_high=0.2" --trace "step long=0.05 long_tokens=8000 length=60"
-      crossover rehearse --out runs/tuesday --repeats 4
+      crossover rehearse --out runs/tuesday --repeats 10 --max-loss 0.05
 
-    Exit codes: 0 no policy serves worse than the better engine alone; 1 one does, by more than its interval; 2 bad
-    arguments or no gateway; 3 an answer was not the work asked for.
+    A trace is served twice in each way, and then again until it is known of every policy whether it serves worse.
+
+    Exit codes: 0 no policy serves worse than the better engine alone, as far as is known; 1 one does, by more than its
+    interval; 2 bad arguments or no gateway; 3 an answer was not the work asked for.
     """
     try:
         rehearsed = uvloop.run(_rehearse(options))
@@ -103,8 +117,7 @@ def rehearse(**options: Any) -> None:  # Any: click's
         click.echo(orjson.dumps([asdict(outcome) for outcome in rehearsed.outcomes], option=orjson.OPT_INDENT_2))
     else:
         _print(rehearsed)
-    alone = set(map(name_alone, rehearsed.system.backends))
-    raise SystemExit(any(outcome.is_worse for outcome in rehearsed.outcomes if outcome.arm not in alone))
+    raise SystemExit(any(outcome.verdict == "worse" for outcome in rehearsed.outcomes))
 
 
 async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
@@ -121,9 +134,25 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
     arms = make_arms(system, options["policies"], node)
     folder = options["out"] or Path("runs") / name_run()
     _keep_plan(folder, {"arms": arms, "tokens": tokens, "traces": {name: len(trace) for name, trace in traces.items()}})
-    rehearsal = Rehearsal(target, system, sender, traces, arms, options["repeats"], folder, prompts)
-    servings, objective = await rehearsal.run(), options["objective"] or read_objective(system.policy)
-    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)), objective)
+    objective, rule = (
+        options["objective"] or read_objective(system.policy),
+        Rule(options["max_loss"], options["repeats"]),
+    )
+    singles, budget_s = list(map(name_alone, system.backends)), options["budget"]
+    rehearsal = Rehearsal(
+        target,
+        system,
+        sender,
+        traces,
+        arms,
+        rule.most,
+        folder,
+        prompts,
+        lambda servings: is_decided(servings, singles, objective, rule),
+        budget_s,
+    )
+    servings = await rehearsal.run()
+    outcomes = find_outcomes(servings, singles, objective, rule)
     return Rehearsed(folder, system, servings, objective, outcomes)
 
 

@@ -22,9 +22,9 @@ from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.client.worker_pool import worker_pool
 from loadtest.decide.cost import NO_COST
-from loadtest.decide.regret import Regret, check_regret
+from loadtest.decide.regret import Regret, Rule, check_regret
 from loadtest.decide.soundness import Check
-from loadtest.rehearsal.outcome import OBJECTIVES, PAGE, find_outcomes, read_objective, render_page
+from loadtest.rehearsal.outcome import OBJECTIVES, PAGE, find_outcomes, is_decided, read_objective, render_page
 from loadtest.rehearsal.rehearse import LIVE, Rehearsal, make_arms, name_alone, warm_up
 from loadtest.rehearsal.traces import Pair, Variant, make_trace
 from loadtest.report.command import write_reports
@@ -150,7 +150,7 @@ async def _try_policy(site: Site, campaign: Campaign, result: Result) -> Result:
         raise
     alone = {name: rehearsed[name_alone(name)] for name in result.system.backends}
     what, _ = OBJECTIVES[read_objective(result.applied)]
-    check = check_regret(rehearsed[LIVE], alone, result.plan.limits.regret, what)
+    check = check_regret(rehearsed[LIVE], alone, _make_rule(result.plan), what)
     result = replace(result, rehearsed=rehearsed, checks=[*result.checks, check])
     if check.status != "failed":
         return result
@@ -164,17 +164,32 @@ async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict
     trace = make_trace(TRACE, Pair.of(asdict(node), node.prompt_tokens, plan.tokens), plan.seed)
     arms = make_arms(system, (), None)
     took_s = trace[-1].at * len(arms) * plan.rehearsals
-    campaign.progress.note(f"rehearsing a load that changes, alone and with routing live: about {took_s:.0f} s")
+    campaign.progress.note(f"rehearsing a load that changes, alone and with routing live: at most {took_s:.0f} s or so")
     folder = campaign.folder.path / REHEARSAL
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was broken off, by another node model
     folder.mkdir()
     sender = Sender(target, system.model, "", plan.seed, plan.prompt_words, wants_counts=True)
     sender, prompts = await warm_up(sender, system, plan.tokens)
-    rehearsal = Rehearsal(target, system, sender, {TRACE.name: trace}, arms, plan.rehearsals, folder, prompts)
-    servings, objective = await rehearsal.run(), read_objective(result.applied)
-    outcomes = find_outcomes(servings, list(map(name_alone, system.backends)), objective)
+    objective, rule, singles = read_objective(result.applied), _make_rule(plan), list(map(name_alone, system.backends))
+    rehearsal = Rehearsal(
+        target,
+        system,
+        sender,
+        {TRACE.name: trace},
+        arms,
+        rule.most,
+        folder,
+        prompts,
+        lambda servings: is_decided(servings, singles, objective, rule),
+    )
+    servings = await rehearsal.run()
+    outcomes = find_outcomes(servings, singles, objective, rule)
     (folder / PAGE).write_text(render_page(result.run, system.backends, outcomes, servings, objective))
     return {outcome.arm: outcome.regret for outcome in outcomes}
+
+
+def _make_rule(plan: Plan) -> Rule:
+    return Rule(plan.limits.regret, plan.rehearsals)
 
 
 async def _finish(setting: Awaitable[T]) -> T:

@@ -5,28 +5,20 @@ and whether a policy may stay. Pure.
 """
 
 import itertools
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+import numpy as np
+
+from loadtest.decide.paired import Ratio, Values, compare, spend_alpha
 from loadtest.decide.soundness import Check
 
 LEAST_ARRIVALS = 50  # in a window: the minimum of two noisy means is too low, the more so the fewer they are of
-RESAMPLES = 1000
-SURE = 0.95
 
 # An arm's answer times, in seconds: by repeat, then by request of the trace.
 Times: TypeAlias = Sequence[Sequence[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """A ratio, and the interval that holds it with the probability SURE; None for both with fewer than two repeats."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+Verdict: TypeAlias = Literal["worse", "not worse", "not decided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +35,59 @@ class Regret:
     p99_s: float
 
 
-def check_regret(live: Regret, alone: Mapping[str, Regret], max_loss: float, what: str = "an answer") -> Check:
-    """Returns a check: failed if in the mean `what` surely takes over `max_loss`, a share, longer than alone.
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A policy is worse than the better engine alone where its mean answer takes over `max_loss`, a share, longer. One
+    looks after each repeat from the second on, of which there are at most `most`.
+    """
 
-    `alone`: by backend. Sure is what the whole interval shows.
+    max_loss: float
+    most: int
+
+    def judge(self, over_best: Ratio) -> Verdict:
+        """Decides by the whole interval; by the value where there is none, after one repeat."""
+        low, high = over_best.low, over_best.high
+        if low is None or high is None:
+            low = high = over_best.value
+        if low > 1 + self.max_loss:
+            return "worse"
+        return "not worse" if high <= 1 + self.max_loss else "not decided"
+
+
+def check_regret(live: Regret, alone: Mapping[str, Regret], rule: Rule, what: str = "an answer") -> Check:
+    """Returns a check: failed if in the mean `what` surely takes too long, a warning if that was not decided.
+
+    `alone`: by backend.
     """
     best, ratio = min(alone, key=lambda name: alone[name].mean_s), live.over_best
     found = f"with routing live, {what} takes {ratio.value:.2f} times as long as with {best} alone"
-    if (ratio.value if ratio.low is None else ratio.low) <= 1 + max_loss:
+    verdict = rule.judge(ratio)
+    if verdict == "not worse":
         return Check("regret", "passed", f"{found}, while the load changes")
-    advice = f"The policy before is in force again. Use {best} alone: over the whole rehearsal it was faster."
-    return Check("regret", "failed", f"REGRET: {found}, while the load changes. {advice}")
+    if verdict == "worse":
+        advice = f"The policy before is in force again. Use {best} alone: over the whole rehearsal it was faster."
+        return Check("regret", "failed", f"REGRET: {found}, while the load changes. {advice}")
+    doubt = f"the interval {ratio.low:.2f} to {ratio.high:.2f} holds the limit of {1 + rule.max_loss:.2f}"
+    advice = f"The policy stays. More rehearsals may decide: --rehearsals {2 * rule.most}."
+    return Check("regret", "warning", f"REGRET NOT DECIDED: {found}, while the load changes: {doubt}. {advice}")
 
 
-def find_regret(arm: str, arms: Mapping[str, Times], singles: Sequence[str], seed: int = 0) -> Regret:
+def find_regret(arm: str, arms: Mapping[str, Times], singles: Sequence[str], most: int = 1) -> Regret:
     """Returns the regret of an arm. All arms served the same requests, in the same number of repeats.
 
-    Windows are of at least LEAST_ARRIVALS requests, the same for all arms. Intervals resample the repeats, each as a
-    whole (a block bootstrap), because the answers of one repeat depend on each other.
+    `most`: the most repeats that there may be; intervals hold at each look up to there. Windows are of at least
+    LEAST_ARRIVALS requests, the same for all arms.
     """
-    repeats = len(arms[arm])
-    every = tuple(range(repeats))
-    draws = [every]
-    if repeats > 1:
-        draw = random.Random(seed)
-        draws += [tuple(draw.choices(every, k=repeats)) for _ in range(RESAMPLES)]
-    ratios = [_find_ratios(arm, arms, singles, chosen) for chosen in draws]
-    times = sorted(time for repeat in arms[arm] for time in repeat)
+    times = {name: np.asarray(repeats, dtype=np.float64) for name, repeats in arms.items()}
+    own, alone = times[arm], [times[name] for name in singles]
+    alpha = spend_alpha(max(most, len(own)))[len(own) - 2] if len(own) > 1 else 1.0
+    others = [values for name, values in times.items() if name != arm and name not in singles]
+    slower = sorted(alone, key=lambda values: float(values.sum()))[1:]
     return Regret(
-        regret=_make_ratio([regret for regret, _ in ratios]),
-        over_best=_make_ratio([over_best for _, over_best in ratios]),
-        mean_s=sum(times) / len(times),
-        p99_s=times[min(int(0.99 * len(times)), len(times) - 1)],
+        regret=compare(own, [_join_best(alone)], [*others, *(each for each in slower if each is not own)], alpha),
+        over_best=compare(own, alone, others, alpha),
+        mean_s=float(own.mean()),
+        p99_s=float(np.sort(own, axis=None)[min(int(0.99 * own.size), own.size - 1)]),
     )
 
 
@@ -84,25 +97,10 @@ def find_windows(count: int) -> Sequence[tuple[int, int]]:
     return list(itertools.pairwise(index * count // windows for index in range(windows + 1)))
 
 
-def _find_ratios(
-    arm: str, arms: Mapping[str, Times], singles: Sequence[str], chosen: Sequence[int]
-) -> tuple[float, float]:
-    means = {name: _average([arms[name][index] for index in chosen]) for name in {arm, *singles}}
-    windows = find_windows(len(means[arm]))
-    sums = {name: [sum(mean[start:end]) for start, end in windows] for name, mean in means.items()}
-    best = sum(map(min, zip(*(sums[name] for name in singles), strict=True)))
-    return sum(sums[arm]) / best, sum(sums[arm]) / min(sum(sums[name]) for name in singles)
-
-
-def _average(repeats: Times) -> Sequence[float]:
-    """Averages each request's time over the repeats."""
-    return [sum(times) / len(times) for times in zip(*repeats, strict=True)]
-
-
-def _make_ratio(values: Sequence[float]) -> Ratio:
-    """Makes a ratio of its value and those of the resamples."""
-    if len(values) == 1:
-        return Ratio(values[0])
-    resampled = sorted(values[1:])
-    tail = round((1 - SURE) / 2 * len(resampled))
-    return Ratio(values[0], resampled[tail], resampled[-1 - tail])
+def _join_best(alone: Sequence[Values]) -> Values:
+    """Joins, for each window, the times of the engine whose mean over all repeats is the shorter there."""
+    windows = find_windows(alone[0].shape[1])
+    parts = [
+        min((times[:, start:end] for times in alone), key=lambda part: float(part.sum())) for start, end in windows
+    ]
+    return np.concatenate(parts, axis=1)

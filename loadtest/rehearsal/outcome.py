@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtest.decide.regret import Ratio, Regret, find_regret
-from loadtest.rehearsal.rehearse import Sample, Serving, name_alone
-from loadtest.report.chart import Axis, Chart, Line, Point, axis_from_zero, render_template
+from loadtest.decide.regret import Regret, Rule, Verdict, find_regret
+from loadtest.rehearsal.pictures import draw_trace
+from loadtest.rehearsal.rehearse import Serving
+from loadtest.report.chart import render_template
 
 PAGE = "rehearsal.html"  # of a rehearsal's folder
 # What is compared, by a policy's objective: in words, and as a serving's times.
@@ -13,28 +14,24 @@ OBJECTIVES: Mapping[str, tuple[str, Callable[[Serving], Sequence[float]]]] = {
     "answer": ("an answer", lambda serving: serving.e2e_s),
     "ttft": ("a first token", lambda serving: serving.ttft_s),
 }
-HEADINGS = ("trace", "arm", "regret", "over best", "mean", "p99", "sent late", "changes", "moves")
+HEADINGS = ("trace", "arm", "repeats", "regret", "over best", "verdict", "mean", "p99", "sent late", "changes", "moves")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One arm on one trace, over all repeats. `lag_share`: the client's mean lateness as a part of the mean answer.
 
-    `regret`: of the objective's times.
+    `regret`: of the objective's times. `verdict`: None for an engine alone.
     """
 
     trace: str
     arm: str
+    repeats: int
+    verdict: Verdict | None
     regret: Regret
     lag_share: float
     switches: float
     moves: float
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the mean is surely longer than on the better engine alone; without an interval: longer."""
-        over_best = self.regret.over_best
-        return (over_best.value if over_best.low is None else over_best.low) > 1.0
 
 
 def read_objective(policy: Mapping[str, object] | None) -> str:
@@ -43,25 +40,32 @@ def read_objective(policy: Mapping[str, object] | None) -> str:
     return objective if isinstance(objective, str) and objective in OBJECTIVES else "answer"
 
 
-def find_outcomes(servings: Sequence[Serving], singles: Sequence[str], objective: str) -> Sequence[Outcome]:
+def find_outcomes(servings: Sequence[Serving], singles: Sequence[str], objective: str, rule: Rule) -> Sequence[Outcome]:
     """Finds the outcome of each arm on each trace. `singles`: the arms of one engine alone."""
     return [
-        _find_outcome(arm, own, singles, objective)
+        _find_outcome(arm, own, singles, objective, rule)
         for trace in dict.fromkeys(serving.trace for serving in servings)
         for own in [[serving for serving in servings if serving.trace == trace]]
         for arm in dict.fromkeys(serving.arm for serving in own)
     ]
 
 
-def _find_outcome(arm: str, servings: Sequence[Serving], singles: Sequence[str], objective: str) -> Outcome:
+def is_decided(servings: Sequence[Serving], singles: Sequence[str], objective: str, rule: Rule) -> bool:
+    """Whether the verdict on every routed arm is known."""
+    return all(outcome.verdict != "not decided" for outcome in find_outcomes(servings, singles, objective, rule))
+
+
+def _find_outcome(arm: str, servings: Sequence[Serving], singles: Sequence[str], objective: str, rule: Rule) -> Outcome:
     names, (_, find_times) = dict.fromkeys(serving.arm for serving in servings), OBJECTIVES[objective]
     times = {name: [find_times(serving) for serving in servings if serving.arm == name] for name in names}
     own = [serving for serving in servings if serving.arm == arm]
-    regret = find_regret(arm, times, singles)
+    regret = find_regret(arm, times, singles, rule.most)
     lag_s, e2e_s = (sum(map(sum, all_s)) for all_s in zip(*((each.lag_s, each.e2e_s) for each in own), strict=True))
     return Outcome(
         trace=own[0].trace,
         arm=arm,
+        repeats=len(own),
+        verdict=None if arm in singles else rule.judge(regret.over_best),
         regret=regret,
         lag_share=lag_s / e2e_s,
         switches=sum(serving.switches for serving in own) / len(own),
@@ -76,8 +80,10 @@ def list_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
         yield (
             outcome.trace,
             outcome.arm,
-            _show(regret.regret),
-            _show(regret.over_best),
+            str(outcome.repeats),
+            str(regret.regret),
+            str(regret.over_best),
+            outcome.verdict or "",
             f"{regret.mean_s:.3g} s",
             f"{regret.p99_s:.3g} s",
             f"{outcome.lag_share:.1%}",
@@ -89,10 +95,8 @@ def list_rows(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
 def render_page(
     name: str, backends: tuple[str, str], outcomes: Sequence[Outcome], servings: Sequence[Serving], objective: str
 ) -> str:
-    """Renders rehearsal.html: the table, and what was in flight on both backends in each serving that was routed."""
-    alone = set(map(name_alone, backends))
-    routed = [serving for serving in servings if serving.arm not in alone and serving.samples]
-    charts = [_draw(serving).render() for serving in routed]
+    """Renders rehearsal.html: the table, and for each trace pictures of it over its time."""
+    traces = dict.fromkeys(serving.trace for serving in servings)
     return render_template(
         "rehearsal.html.jinja",
         name=name,
@@ -100,29 +104,8 @@ def render_page(
         headings=HEADINGS,
         what=OBJECTIVES[objective][0],
         rows=list(list_rows(outcomes)),
-        charts=charts,
+        traces=[
+            draw_trace(trace, backends, [each for each in servings if each.trace == trace], *OBJECTIVES[objective])
+            for trace in traces
+        ],
     )
-
-
-def _draw(serving: Serving) -> Chart:
-    seconds = max(serving.samples[-1].at, serving.due_s[-1])
-    ticks = [(seconds * part / 4, f"{seconds * part / 4:.0f}") for part in range(5)]
-    samples = [sample for sample in serving.samples if sample.at >= 0]
-    lines = [Line(style, [_make_point(sample, style) for sample in samples]) for style in ("low", "high")]
-    title = (
-        f"{serving.trace}, {serving.arm}, repeat {serving.repeat + 1}: in flight "
-        f"({serving.switches} changes, {serving.moves} moves)"
-    )
-    y = axis_from_zero([point.y for line in lines for point in line.points], lambda value: f"{value:g}")
-    return Chart(title, lines, Axis(0.0, seconds, ticks, has_grid=False, title="seconds"), y)
-
-
-def _make_point(sample: Sample, style: str) -> Point:
-    count = sample.low if style == "low" else sample.high
-    return Point(sample.at, count, f"{sample.at:.1f} s: {count}")
-
-
-def _show(ratio: Ratio) -> str:
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.3f}"
-    return f"{ratio.value:.3f} ({ratio.low:.3f}-{ratio.high:.3f})"

@@ -1,11 +1,13 @@
 """The course of a rehearsal: each trace on either engine alone and under each policy, one after the other, in turns.
 
-In: a gateway, traces, policies. Out: one Serving for each trace, repeat and arm, on disk as soon as it ends.
+In: a gateway, traces, policies. Out: one Serving for each trace, repeat and arm, on disk as soon as it ends. A trace is
+served again until it is decided; by which rule, this module does not know.
 """
 
 import asyncio
+import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +30,7 @@ RUN = "rehearse"  # tags what is pinned, which then does not steer
 SAMPLES = 150  # of where requests are, in one serving
 LEAST_SAMPLE_S = 0.1
 LIVE = "live"
+LEAST_REPEATS = 2  # fewer do not show how much whole runs scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,14 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was in flight on the low and on the high backend `at` so many seconds after the beginning."""
+    """What was in flight on the low and on the high backend `at` so many seconds after the beginning, and the backend
+    that the policy's plan sent requests to; empty where that is not known.
+    """
 
     at: float
     low: int
     high: int
+    side: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,11 @@ def name_file(trace: str, repeat: int, arm: str) -> str:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """One rehearsal. `folder` keeps servings; what is there is not repeated."""
+    """One rehearsal. `folder` keeps servings; what is there is not repeated.
+
+    Each trace is served in each way until `is_decided` by its servings, at most `repeats` times; after `budget_s`
+    seconds no further repeat begins.
+    """
 
     target: Target
     system: SystemUnderTest
@@ -84,24 +94,33 @@ class Rehearsal:
     repeats: int
     folder: Path
     prompts: PromptLengths
+    is_decided: Callable[[Sequence[Serving]], bool] = lambda _: False
+    budget_s: float = math.inf
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
 
     async def run(self) -> Sequence[Serving]:
         """Returns all servings. Raises MeasurementError; whatever happens, the policy before is back."""
         try:
-            return [await self._serve(*serving) for serving in self._list_servings()]
+            return await self._serve_all()
         finally:
             if any(arm.policy is not None for arm in self.arms):
                 with suppress(Unreachable):  # the gateway may be what failed
                     await restore_policy(self.target, self.system)
 
-    def _list_servings(self) -> Iterator[tuple[str, int, Arm]]:
-        """Lists what is to be served in turns: in each repeat another arm is the first on every trace."""
+    async def _serve_all(self) -> Sequence[Serving]:
+        """Serves in turns: in each repeat another arm is the first on every trace that is not yet decided."""
+        servings: dict[str, list[Serving]] = {trace: [] for trace in self.traces}
+        open_traces, began_at = list(servings), clock()
         for repeat in range(self.repeats):
             turn = repeat % len(self.arms)
-            for trace in self.traces:
+            for trace in open_traces:
                 for arm in (*self.arms[turn:], *self.arms[:turn]):
-                    yield trace, repeat, arm
+                    servings[trace].append(await self._serve(trace, repeat, arm))
+            if repeat + 1 >= LEAST_REPEATS:
+                open_traces = [trace for trace in open_traces if not self.is_decided(servings[trace])]
+                if clock() - began_at > self.budget_s:
+                    break
+        return [serving for own in servings.values() for serving in own]
 
     async def _serve(self, trace: str, repeat: int, arm: Arm) -> Serving:
         path = self.folder / name_file(trace, repeat, arm.name)
@@ -154,7 +173,8 @@ class Rehearsal:
             await asyncio.sleep(pause_s)
 
     def _make_sample(self, at: float, routing: Routing) -> Sample:
-        return Sample(round(at, 3), *(routing.in_flight[name] for name in self.system.backends))
+        low, high = (routing.in_flight[name] for name in self.system.backends)
+        return Sample(round(at, 3), low, high, routing.side)
 
 
 def name_alone(backend: str) -> str:

@@ -60,13 +60,17 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Crossings, the parts of their confidence sets and the threshold around them, drawn across the chart."""
+    """Crossings, the parts of their confidence sets and the threshold around them, drawn across the chart. `stretches`:
+    further stretches of the axis, which `stretch_title` names.
+    """
 
     crossings: Sequence[float] = ()
     down: int | None = None
     up: int | None = None
     parts: Sequence[tuple[float, float]] = ()
     are_named: bool = True
+    stretches: Sequence[tuple[float, float]] = ()
+    stretch_title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

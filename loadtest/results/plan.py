@@ -26,9 +26,9 @@ class Plan:
     cell was not steady. `refine_pairs`: the most pairs after the sweep, measured until `aim` is reached or the run has
     taken `budget_s` seconds. `widest`: a confidence set whose upper end is more than this many times its lower one
     gives no threshold; None accepts any. `band`: backends closer than this share are tied. `margin`: least share
-    between the crossing and either bound of the threshold. `rehearsals`: how often a changing load is served in each
-    way once a policy is set. `limits`: how sound the measurement has to be. `hardware`: what the operator declared.
-    `cost`: what GPUs cost; it changes nothing that is measured.
+    between the crossing and either bound of the threshold. `rehearsals`: the most times that a changing load is
+    served in each way once a policy is set. `limits`: how sound the measurement has to be. `hardware`: what the
+    operator declared. `cost`: what GPUs cost; it changes nothing that is measured.
     """
 
     mode: str = "full"
@@ -49,7 +49,7 @@ class Plan:
     budget_s: float | None = 400.0
     band: float = 0.03
     margin: float = 0.15
-    rehearsals: int = 2
+    rehearsals: int = 5
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None

@@ -20,9 +20,10 @@ from statistics import median
 from loadtest.calibration.schedule import next_pair
 from loadtest.decide.crossing import Finding, Verdict, find_crossing
 from loadtest.decide.estimate import Trial, estimate
-from loadtest.results.plan import FULL, Plan
+from loadtest.results.plan import FULL, QUICK, Plan
 
 Curve = Callable[[float], float]  # log2 of the level -> ln(low / high)
+TWICE = replace(QUICK, null_pairs=0)
 Outcome = tuple[Finding, int]  # with the number of pairs that it took
 
 
@@ -120,6 +121,10 @@ def scenarios() -> Iterator[Scenario]:
     yield replace(usual, name="bend 45, 128 is loud", loud=128)
     yield replace(usual, name="bend 45, 64 is loud", loud=64)
     yield replace(usual, name="straight 45, 30% an octave", curve=straight(45, 0.3))
+    for noise in (0.01, 0.02):  # two repeats at five levels
+        quick = replace(usual, name=f"quick, noise {noise:.0%}", curve=straight(45, 0.15), noise=noise, plan=TWICE)
+        yield quick
+        yield replace(quick, name=f"quick, noise {noise:.0%}, 8 is loud", loud=8)
     for noise in (0.01, 0.02, 0.03):
         for name, curve, verdict in (
             ("low wins", flat(0.15, -0.01), Verdict.ALWAYS_LOW),
@@ -162,6 +167,28 @@ def run(scenario: Scenario, runs: int, seed: int = 0) -> Score:
     return score(scenario, [calibrate(scenario, f"{seed}/{number}") for number in range(runs)])
 
 
+def score_quiet_levels(noisy: float, runs: int, seed: int = 0) -> tuple[float, float]:
+    """Of five levels measured twice, with gains of 0.15 and cells of 1 % noise, one has `noisy` times the noise.
+
+    Returns how often the others are clear at 0.01 over the levels, and how often their 95 % interval holds the truth.
+    """
+    chance, levels, clear, holding = random.Random(seed), TWICE.levels, 0, 0
+    for _ in range(runs):
+        trials = [
+            Trial(level, 0.15 + chance.gauss(0, 0.01 * math.sqrt(2) * (noisy if level == levels[1] else 1)), first)
+            for place, level in enumerate(levels)
+            for first in (place % 2 == 0, place % 2 == 1)
+        ]
+        known = estimate(trials)
+        assert known is not None
+        for each in known.levels:
+            if each.level != levels[1]:
+                clear += known.is_apart(each, 0.0, 0.01 / len(levels))
+                holding += not known.is_apart(each, 0.15, 0.05)
+    count = runs * (len(levels) - 1)
+    return clear / count, holding / count
+
+
 def describe(scenario: Scenario, result: Score) -> str:
     coverage = f"{result.coverage:.3f}" if result.coverage is not None else "-"
     width = f"{result.width:.2f}" if result.width else "-"
@@ -192,6 +219,9 @@ def main() -> None:
             partial(run_by_name, runs=options.runs, seed=options.seed, further=options.further), names
         ):
             print(line, flush=True)  # noqa: T201
+    for noisy in (1.0, 3.0, 5.0, 10.0):
+        clear, holding = score_quiet_levels(noisy, options.runs, options.seed)
+        print(f"quiet beside {noisy:g} times the noise: clear {clear:.3f}, covers {holding:.3f}")  # noqa: T201
 
 
 if __name__ == "__main__":

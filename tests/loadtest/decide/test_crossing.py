@@ -15,7 +15,7 @@ from loadtest.decide.refine import Aim, next_level
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Pair
 from loadtest.results.plan import FULL
-from tests.loadtest.simulation import calibrate_in_sequence, run, scenarios, score
+from tests.loadtest.simulation import calibrate_in_sequence, run, scenarios, score, score_quiet_levels
 
 BAND = 0.03
 SEED_FP8 = {1: 1.145, 4: 1.054, 16: 1.017, 32: 1.055, 64: 0.974, 128: 0.616}
@@ -89,6 +89,33 @@ def test_the_prior_is_found_that_variances_were_drawn_from() -> None:
     assert prior.dof == pytest.approx(10, rel=0.15)
     pooled = Prior(1.0, math.inf)  # variances that differ by chance alone are one
     assert fit_prior([Scatter(1, 1.8, 2), Scatter(2, 2.0, 2), Scatter(4, 2.2, 2)], pooled) == pooled
+
+
+@pytest.mark.parametrize("noise", [0.04, 0.1, 0.3])
+def test_four_quiet_levels_stay_clear_beside_a_noisy_one(noise: float) -> None:
+    """Two pairs at each level."""
+    some = trials({1: 1.15, 32: 1.1, 64: 0.92, 128: 0.8}, scatter=0.002)
+    noisy = [Trial(8, math.log(1.12) + noise, True), Trial(8, math.log(1.12) - noise, False)]
+    found = find_crossing(estimate([*some, *noisy]), BAND)
+    assert found.verdict is Verdict.CROSSING
+    assert set(found.doubtful) <= {8}
+    known = estimated([*some, *noisy])
+    assert known.levels[1].variance > 100 * known.levels[0].variance
+
+
+@pytest.mark.parametrize(("noisy", "least"), [(1.0, 0.88), (5.0, 0.66), (10.0, 0.65)])
+def test_quiet_levels_are_clear_in_most_runs_beside_a_noisy_one(noisy: float, least: float) -> None:
+    """With infinite degrees of freedom of the prior: 0.93, 0.57 and 0.45."""
+    clear, holding = score_quiet_levels(noisy, 500)
+    assert clear > least
+    assert holding > 0.9
+
+
+def test_a_noisy_level_that_may_be_chance_keeps_some_of_its_own_variance() -> None:
+    some = [*trials({1: 1.1, 8: 1.1, 64: 1.1, 128: 1.1}, scatter=0.01)]
+    known = estimated([*some, Trial(32, 0.14, True), Trial(32, 0.06, False)])
+    quiet, noisy = known.levels[0], known.levels[2]
+    assert 1.2 * quiet.variance < noisy.variance < 9 * quiet.variance
 
 
 def test_a_level_out_of_all_proportion_is_loud_and_one_by_chance_is_not() -> None:

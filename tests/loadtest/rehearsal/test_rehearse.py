@@ -36,7 +36,7 @@ async def run(gateway: FakeGateway, files: Path, *options: str) -> Result:
 async def test_a_trace_is_served_in_turns_by_either_engine_and_by_the_policy_in_force(files: Path) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
         gateway.policy |= {"up": 2, "down": 1}
-        done = await run(gateway, files, "--json")
+        done = await run(gateway, files, "--json", "--repeats", "2")
         assert done.exit_code in {0, 1}, done.output
         outcomes = json.loads(done.stdout)
         assert [outcome["arm"] for outcome in outcomes] == ["triton alone", "vllm alone", "live"]
@@ -48,15 +48,37 @@ async def test_a_trace_is_served_in_turns_by_either_engine_and_by_the_policy_in_
         assert gateway.runs == {"rehearse"}  # of what is pinned; what is routed is a user's load
         assert gateway.policy["by"] == "configuration"
 
-        again = await run(gateway, files, "--json")
+        again = await run(gateway, files, "--json", "--repeats", "2")
         assert json.loads(again.stdout) == outcomes
-        first = json.loads((await run(gateway, files, "--json", "--objective", "ttft")).stdout)
+        first = json.loads((await run(gateway, files, "--json", "--repeats", "2", "--objective", "ttft")).stdout)
         assert all(a["regret"]["mean_s"] < 0.8 * b["regret"]["mean_s"] for a, b in zip(first, outcomes, strict=True))
         assert "Times are those of a first token" in (files / "run/rehearsal.html").read_text()
         assert len(gateway.bodies) < len(asked) + 20  # probes alone
     page = (files / "run/rehearsal.html").read_text()
-    assert page.count("<svg") == 2
-    assert "triton alone" in page
+    assert page.count("<svg") == 2 + 2
+    assert "requests that arrive each second" in page
+    assert "triton alone, " in page
+    assert "<title>the plan sends requests to vllm</title>" in page
+
+
+async def test_a_trace_is_served_until_the_policy_is_known_to_be_worse_or_not(files: Path) -> None:
+    """Everything goes to the slower engine."""
+    async with FakeGateway(LOW, Speed(base_s=0.05, per_request_s=0.0), Faults(routes_to="vllm")) as gateway:
+        done = await run(gateway, files, "--json", "--repeats", "5", "--max-loss", "0.05")
+    assert done.exit_code == 1, done.output
+    *alone, live = json.loads(done.stdout)
+    assert (live["verdict"], live["repeats"]) == ("worse", len(list((files / "run").glob("*_live_*.json"))))
+    assert 2 <= live["repeats"] < 5
+    assert [outcome["verdict"] for outcome in alone] == [None, None]
+
+
+async def test_what_is_not_decided_when_the_budget_is_spent_is_reported_and_no_failure(files: Path) -> None:
+    """Everything goes to the better engine: neither worse nor, by any number of repeats, surely not."""
+    async with FakeGateway(LOW, HIGH, Faults(routes_to="triton")) as gateway:
+        done = await run(gateway, files, "--repeats", "6", "--budget", "0.1")
+    assert done.exit_code == 0, done.output
+    assert "not decided" in done.stdout
+    assert len(list((files / "run").glob("*_live_*.json"))) == 2
 
 
 async def test_policies_are_tried_and_the_one_before_is_back(files: Path) -> None:

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from loadtest.decide.crossing import Finding, Verdict
-from loadtest.decide.regret import Ratio, Regret
+from loadtest.decide.paired import Ratio
+from loadtest.decide.regret import Regret
 from loadtest.decide.slo import Slo
 from loadtest.results.hardware import Hardware
 from loadtest.results.plan import FULL
