@@ -105,7 +105,7 @@ def render_page(
 
 
 def _draw(serving: Serving) -> Chart:
-    seconds = max(serving.samples[-1].at, serving.due_s[-1])
+    seconds = max(serving.samples[-1].at, *serving.due_s)
     ticks = [(seconds * part / 4, f"{seconds * part / 4:.0f}") for part in range(5)]
     samples = [sample for sample in serving.samples if sample.at >= 0]
     lines = [Line(style, [_make_point(sample, style) for sample in samples]) for style in ("low", "high")]
