@@ -39,6 +39,7 @@ class ArrivalsFile:
         token ids, or how many they are where the ids are not known.
         """
         if len(self._lines) >= MAX_LINES:
+            self._report_loss("the disk takes them more slowly than they come")
             return
         count, prefix = (
             (prompt, []) if isinstance(prompt, int) else (len(prompt), list(hash_blocks(prompt, self._salt)))
@@ -79,11 +80,14 @@ class ArrivalsFile:
             with path.open("ab", buffering=0) as file:  # one write to the end: workers' lines do not mix
                 file.write("".join(lines).encode())
         except OSError as exc:
-            if not self._is_failing:
-                logger.warning("arrivals cannot be written to %s and are lost until they can: %s", path, exc)
-            self._is_failing = True
+            self._report_loss(exc)
         else:
             self._is_failing = False
+
+    def _report_loss(self, cause: object) -> None:
+        if not self._is_failing:
+            logger.warning("arrivals cannot be written to %s and are lost until they can: %s", self._path, cause)
+        self._is_failing = True
 
 
 def hash_blocks(token_ids: Sequence[int], salt: bytes) -> Iterator[int]:
