@@ -20,7 +20,7 @@ from loadtest.rehearsal.find_trace import PUBLISHED, read_recorded
 from loadtest.rehearsal.forms import FORMS, Completion, Source, recognise
 from loadtest.rehearsal.reshape import Reshape, reshape
 from loadtest.rehearsal.trace_figures import Lengths, TraceFigures, count_rates, find_trace_figures
-from loadtest.rehearsal.trace_file import HEADER, list_lines, read_header, read_trace, write_trace
+from loadtest.rehearsal.trace_file import HEADER, MAX_REQUESTS, list_lines, read_header, read_trace, write_trace
 
 Options: TypeAlias = Mapping[str, Any]  # Any: click's
 
@@ -71,10 +71,11 @@ def import_trace(
     Exit codes: 0 written; 2 bad arguments, or a file that is damaged.
     """
     try:
-        origin, source = _read(file, form, options)
         changes = {key: options[key] for key in CHANGES if options[key] not in {None, 1.0}}
         how = Reshape.parse([f"{key}={value}" for key, value in changes.items()])
-        requests, too_long = reshape(source.requests, how, options["seed"])
+        with Console(stderr=True).status(f"importing {file}"):
+            origin, source = _read(file, form, options)
+            requests, too_long = reshape(source.requests, how, options["seed"])
         dropped = {reason: count for reason, count in (*source.dropped.items(), (TOO_LONG, too_long)) if count}
         title = name or Path(file).name.partition(".")[0]
         header = {HEADER: title, **origin, **changes, "seed": options["seed"], "dropped": dropped}
@@ -92,17 +93,20 @@ def _read(file: str, name: str | None, options: Options) -> tuple[Mapping[str, o
     """Reads a file of any form. Returns what is known of its origin, and its requests. Raises OSError, ValueError."""
     if file in PUBLISHED:
         return _read_own(PUBLISHED[file])
-    counter = _make_counter(options["tokenizer"])
+    counter, counted = _make_counter(options["tokenizer"])
+    completion = Completion(options["rate"], options["wait_s"], options["seed"], counter)
     with (gzip.open if file.endswith(".gz") else open)(file, "rt", encoding="utf-8-sig", errors="replace") as text:
-        name = name or recognise(text.read(1 << 16)) or OWN
-        if name == OWN:
-            return _read_own(Path(file))
-        text.seek(0)
-        form, completion = FORMS[name], Completion(options["rate"], options["wait_s"], options["seed"], counter)
         try:
-            return {"source": form.source, "licence": form.licence}, form.read(text, completion)
+            name = name or recognise(text.read(1 << 16)) or OWN
+            text.seek(0)
+            source = None if name == OWN else FORMS[name].read(text, completion)
         except (ValueError, EOFError, zlib.error) as exc:
             raise ValueError(f"{file}, {exc}") from exc
+    if source is None:
+        return _read_own(Path(file))
+    form = FORMS[name]
+    added = {"rate": completion.rate, "wait_s": completion.wait_s, "tokens": counted} if form.is_completed else {}
+    return {"source": form.source, "licence": form.licence, **added}, source
 
 
 def _read_own(path: Path) -> tuple[Mapping[str, object], Source]:
@@ -110,16 +114,16 @@ def _read_own(path: Path) -> tuple[Mapping[str, object], Source]:
     return {key: header[key] for key in ("source", "licence") if key in header}, Source(requests, {})
 
 
-def _make_counter(tokenizer: Path | None) -> Callable[[str], int]:
-    """Returns what counts tokens: of the tokenizer, or four for each three words."""
+def _make_counter(tokenizer: Path | None) -> tuple[Callable[[str], int], str]:
+    """Returns what counts tokens, and how it does. Raises ValueError for a tokenizer that does not load."""
     if tokenizer is None:
-        return lambda text: math.ceil(TOKENS_PER_WORD * len(text.split()))
+        return lambda text: math.ceil(TOKENS_PER_WORD * len(text.split())), f"{TOKENS_PER_WORD} of the words"
     file = tokenizer / "tokenizer.json"
     try:
         loaded = Tokenizer.from_file(str(file))
     except Exception as exc:  # the library raises nothing narrower
         raise ValueError(f"--tokenizer: {file}: {exc}") from exc
-    return lambda text: len(loaded.encode(text, add_special_tokens=False))
+    return lambda text: len(loaded.encode(text, add_special_tokens=False)), f"of {tokenizer.name}"
 
 
 @trace.command("show")

@@ -144,7 +144,9 @@ def _find_place(path: Path, line: _Line, place: int, places: Mapping[Key, int]) 
 
 
 def write_trace(path: Path, trace: Sequence[TraceRequest], header: Json) -> None:
-    """Writes a file, gzipped where its name ends so. Equal traces give equal files. Raises OSError."""
+    """Writes a file, gzipped where its name ends so. Equal traces give equal files. Raises OSError, and ValueError."""
+    if len(trace) > MAX_REQUESTS:
+        raise ValueError(f"{len(trace)} requests; a trace has at most {MAX_REQUESTS}")
     content = "".join(f"{line}\n" for line in list_lines(trace, header)).encode()
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 

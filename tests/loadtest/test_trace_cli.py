@@ -25,7 +25,7 @@ def run(*arguments: str) -> Result:
         ("azure.csv", "azure: 40 of 40 requests\n"),
         ("mooncake.jsonl", "mooncake: 36 of 36 requests\n"),
         ("burstgpt.csv", "burstgpt: 10 of 10 requests, 2 dropped (no answer)\n"),
-        ("sharegpt.json", "sharegpt: 4 of 4 requests, 2 dropped (empty answer)\n"),
+        ("sharegpt.json", "sharegpt: 4 of 4 requests, 2 dropped (no prompt or no answer)\n"),
     ],
 )
 def test_a_file_of_any_form_becomes_a_trace_that_can_be_shown(tmp_path: Path, file: str, message: str) -> None:
@@ -65,6 +65,18 @@ def test_what_was_made_of_a_source_is_in_the_header_and_a_trace_can_be_imported_
     assert 0 < len(read_trace(again)) < len(read_trace(out))
 
 
+def test_in_a_gateways_own_traffic_turns_follow_from_the_hashes_of_blocks(tmp_path: Path) -> None:
+    lines = [
+        {"at": 1e9, "model": "llama", "prompt_tokens": 300, "tokens": 50, "prefix": [77], "block": 256},
+        {"at": 1e9 + 9, "model": "llama", "prompt_tokens": 600, "tokens": 50, "prefix": [77, 5], "block": 256},
+        {"at": 1e9 + 9, "model": "llama", "prompt_tokens": 600, "tokens": 50, "prefix": [8, 6], "block": 256},
+    ]
+    (tmp_path / "arrivals.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    done = run("import", str(tmp_path / "arrivals.jsonl"))
+    assert [json.loads(line).get("after") for line in done.stdout.splitlines()[1:]] == [None, 0, None]
+    assert [json.loads(line).get("wait_s") for line in done.stdout.splitlines()[1:]] == [None, 8.0, None]
+
+
 def test_texts_are_counted_by_a_tokenizer_where_there_is_one(tmp_path: Path) -> None:
     tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = Whitespace()  # divides at punctuation too
@@ -76,6 +88,8 @@ def test_texts_are_counted_by_a_tokenizer_where_there_is_one(tmp_path: Path) -> 
         json.loads(run("import", str(tmp_path / "two.json"), *options).stdout.splitlines()[1])
         for options in ((), ("--tokenizer", str(tmp_path)))
     )
+    header = json.loads(run("import", str(tmp_path / "two.json"), "--rate", "3").stdout.splitlines()[0])
+    assert (header["rate"], header["wait_s"], header["tokens"]) == (3.0, 10.0, "4/3 of the words")
     assert (words["prompt_tokens"], words["tokens"]) == (3, 2)  # four thirds of the words, rounded up
     assert (tokens["prompt_tokens"], tokens["tokens"]) == (4, 2)
 

@@ -4,7 +4,6 @@ In: the text of a file. Out: requests in order of arrival, and what of the file 
 """
 
 import io
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,18 +17,19 @@ __all__ = ["FORMS", "Completion", "Form", "Source", "recognise"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`source` and `licence`: of the file that is published in this form."""
+    """`source` and `licence`: of the file published in this form. `is_completed`: it lacks what a Completion has."""
 
     read: Callable[[io.TextIOBase, Completion], Source]
     source: str
     licence: str
+    is_completed: bool = False
 
 
 FORMS: Mapping[str, Form] = {
     "azure": Form(read_azure, "Azure LLM inference trace, github.com/Azure/AzurePublicDataset", "CC-BY-4.0"),
     "burstgpt": Form(read_burstgpt, "BurstGPT, github.com/HPMLL/BurstGPT", "CC-BY-4.0"),
     "mooncake": Form(read_mooncake, "Mooncake, github.com/kvcache-ai/Mooncake", "Apache-2.0"),
-    "sharegpt": Form(read_sharegpt, "ShareGPT", "unknown"),
+    "sharegpt": Form(read_sharegpt, "ShareGPT", "unknown", is_completed=True),
 }
 
 
@@ -42,8 +42,4 @@ def recognise(start: str) -> str | None:
         return "azure"
     if first.startswith("Timestamp,"):
         return "burstgpt"
-    try:
-        keys = json.loads(first)
-    except ValueError:
-        keys = None
-    return "mooncake" if isinstance(keys, dict) and "hash_ids" in keys else None
+    return "mooncake" if first.startswith("{") and '"hash_ids"' in first else None

@@ -14,7 +14,7 @@ from loadtest.rehearsal.forms.source import Completion, Source, on_line, sort
 from loadtest.rehearsal.traces import MAX_TOKENS, TraceRequest
 
 BLOCK = 64
-EMPTY = "empty answer"
+EMPTY = "no prompt or no answer"
 ASKS = frozenset({"human", "user", "system"})
 ANSWERS = frozenset({"gpt", "chatgpt", "bing", "bard", "assistant"})
 

@@ -85,7 +85,7 @@ def test_sharegpts_turns_have_all_before_as_their_prompt_and_wait_for_the_answer
     assert (8 + 19 + 6, 3, first) in lengths
     assert (4 + 4, 7, None) in lengths
     assert (10 + 2, 9, None) in lengths
-    assert source.dropped == {"empty answer": 2}
+    assert source.dropped == {"no prompt or no answer": 2}
     assert read("sharegpt", "sharegpt.json") == source
     times = [each.at for each in source.requests]
     assert times == sorted(times)
