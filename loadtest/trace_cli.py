@@ -20,7 +20,7 @@ from loadtest.rehearsal.find_trace import PUBLISHED, read_recorded
 from loadtest.rehearsal.forms import FORMS, Completion, Source, recognise
 from loadtest.rehearsal.reshape import Reshape, reshape
 from loadtest.rehearsal.trace_figures import Lengths, TraceFigures, count_rates, find_trace_figures
-from loadtest.rehearsal.trace_file import HEADER, MAX_REQUESTS, list_lines, read_header, read_trace, write_trace
+from loadtest.rehearsal.trace_file import HEADER, list_lines, read_header, read_trace, write_trace
 
 Options: TypeAlias = Mapping[str, Any]  # Any: click's
 
