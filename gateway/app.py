@@ -50,7 +50,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     """Joins rooms that exist already; without a `node` this process is the only worker."""
     node = node or Node.alone(settings)
     router = Router(fleets, node.roster, node.policies)
-    metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file))
+    metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
     metrics.share(router.flows())
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.

@@ -1,8 +1,9 @@
-"""The memory that the workers of one gateway share: live workers, ledgers, the tally of traffic, engines' evidence.
+"""The memory that the workers of one gateway share: live workers, ledgers, the tally, engines' evidence, a salt.
 
 In: Settings, from which every process computes the same layout. Out: the shared objects, for the rooms that use them.
 """
 
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from gateway.metrics import Tally, TallySpans
 from gateway.routing import DryRun, DrySpans, Ledger, LedgerSpans, PolicyFile, first_policy
 from gateway.settings import Settings
 from gateway.shared import Plan, Roster, Seat, Span
+
+SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class NodeSpans:
     dry: Mapping[str, DrySpans]
     tally: TallySpans
     evidence: EvidenceSpans
+    salt: Span
 
     @classmethod
     def lay(cls, settings: Settings) -> Self:
@@ -34,7 +38,8 @@ class NodeSpans:
         dry = {model.id: DrySpans.lay(plan, model.backends, settings.workers) for model in settings.models if model.dry}
         tally = TallySpans.lay(plan, _backends(settings), settings.workers)
         evidence = EvidenceSpans.lay(plan, _places(settings))
-        return cls(plan.size, roster, ledgers, dry, tally, evidence)
+        salt = plan.raw(SALT_BYTES)
+        return cls(plan.size, roster, ledgers, dry, tally, evidence, salt)
 
 
 class Node:
@@ -53,6 +58,12 @@ class Node:
         }
         self.tally = Tally(_backends(settings), spans.tally, seat)
         self.evidence = LatestEvidence(_places(settings), spans.evidence, seat)
+        self._salt = seat.memory.raw(spans.salt)
+
+    @property
+    def salt(self) -> bytes:
+        """Random bytes, the same for all workers and others after each start of the node. Nothing keeps them."""
+        return self._salt.tobytes()
 
     @classmethod
     def alone(cls, settings: Settings) -> Self:
@@ -87,6 +98,7 @@ class Node:
             ledger.clear(index)
 
     def _begin(self, settings: Settings) -> None:
+        self._salt[:] = secrets.token_bytes(SALT_BYTES)
         for model in settings.models:
             self.ledgers[model.id].begin(*first_policy(model, self.policies))
         for dry in self.dry.values():

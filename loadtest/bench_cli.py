@@ -10,13 +10,14 @@ import click
 import orjson
 import uvloop
 
-from loadtest.cli_options import find_trace, gpu_price, is_given, parse_target, parsed_by, read_node
+from loadtest.cli_options import gpu_price, is_given, parse_target, parsed_by, read_node
 from loadtest.client.arrivals import Kind
 from loadtest.client.errors import MeasurementError
 from loadtest.client.open_loop import Due
 from loadtest.client.probe import PromptLengths
 from loadtest.decide.cost import EVERY, Cost
 from loadtest.decide.slo import Slo
+from loadtest.rehearsal.find_trace import find_trace, list_due
 from loadtest.rehearsal.traces import Pair
 from loadtest.results.plan import FULL
 from loadtest.workload.ceiling import STREAMS, WINDOW_S, measure_ceiling
@@ -44,7 +45,7 @@ T = TypeVar("T")
 @click.option("--ramp-to", "last_rate", type=float, help="The rate grows, or falls, to this one in a straight line.")
 @click.option(
     "--trace",
-    help="A file's requests, or a shape of changing load as in `crossover rehearse`, which needs --node.",
+    help="A file's requests, or a trace by name as in `crossover rehearse`; shapes of changing load need --node.",
 )
 @click.option("--node", type=click.Path(path_type=Path), help="A node model's JSON: how fast engines are.")
 @click.option("--arrivals", "kind", type=click.Choice(KINDS), default=KINDS[0], help="How they are spread.")
@@ -143,7 +144,7 @@ def _read_trace(context: click.Context, values: dict[str, Any], seed: int) -> Ma
             raise ValueError(
                 f"--trace {text}: names engines that alone can serve some: `crossover rehearse` knows them"
             )
-        return [Due(each.at, each.tokens, prompts.count_words(each.prompt_tokens)) for each in trace]
+        return list_due(trace, prompts, {"": None})
 
     return make
 

@@ -19,6 +19,8 @@ from loadtest.cli_options import gpu_count, gpu_price, parse_target, parsed_by
 from loadtest.client.errors import MeasurementError
 from loadtest.client.target import Target
 from loadtest.decide.slo import Slo
+from loadtest.rehearsal.find_trace import find_trace
+from loadtest.rehearsal.traces import Variant
 from loadtest.results.hardware import read_hardware
 from loadtest.results.shapes import Shape
 
@@ -30,6 +32,13 @@ def _parse_levels(text: str) -> tuple[int, ...]:
         return tuple(int(level) for level in text.split(","))
     except ValueError as exc:
         raise ValueError("whole numbers with commas between them, like 1,2,4,8") from exc
+
+
+def _check_trace(text: str) -> str:
+    """Reads recorded traffic once before anything is measured, and returns the text. Raises ValueError."""
+    if Variant.parse(text) is None:
+        find_trace(text, None, 0)
+    return text
 
 
 def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
@@ -91,6 +100,11 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
     "routing serves worse, at most this many times.  [default: 5]",
 )
 @click.option(
+    "--trace",
+    callback=parsed_by(_check_trace),
+    help="The load of those rehearsals: a file, or a trace by name as in `crossover rehearse`.  [default: a step]",
+)
+@click.option(
     "--limit",
     "limits",
     multiple=True,
@@ -141,6 +155,7 @@ def calibrate(**options: Any) -> None:  # Any: click's
       crossover calibrate --quick --apply
       crossover calibrate --url http://gpu-node:8080 --tokens 512 --out /var/lib/crossover/runs
       crossover calibrate --shape 200x250 --shape 2000x50 --shape 50x1000
+      crossover calibrate --apply --trace monday.jsonl
       crossover calibrate --resume runs/20260101T000000Z-1a2b
 
     Exit codes: 0 measured (also when one engine always wins); 2 bad arguments or no gateway; 3 the measurement cannot

@@ -1,6 +1,6 @@
 """Options that several commands have, and how option texts become values."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +9,6 @@ import orjson
 
 from loadtest.client.target import Target
 from loadtest.decide.cost import Price, parse_gpus
-from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
 from loadtest.results.system import Json
 
 T = TypeVar("T")
@@ -63,20 +62,3 @@ def read_node(file: Path) -> Json:
     if isinstance(node, dict) and {"low", "high"} <= node.keys():
         return node
     raise ValueError(f"--node: {file} holds no node model")
-
-
-def find_trace(text: str, pair: Pair | None, seed: int) -> Sequence[TraceRequest]:
-    """Makes a trace known by name, for which it needs the pair, or reads a file's. Raises ValueError."""
-    try:
-        variant = Variant.parse(text)
-        return read_trace(Path(text)) if variant is None else make_trace(variant, _need(pair), seed)
-    except OSError as exc:
-        raise ValueError(f"--trace {text}: {exc.strerror} (known by name: {', '.join(TRACES)})") from exc
-    except ValueError as exc:
-        raise ValueError(f"--trace {text}: {exc}") from exc
-
-
-def _need(pair: Pair | None) -> Pair:
-    if pair is None:
-        raise ValueError("its rates and lengths follow from a node model: give --node FILE")
-    return pair

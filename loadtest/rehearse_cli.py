@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtest.admin import find_system
-from loadtest.cli_options import find_trace, parse_target, read_node
+from loadtest.cli_options import parse_target, read_node
 from loadtest.client.errors import MeasurementError
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
 from loadtest.decide.regret import Rule
+from loadtest.rehearsal.find_trace import TRACE_HELP, find_trace
 from loadtest.rehearsal.outcome import (
     HEADINGS,
     OBJECTIVES,
@@ -31,7 +32,7 @@ from loadtest.rehearsal.outcome import (
     render_page,
 )
 from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
-from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair
+from loadtest.rehearsal.traces import TRACES, Pair
 from loadtest.results.folder import name_run
 from loadtest.results.plan import FULL
 from loadtest.results.system import Json, SystemUnderTest
@@ -98,6 +99,7 @@ def rehearse(**options: Any) -> None:  # Any: click's
       crossover rehearse
       crossover rehearse --trace ramp --trace step --policy curve --policy "threshold up=70 down=52" --node node.json
       crossover rehearse --trace "step only_high=0.2" --trace "step long=0.05 long_tokens=8000 length=60"
+      crossover rehearse --trace "azure-chat peak=36 seconds=50" --trace monday.jsonl
       crossover rehearse --out runs/tuesday --repeats 10 --max-loss 0.05
 
     A trace is served twice in each way, and then again until it is known of every policy whether it serves worse.

@@ -25,7 +25,8 @@ from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
 from loadtest.decide.optimum import FluidEngine, FluidNode
 from loadtest.decide.regret import find_regret
-from loadtest.rehearsal.traces import TRACE_HELP, TRACES, Pair, TraceRequest, Variant, make_trace, read_trace
+from loadtest.rehearsal.find_trace import NAMES, TRACE_HELP, read_recorded
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest, Variant, make_trace
 
 LOW, HIGH = "low", "high"
 ALONE = {LOW: "low alone", HIGH: "high alone"}
@@ -166,9 +167,9 @@ def _make_traces(
     try:
         variant = Variant.parse(name)
         if variant is None:
-            return [(None, read_trace(Path(name)))]
+            return [(None, read_recorded(name))]
     except (OSError, ValueError) as exc:
-        hint = f"{exc} (known by name: {', '.join(TRACES)})"
+        hint = f"{exc} (known by name: {NAMES})"
         raise click.BadParameter(hint, param_hint="--trace") from exc
     mix = Mix.of([node.prompt_tokens], node.answer_tokens)
     answers_per_s = max(find_capacity(engine, mix) for engine in node)

@@ -96,7 +96,7 @@ class Metrics:
                 self._tally.observe(pair.ttft, seen.first - seen.started)
             if outcome in FINISHED:
                 self._time(pair, seen, seen.started, len(seen.token_ids))
-                self._note(request.model, seen.started, len(request.prompt) - seen.earlier, len(seen.token_ids))
+                self._note(request.model, seen.started, request.prompt.token_ids, len(seen.token_ids), seen.earlier)
 
     def find_flow(self, request: GenerateRequest, backend: str, *, is_fixed: bool) -> Flow:
         """Returns where an answer is counted while it is under way."""
@@ -139,9 +139,11 @@ class Metrics:
         note_tasks(self._tally)
         return generate_latest(self._registry)
 
-    def _note(self, model: str, arrived: float, prompt_tokens: int, tokens: int) -> None:
-        if self.arrivals.is_kept and prompt_tokens and tokens:  # a relayed answer need not report them
-            self.arrivals.note(time.time() - self.clock() + arrived, model, prompt_tokens, tokens)
+    def _note(self, model: str, arrived: float, prompt: int | tuple[int, ...], tokens: int, earlier: int = 0) -> None:
+        """`earlier`: how many ids at the end of the prompt belong to the answer."""
+        if self.arrivals.is_kept and prompt and tokens:  # a relayed answer need not report them
+            own = prompt if isinstance(prompt, int) else prompt[: len(prompt) - earlier]
+            self.arrivals.note(time.time() - self.clock() + arrived, model, own, tokens)
 
     def _time(self, pair: Pair, seen: Timing, started: float, tokens: int) -> None:
         """Notes E2E and TPOT of a finished answer of so many tokens."""

@@ -6,7 +6,7 @@ In: RunOptions and a Progress. Out: a Result, on disk however the run ends.
 import asyncio
 import secrets
 import shutil
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +24,10 @@ from loadtest.client.worker_pool import worker_pool
 from loadtest.decide.cost import NO_COST
 from loadtest.decide.regret import Regret, Rule, check_regret
 from loadtest.decide.soundness import Check
+from loadtest.rehearsal.find_trace import find_trace
 from loadtest.rehearsal.outcome import OBJECTIVES, PAGE, find_outcomes, is_decided, read_objective, render_page
 from loadtest.rehearsal.rehearse import LIVE, Rehearsal, make_arms, name_alone, warm_up
-from loadtest.rehearsal.traces import Pair, Variant, make_trace
+from loadtest.rehearsal.traces import Pair, TraceRequest, Variant, make_trace
 from loadtest.report.command import write_reports
 from loadtest.results.folder import Beginning, RunFolder
 from loadtest.results.hardware import find_contradiction, list_gpus
@@ -159,9 +160,9 @@ async def _try_policy(site: Site, campaign: Campaign, result: Result) -> Result:
 
 
 async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict[str, Regret]:
-    """Serves a step in the load on either engine alone and with routing live. Returns what it cost, by arm."""
+    """Serves the plan's trace on either engine alone and with routing live. Returns what it cost, by arm."""
     plan, system, target = result.plan, result.system, campaign.site.target
-    trace = make_trace(TRACE, Pair.of(asdict(node), node.prompt_tokens, plan.tokens), plan.seed)
+    name, trace = _find_trace(plan, Pair.of(asdict(node), node.prompt_tokens, plan.tokens))
     arms = make_arms(system, (), None)
     took_s = trace[-1].at * len(arms) * plan.rehearsals
     campaign.progress.note(f"rehearsing a load that changes, alone and with routing live: at most {took_s:.0f} s or so")
@@ -175,7 +176,7 @@ async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict
         target,
         system,
         sender,
-        {TRACE.name: trace},
+        {name: trace},
         arms,
         rule.most,
         folder,
@@ -190,6 +191,15 @@ async def _rehearse(campaign: Campaign, result: Result, node: NodeModel) -> dict
 
 def _make_rule(plan: Plan) -> Rule:
     return Rule(plan.limits.regret, plan.rehearsals)
+
+
+def _find_trace(plan: Plan, pair: Pair) -> tuple[str, Sequence[TraceRequest]]:
+    if plan.trace is None:
+        return TRACE.name, make_trace(TRACE, pair, plan.seed)
+    try:
+        return plan.trace, find_trace(plan.trace, pair, plan.seed)
+    except ValueError as exc:  # a file may have changed since the run began
+        raise Unreachable(str(exc)) from exc
 
 
 async def _finish(setting: Awaitable[T]) -> T:

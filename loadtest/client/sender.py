@@ -50,7 +50,7 @@ class Sender:
         words = self.prompt_words if work.words is None else work.words
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": write_prompt(self.seed, work.prompt, words)}],
+            "messages": [{"role": "user", "content": write_prompt(self.seed, work.prompt, words, work.lead)}],
             "max_tokens": work.tokens,
             **({"min_tokens": work.tokens, "ignore_eos": True} if self.is_exact else {}),
             "temperature": 0,

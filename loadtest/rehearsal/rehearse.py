@@ -19,10 +19,11 @@ from loadtest.admin import Routing, count_moves, read_routing, restore_policy, s
 from loadtest.client.answer_gate import AnswerGate
 from loadtest.client.connection import clock
 from loadtest.client.errors import Unreachable, first_cause
-from loadtest.client.open_loop import Due, OpenLoop
+from loadtest.client.open_loop import OpenLoop
 from loadtest.client.probe import PromptLengths, probe_lengths
 from loadtest.client.sender import Sender
 from loadtest.client.target import Target
+from loadtest.rehearsal.find_trace import list_due
 from loadtest.rehearsal.traces import TraceRequest
 from loadtest.results.system import Json, SystemUnderTest
 
@@ -56,7 +57,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One trace, served once in one way. Times in seconds, by request in the order due; `lag_s`: sent late by."""
+    """One trace, served once in one way. Times in seconds, by request in the trace's order; `lag_s`: sent late by."""
 
     trace: str
     repeat: int
@@ -139,10 +140,7 @@ class Rehearsal:
         sender = replace(self.sender, run=RUN if arm.backend else "", seed=secrets.randbits(32))
         # What one engine alone can serve goes there whoever serves the rest; untagged, so that the policy counts it.
         only = {"": None, "low": self.system.low, "high": self.system.high}
-        due = [
-            Due(each.at, each.tokens, self.prompts.count_words(each.prompt_tokens), only[each.only])
-            for each in requests
-        ]
+        due = list_due(requests, self.prompts, only)
         loop = OpenLoop(sender, AnswerGate(), arm.backend, next(self._numbers))
         before, moved = await read_routing(self.target, self.system), await count_moves(self.target, self.system)
         samples: list[tuple[float, Routing]] = []
@@ -158,7 +156,7 @@ class Rehearsal:
             trace=trace,
             repeat=repeat,
             arm=arm.name,
-            due_s=tuple(round(each.at, 6) for each in due),
+            due_s=tuple(_round((answer.due_at or 0.0) - began_at) for answer in answers),
             e2e_s=tuple(_round(answer.e2e_s) for answer in answers),
             ttft_s=tuple(_round(answer.ttft_s) for answer in answers),
             lag_s=tuple(_round(answer.started_at - (answer.due_at or 0.0)) for answer in answers),

@@ -1,20 +1,17 @@
-"""Arrivals whose rate changes as live traffic does: a ramp, a step, bursts, a day, as variants; or those of a file.
+"""Arrivals whose rate changes as live traffic does: a ramp, a step, bursts, a day, as variants.
 
-In: how fast the pair of engines is, and a seed. Out: requests in order of arrival. Pure, but for reading a file.
+In: how fast the pair of engines is, and a seed. Out: requests in order of arrival. Pure.
 """
 
-import json
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 LOW, HIGH = 0.04, 0.8  # rates, as parts of the most that the pair completes
-MAX_REQUESTS = 1_000_000
 MAX_TOKENS = 10_000_000
 
 Rate: TypeAlias = Callable[[float], float]  # by the part of the trace that is over, from 0 to 1
@@ -24,13 +21,19 @@ Rate: TypeAlias = Callable[[float], float]  # by the part of the trace that is o
 class TraceRequest:
     """A request that arrives `at` so many seconds after the beginning; lengths in tokens.
 
-    `only`: the one engine that can serve it, "low" or "high"; empty: either.
+    `only`: the one engine that can serve it, "low" or "high"; empty: either. `after`: index in its trace of the request
+    whose answer it waits for; it is due `wait_s` after that answer's end, and `at` is when it came where it was
+    recorded. `prefix`: ids of its prompt's leading blocks of `block` tokens; where ids begin alike, prompts do.
     """
 
     at: float
     prompt_tokens: int
     tokens: int
     only: str = ""
+    after: int | None = None
+    wait_s: float = 0.0
+    prefix: tuple[int, ...] = ()
+    block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,6 @@ TRACES: Mapping[str, Trace] = {
     "bursts": Trace(60, _bursts),
     "day": Trace(200, _ramp),
 }
-TRACE_HELP = f"A file, or {', '.join(TRACES)}, with keys as in the example.  [default: all four]"
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -163,45 +165,3 @@ def _thin(draw: random.Random, most: float, seconds: float, share: Rate) -> Iter
         if draw.random() < share(at):
             yield at
         at += draw.expovariate(most)
-
-
-def read_trace(path: Path) -> tuple[TraceRequest, ...]:
-    """Reads one JSON object per line, in any order: `at` (seconds), `prompt_tokens`, `tokens`, and `only` where one
-    engine alone can serve it. A trace begins with its first request, as one that a gateway has written does. Raises
-    OSError, and ValueError.
-    """
-    requests = sorted(_read_lines(path), key=lambda request: request.at)
-    if not requests:
-        raise ValueError(f"{path}: holds no request")
-    start = requests[0].at
-    return tuple(replace(request, at=round(request.at - start, 6)) for request in requests)
-
-
-def _read_lines(path: Path) -> Iterator[TraceRequest]:
-    with path.open() as file:
-        for number, line in enumerate(file, 1):
-            if number > MAX_REQUESTS:
-                raise ValueError(f"{path}: at most {MAX_REQUESTS} requests")
-            try:
-                yield _read_request(json.loads(line))
-            except (ValueError, KeyError, TypeError) as exc:
-                raise ValueError(f"{path}, line {number}: {type(exc).__name__} {exc}") from exc
-
-
-def _read_request(entry: Mapping[str, object]) -> TraceRequest:
-    at, lengths = entry["at"], (entry["prompt_tokens"], entry["tokens"])
-    if not isinstance(at, int | float) or not 0 <= at < 1e11:
-        raise ValueError("at must be a number of seconds, 0 or more")
-    if not all(isinstance(length, int) and 1 <= length <= MAX_TOKENS for length in lengths):
-        raise ValueError(f"prompt_tokens and tokens must be whole numbers from 1 to {MAX_TOKENS}")
-    only = entry.get("only", "")
-    if only not in ("", "low", "high"):
-        raise ValueError("only must be low or high")
-    return TraceRequest(float(at), *lengths, only)  # type: ignore[arg-type]  # checked above
-
-
-def list_lines(trace: Sequence[TraceRequest]) -> Iterator[str]:
-    """Yields the lines that `read_trace` reads."""
-    for request in trace:
-        shown = {"at": round(request.at, 6), "prompt_tokens": request.prompt_tokens, "tokens": request.tokens}
-        yield json.dumps(shown | ({"only": request.only} if request.only else {}))

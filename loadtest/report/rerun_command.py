@@ -38,6 +38,8 @@ def _options(plan: Plan) -> Iterator[str]:
     ):
         if value is not None and value != default:
             yield from (option, _show(value))
+    if plan.trace is not None:
+        yield from ("--trace", plan.trace)
     yield from _conditions(plan, usual)
 
 

@@ -27,8 +27,9 @@ class Plan:
     taken `budget_s` seconds. `widest`: a confidence set whose upper end is more than this many times its lower one
     gives no threshold; None accepts any. `band`: backends closer than this share are tied. `margin`: least share
     between the crossing and either bound of the threshold. `rehearsals`: the most times that a changing load is
-    served in each way once a policy is set. `limits`: how sound the measurement has to be. `hardware`: what the
-    operator declared. `cost`: what GPUs cost; it changes nothing that is measured.
+    served in each way once a policy is set, `trace`: that of a trace, by name or file; None: a step. `limits`: how
+    sound the measurement has to be. `hardware`: what the operator declared. `cost`: what GPUs cost; it changes nothing
+    that is measured.
     """
 
     mode: str = "full"
@@ -50,6 +51,7 @@ class Plan:
     band: float = 0.03
     margin: float = 0.15
     rehearsals: int = 5
+    trace: str | None = None
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None

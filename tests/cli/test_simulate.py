@@ -155,6 +155,12 @@ def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: P
     assert "low alone" in simulate(node, "--trace", str(trace)).stdout
 
 
+def test_recorded_traffic_is_a_trace(node: Path) -> None:
+    name = "mooncake-chat peak=4 seconds=20 scale_prompt=0.01"
+    outcomes = json.loads(simulate(node, "--json", "--trace", name).stdout)
+    assert [(outcome["trace"], outcome["seed"]) for outcome in outcomes] == [(name, None)] * 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from gateway.app import Gateway, build_app, open_app
+from gateway.node import Node
 from gateway.routing.policies import Threshold
 from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings, VLLMSettings
 from tests.fakes.script import EndToken, Say
@@ -121,3 +122,12 @@ async def test_a_request_before_the_start_raises() -> None:
 
     with pytest.raises(RuntimeError, match="before"):
         await build_app(SETTINGS)({"type": "http", "path": "/v1/models"}, receive, send)
+
+
+def test_workers_of_one_node_have_one_salt_and_another_node_has_another() -> None:
+    settings = replace(SETTINGS, workers=2)
+    node = Node.create(settings)
+    assert node.fd is not None
+    workers = [Node.join(settings, index, node.fd) for index in range(2)]
+    assert {worker.salt for worker in workers} == {node.salt}
+    assert len({node.salt, Node.create(settings).salt, Node.alone(settings).salt, bytes(16)}) == 4

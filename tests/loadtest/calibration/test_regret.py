@@ -1,6 +1,7 @@
 """A policy that was set is tried with routing live, and taken back if it serves worse or was not tried to the end."""
 
 import asyncio
+import json
 import signal
 import time
 from pathlib import Path
@@ -28,10 +29,13 @@ async def test_a_policy_that_serves_worse_than_one_backend_alone_is_taken_back(t
     assert set(result["rehearsed"]) == {"triton alone", "vllm alone", "live"}
 
 
-async def test_a_policy_that_serves_well_with_routing_live_stays(tmp_path: Path) -> None:
-    began_at = time.monotonic()
+async def test_a_policy_that_serves_recorded_traffic_well_with_routing_live_stays(tmp_path: Path) -> None:
+    began_at, trace = time.monotonic(), tmp_path / "trace.jsonl"
+    lines = ({"at": number / 25, "prompt_tokens": 20, "tokens": 12 + number % 3} for number in range(100))
+    trace.write_text("\n".join(map(json.dumps, lines)))
     async with FakeGateway(LOW, HIGH) as gateway:
-        outcome = await calibrate(gateway, tmp_path, *APPLIED, "2", "--limit", "regret=0.3")
+        outcome = await calibrate(gateway, tmp_path, *APPLIED, "2", "--limit", "regret=0.3", "--trace", str(trace))
+        assert {body["max_tokens"] for body in gateway.bodies[-100:]} == {12, 13, 14}
         assert outcome.exit_code == 0, outcome
         assert gateway.policy["calibration"] == read_result(tmp_path)["run"]
     result = read_result(tmp_path)

@@ -81,6 +81,30 @@ async def test_what_is_not_decided_when_the_budget_is_spent_is_reported_and_no_f
     assert len(list((files / "run").glob("*_live_*.json"))) == 2
 
 
+async def test_turns_wait_for_their_answers_and_share_a_prefix_with_no_other_arm(files: Path) -> None:
+    lines: list[dict[str, object]] = [{"trace": "turns"}]
+    for chat in range(4):
+        first = {"at": chat / 20, "prompt_tokens": 60, "tokens": 5, "id": chat, "prefix": [9, chat], "block": 20}
+        lines += [first, {**first, "at": chat / 20 + 1e-3, "id": f"{chat}/2", "after": chat, "wait_s": 0.1}]
+    (files / "rush.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    async with FakeGateway(LOW, HIGH) as gateway:
+        done = await run(gateway, files, "--repeats", "1")
+        assert done.exit_code in {0, 1}, done.output
+        asked = [str(body["messages"][0]["content"]) for body in gateway.bodies if body["max_tokens"] == 5]  # type: ignore[index]  # the client's JSON
+    arms = [asked[start : start + 8] for start in (0, 8, 16)]
+    for prompts in arms:
+        assert len({tuple(prompt.split()[:20]) for prompt in prompts}) == 1
+        assert len({tuple(prompt.split()[:40]) for prompt in prompts}) == 4
+        assert len(set(prompts)) == 8
+    assert len({tuple(prompts[0].split()[:20]) for prompts in arms}) == 3
+    serving = json.loads(next((files / "run").glob("*triton-alone_0.json")).read_text())
+    ends = [due + e2e for due, e2e in zip(serving["due_s"], serving["e2e_s"], strict=True)]
+    order = [(chat / 20 + turn * 1e-3, chat, turn) for chat in range(4) for turn in range(2)]
+    places = {key[1:]: place for place, key in enumerate(sorted(order))}
+    for chat in range(4):
+        assert serving["due_s"][places[chat, 1]] == pytest.approx(ends[places[chat, 0]] + 0.1, abs=1e-4)
+
+
 async def test_policies_are_tried_and_the_one_before_is_back(files: Path) -> None:
     async with FakeGateway(LOW, HIGH) as gateway:
         done = await run(
@@ -105,7 +129,10 @@ async def test_an_answer_that_is_not_the_work_ends_it_and_the_policy_before_is_b
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--trace", "nowhere"), "--trace nowhere: No such file or directory (known by name: ramp, step, bursts, day)"),
+        (
+            ("--trace", "nowhere"),
+            "--trace nowhere: No such file or directory (known by name: ramp, step, bursts, day, ",
+        ),
         (("--policy", "threshold up"), "'up' in 'threshold up': must be key=value"),
         (("--node", "/nowhere"), "--node: /nowhere"),
         (("--node", __file__), "--node: "),

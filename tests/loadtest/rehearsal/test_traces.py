@@ -1,12 +1,10 @@
-"""Traces: their rates, their lengths, and files of them."""
+"""Traces by name: their rates and their lengths."""
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from loadtest.rehearsal.traces import HIGH, LOW, TRACES, Pair, TraceRequest, Variant, list_lines, make_trace, read_trace
+from loadtest.rehearsal.traces import HIGH, LOW, TRACES, Pair, TraceRequest, Variant, make_trace
 
 PAIR = Pair(answer_s=0.5, answers_per_s=1000, prompt_tokens=80, tokens=128)
 
@@ -49,48 +47,6 @@ def test_one_seed_gives_one_trace() -> None:
     assert trace_of("day", 7) == trace_of("day", 7)
     assert trace_of("day", 7) != trace_of("day", 8)
     assert trace_of("day", 7)[-1].at <= 100
-
-
-def test_a_file_holds_what_was_written(tmp_path: Path) -> None:
-    trace, file = trace_of("ramp only_high=0.5", 1)[:50], tmp_path / "trace.jsonl"
-    file.write_text("\n".join(list_lines(trace)))
-    assert [request.tokens for request in read_trace(file)] == [128] * 50
-    assert [request.only for request in read_trace(file)] == [request.only for request in trace]
-    start = trace[0].at
-    arrivals = [request.at - start for request in trace]
-    assert [request.at for request in read_trace(file)] == pytest.approx(arrivals, abs=2e-6)
-
-
-def test_a_gateways_own_lines_are_a_trace(tmp_path: Path) -> None:
-    """They come as answers end, and count seconds from 1970."""
-    file = tmp_path / "arrivals.jsonl"
-    lines = [(1764219602.5, 90, 7), (1764219600.25, 80, 128)]
-    file.write_text(
-        "".join(
-            json.dumps({"at": at, "model": "llama", "prompt_tokens": prompt, "tokens": tokens}) + "\n"
-            for at, prompt, tokens in lines
-        )
-    )
-    assert read_trace(file) == (TraceRequest(0.0, 80, 128), TraceRequest(2.25, 90, 7))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", "holds no request"),
-        ("nonsense", "line 1"),
-        ('{"at": 1, "tokens": 3}', "line 1: KeyError 'prompt_tokens'"),
-        ('{"at": -1, "prompt_tokens": 1, "tokens": 3}', "at must be a number of seconds"),
-        ('{"at": 1, "prompt_tokens": 1, "tokens": 0}', "tokens must be whole numbers"),
-        ("[]", "line 1: TypeError"),
-        ('{"at": 1, "prompt_tokens": 1, "tokens": 1, "only": "vllm"}', "only must be low or high"),
-    ],
-)
-def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:
-    file = tmp_path / "trace.jsonl"
-    file.write_text(line)
-    with pytest.raises(ValueError, match=message):
-        read_trace(file)
 
 
 def test_a_variant_has_the_same_arrivals_and_other_requests() -> None:

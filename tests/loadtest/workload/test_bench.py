@@ -65,6 +65,20 @@ async def test_a_traces_requests_have_their_own_arrivals_and_lengths(tmp_path: P
     assert words[-1] > words[0]
 
 
+async def test_a_traces_turns_wait_for_their_answers(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    turn = {"at": 0.0, "prompt_tokens": 60, "tokens": 5, "prefix": [1], "block": 20}
+    lines = [turn | {"id": 0}, turn | {"id": 1, "after": 0, "wait_s": 0.2}, turn | {"after": 1, "wait_s": 0.2}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        found = await figures(gateway, "--trace", str(file))
+        prompts = [str(body["messages"][0]["content"]) for body in gateway.bodies[-3:]]  # type: ignore[index]  # the client's JSON
+    assert found["window_s"] == pytest.approx(2 * 0.2 + 3 * 5 * 0.02, rel=0.2)
+    assert found["e2e_s"]["p50"] == pytest.approx(5 * 0.02, rel=0.3)
+    assert len({tuple(prompt.split()[:20]) for prompt in prompts}) == 1
+    assert len(set(prompts)) == 3
+
+
 async def test_a_known_shape_follows_from_a_node_model(tmp_path: Path) -> None:
     node = tmp_path / "node.json"
     engine = {"steps_ms": [[1, 20.0], [8, 20.0]], "max_in_flight": 8}
