@@ -123,7 +123,7 @@ class BackendView(BaseModel):
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
     `drift`: how many more these were than it had been sent by then. `pace`: how many times as long as by the policy's
-    node model a step takes of late.
+    node model a step takes of late. `size`: how much the engine can hold, where it reports that.
     """
 
     ready: bool
@@ -136,6 +136,7 @@ class BackendView(BaseModel):
     steady_drift: int | None
     evidence_age_s: float | None
     pace: float | None
+    size: dict[str, float]
 
     @classmethod
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
@@ -150,6 +151,7 @@ class BackendView(BaseModel):
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
             pace=backend.pace,
+            size=dict(evidence.size),
         )
 
 
