@@ -56,7 +56,7 @@ class OpenAIReader:
         blocks = [labels.get(name, "") for name in ("num_gpu_blocks", "block_size") for labels in caches[:1]]
         if blocks and all(text.isdigit() for text in blocks):
             size["kv_tokens"] = math.prod(map(int, blocks))
-        return size | _read_speculation(page)
+        return {**size, **_read_speculation(page)}
 
     async def identify(self, page: bytes | None) -> Identity:
         if page is not None:  # without one these settings are what they were

@@ -111,7 +111,7 @@ async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) ->
     return Campaign(options.site, system, begun.plan, folder, progress, begun.started_at, seed, history)
 
 
-def _choose_keys(result: Result, kind: PolicyKind) -> Json | None:
+def choose_keys(result: Result, kind: PolicyKind) -> Json | None:
     """Returns the keys of the policy that the result gives; None if it gives none of this kind.
 
     Where the node model does not fit its own cells, those of the threshold.
@@ -126,7 +126,7 @@ def _choose_keys(result: Result, kind: PolicyKind) -> Json | None:
 
 async def _apply(target: Target, result: Result, kind: PolicyKind) -> Result:
     """Applies the policy, if there is one. Restores the policy where a signal interrupts the change."""
-    keys = _choose_keys(result, kind)
+    keys = choose_keys(result, kind)
     if keys is None:
         return result
     applying = asyncio.ensure_future(apply_policy(target, result.system, keys, result.run))

@@ -169,6 +169,16 @@ def describe_engine(backend: str, cells: Sequence[Cell], system: SystemUnderTest
     )
 
 
+def list_intervals(node: NodeModel, system: SystemUnderTest) -> dict[str, Interval]:
+    """Lists the intervals of all numbers, by names that hold for other runs of the same backends."""
+    names = {"low": system.low, "high": system.high}
+    found = dict[str, Interval]()
+    for key, interval in node.intervals.items():
+        own = interval if isinstance(interval, Mapping) else {"": interval}
+        found |= {f"{names.get(key, key)} {number}".strip(): ends for number, ends in own.items()}
+    return found
+
+
 def choose_rate(node: NodeModel, engine: EngineModel, crossing: float) -> float:
     """Chooses the arrivals a second of an open loop that is to have OPEN_SHARE of the crossing in flight."""
     mix, in_flight = Mix.of([node.prompt_tokens], node.answer_tokens), max(OPEN_SHARE * crossing, 1.0)
