@@ -10,7 +10,7 @@ from loadtest.decide.closed_load import Load
 
 LONGEST = 4096  # tokens of a prompt
 LEVELS = ((16, 48), (2, 16), (4, 32))  # of long prompts with long and with short answers, and of prompts near a graph's
-LEAST = 4  # tokens of short answers: the client's own pause between two is to be none of the engine's time
+SHORT = 8  # tokens of short answers: with 16, waves of prompts that come together make two outcomes of one load
 MOST_IN_FLIGHT = max(map(max, LEVELS))
 
 
@@ -19,7 +19,7 @@ def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
     than `most` are in flight.
     """
     long = min(tokens, max(longest // 2, 2))
-    short = max(long // 16, min(long, LEAST))
+    short = min(long, SHORT)
     shapes = ((longest // 2, long), (longest // 2, short), (longest // 16, short))
     loads = (
         Load(max(prompt, 1), answer, min(level, most))

@@ -59,7 +59,6 @@ def list_designs() -> dict[str, Design]:
         "one shape (152 x 128)": (old, (152, 1216)),
         "quick": (list_plan(QUICK), prompts),
         "full": (list_plan(FULL), prompts),
-        "full, without short answers": ([load for load in list_plan(FULL) if load.answer_tokens > 32], prompts),
     }
 
 

@@ -85,7 +85,7 @@ async def test_the_numbers_of_both_engines_are_found(tmp_path: Path) -> None:
     """Two replicas with GPUs of their own, as the gateway reports them, and prompts that are too long for a context."""
     low = EngineModel(((1, 12.0), (8, 16.0)), prompt_ms=40.0, mixed_ms=25.0)
     high = EngineModel(((1, 20.0), (8, 22.0)), prompt_ms=60.0, replicas=2)
-    plan = replace(BRIEF, levels=(1, 4, 8), tokens=24, window_s=1.0, prompt_words=30, turns=2)
+    plan = replace(BRIEF, levels=(1, 8), tokens=16, window_s=0.5, prompt_words=30, turns=1)
     async with FakeGateway(low, high) as gateway:
         gateway.sizes["vllm"] = {"replicas": 2, "kv_tokens": 50_000}
         gateway.longest = 1100

@@ -88,10 +88,10 @@ def test_replicas_share_arrivals() -> None:
 @pytest.mark.parametrize(
     ("tokens", "longest", "most", "shown"),
     [
-        (256, LONGEST, 128, "2048x256@16 2048x256@48 2048x16@2 2048x16@16 256x16@4 256x16@32"),
+        (256, LONGEST, 128, "2048x256@16 2048x256@48 2048x8@2 2048x8@16 256x8@4 256x8@32"),
         (128, LONGEST, 16, "2048x128@16 2048x8@2 2048x8@16 256x8@4 256x8@16"),
-        (256, 512, 128, "256x256@16 256x256@48 256x16@2 256x16@16 32x16@4 32x16@32"),
-        (8, LONGEST, 1, "2048x8@1 2048x4@1 256x4@1"),
+        (256, 512, 128, "256x256@16 256x256@48 256x8@2 256x8@16 32x8@4 32x8@32"),
+        (8, LONGEST, 1, "2048x8@1 256x8@1"),
     ],
 )
 def test_shapes_are_shortened_to_a_context_and_to_what_may_be_in_flight(
