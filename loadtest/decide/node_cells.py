@@ -10,7 +10,7 @@ from loadtest.decide.closed_load import Load
 
 LONGEST = 4096  # tokens of a prompt
 LEVELS = ((16, 48), (2, 16), (4, 32))  # of long prompts with long and with short answers, and of prompts near a graph's
-SHORT = 8  # tokens of short answers: with 16, waves of prompts that come together make two outcomes of one load
+SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
 MOST_IN_FLIGHT = max(map(max, LEVELS))
 
 

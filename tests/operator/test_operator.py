@@ -14,7 +14,7 @@ from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
-READY = {
+READY: dict[str, object] = {
     "ready": True,
     "draining": False,
     **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s", "pace")),
