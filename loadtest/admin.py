@@ -46,6 +46,17 @@ async def confirm_engines(target: Target, system: SystemUnderTest) -> SystemUnde
     return replace(system, engines=confirm_same(system.engines, now))
 
 
+async def read_sizes(target: Target, system: SystemUnderTest) -> SystemUnderTest:
+    """Adds how much the engines can hold, as far as they report it by now."""
+    backends = _mapping(_choose(await _list_models(target), system.model).get("backends"))
+    sizes = {name: _mapping(_mapping(backends.get(name)).get("size") or {}) for name in system.backends}
+    known = {
+        name: {key: float(value) for key, value in size.items() if isinstance(value, int | float)}
+        for name, size in sizes.items()
+    }
+    return replace(system, sizes=known)
+
+
 async def count_in_flight(target: Target, system: SystemUnderTest) -> dict[str, InFlight]:
     """Counts the requests in flight, by backend."""
     backends = _mapping(_choose(await _list_models(target), system.model).get("backends"))

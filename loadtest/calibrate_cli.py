@@ -60,7 +60,7 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 )
 @click.option("--key", envvar="CROSSOVER_OPERATOR_KEY", show_envvar=True, help="Its operator key, if it has one.")
 @click.option("--model", help="Which model; needed when the gateway serves several.")
-@click.option("--quick", "is_quick", is_flag=True, help="Answers of 32 tokens and short windows: about three minutes.")
+@click.option("--quick", "is_quick", is_flag=True, help="Answers of 128 tokens, short windows: under three minutes.")
 @click.option("--apply", "should_apply", is_flag=True, help="Set the live policy by what was found.")
 @click.option(
     "--policy",
@@ -73,7 +73,7 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
 @click.option(
     "--levels", callback=parsed_by(_parse_levels), help="Requests in flight to measure at.  [default: 1,2,4,...,128]"
 )
-@click.option("--tokens", type=int, help="Exact length of every answer.  [default: 256, quick 32]")
+@click.option("--tokens", type=int, help="Exact length of every answer.  [default: 256, quick 128]")
 @click.option(
     "--shape",
     "shapes",
@@ -81,14 +81,14 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
     callback=parsed_by(_parse_shapes),
     metavar="WORDSxTOKENS",
     help="Words of each prompt and exact length of each answer, like 512x64; several are calibrated in turn, and the "
-    "threshold is that of the first.  [default: 48x256, quick 12x32]",
+    "threshold is that of the first.  [default: 48x256, quick 48x128]",
 )
 @click.option("--window", "window_s", type=float, help="Least seconds of each measurement.  [default: 3, quick 2.5]")
 @click.option(
     "--budget",
     "budget_s",
     type=float,
-    help="Refine for at most this many seconds from the start.  [default: 400, quick 120]",
+    help="Refine for at most this many seconds from the start.  [default: 400, quick 84]",
 )
 @click.option("--repeats", type=int, help="Pairs at every level before refinement, at least 2.  [default: 3, quick 2]")
 @click.option("--slo", callback=parsed_by(Slo.parse), help="Limits of goodput in seconds, like ttft=0.5,tpot=0.03.")
@@ -103,6 +103,11 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
     "--trace",
     callback=parsed_by(_check_trace),
     help="The load of those rehearsals: a file, or a trace by name as in `crossover rehearse`.  [default: a step]",
+)
+@click.option(
+    "--turns",
+    type=click.IntRange(0),
+    help="How often both engines are measured alone and together; 0: no node model.  [default: 3, quick 2]",
 )
 @click.option(
     "--limit",

@@ -3,11 +3,12 @@
 Metrics have vLLM's names. A server with other names needs a kind of its own, which derives from this reader.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from gateway.doctor import Fault, Finding, Statement, vllm_settings
-from gateway.evidence import Http, Identity, NoAnswer, Silence
+from gateway.evidence import Http, Identity, NoAnswer, Silence, Size
 from gateway.evidence.exposition import find_labels, sum_count
 
 # Of the many labels of vllm:cache_config_info those that an operator sets; others, like the number of blocks that
@@ -48,6 +49,15 @@ class OpenAIReader:
         """Returns what the page shows of the engine's settings, for the doctor."""
         return vllm_settings.read_page(page)
 
+    def read_size(self, page: bytes) -> Size:
+        """Reads vLLM's: each of its replicas (data parallelism) has a sample of its own."""
+        caches = list(find_labels(page, "vllm:cache_config_info"))
+        size: dict[str, float] = {"replicas": len(caches)} if caches else {}
+        blocks = [labels.get(name, "") for name in ("num_gpu_blocks", "block_size") for labels in caches[:1]]
+        if blocks and all(text.isdigit() for text in blocks):
+            size["kv_tokens"] = math.prod(map(int, blocks))
+        return {**size, **_read_speculation(page)}
+
     async def identify(self, page: bytes | None) -> Identity:
         if page is not None:  # without one these settings are what they were
             self._cache = _pick(next(find_labels(page, "vllm:cache_config_info"), {}), CACHE_SETTINGS)
@@ -73,6 +83,15 @@ def _read_card(models: Mapping[str, Any]) -> Identity:  # Any: JSON
 
 def _pick(fields: Mapping[str, Any], names: Iterable[str]) -> Identity:  # Any: JSON
     return {name: fields[name] for name in names if type(fields.get(name)) in {str, int}}
+
+
+def _read_speculation(page: bytes) -> Size:
+    """Reads how many tokens a step has given in the mean; nothing before the first draft."""
+    drafts, drafted, accepted = (
+        sum_count(page, f"vllm:spec_decode_num_{name}_total") or 0
+        for name in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    return {"tokens_per_step": 1 + accepted / drafts, "verified": 1 + round(drafted / drafts)} if drafts else {}
 
 
 def explain_silence(where: str, url: str, exc: NoAnswer) -> Finding:

@@ -10,7 +10,7 @@ from gateway.evidence.gather import RoutingView, gathering
 from gateway.evidence.gauges import EvidenceCollector
 from gateway.evidence.http import Http, NoAnswer, Silence
 from gateway.evidence.latest import EvidenceSpans, LatestEvidence
-from gateway.evidence.values import Evidence, Identity, Place
+from gateway.evidence.values import Evidence, Identity, Place, Size
 
 __all__ = [
     "Change",
@@ -26,6 +26,7 @@ __all__ = [
     "Reader",
     "RoutingView",
     "Silence",
+    "Size",
     "gathering",
     "open_engines",
 ]

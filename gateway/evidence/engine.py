@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gateway.evidence.http import Http
-from gateway.evidence.values import Identity, Place
+from gateway.evidence.values import Identity, Place, Size
 from gateway.settings import BackendSettings, ModelSettings
 
 
@@ -19,6 +19,10 @@ class Reader(Protocol):
 
     def count(self, page: bytes) -> int | None:
         """Returns the requests that the engine holds, running or waiting; None if the page does not have that."""
+        ...
+
+    def read_size(self, page: bytes) -> Size:
+        """Returns what the page shows of how much the engine can hold."""
         ...
 
     async def identify(self, page: bytes | None) -> Identity: ...

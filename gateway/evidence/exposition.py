@@ -20,9 +20,14 @@ def find_labels(page: bytes, name: str) -> Iterator[Mapping[str, str]]:
     return (sample.labels for sample in _find_samples(page, name))
 
 
+def find_values(page: bytes, name: str, **labels: str) -> list[float]:
+    """Returns the values of every sample of that name that has these labels."""
+    return [sample.value for sample in _find_samples(page, name) if labels.items() <= sample.labels.items()]
+
+
 def sum_count(page: bytes, name: str, **labels: str) -> int | None:
     """Returns the sum of every sample that has these labels; None if there is none, or if one is no count."""
-    values = [sample.value for sample in _find_samples(page, name) if labels.items() <= sample.labels.items()]
+    values = find_values(page, name, **labels)
     if not values or not all(0 <= value <= MAX_COUNT for value in values):  # false for NaN too
         return None
     return round(sum(values))

@@ -6,6 +6,9 @@ from typing import NamedTuple, TypeAlias
 
 # An engine as deployed, by plain names: engine, version, model, and whatever else a redeployment changes.
 Identity: TypeAlias = Mapping[str, str | int]
+# How much an engine can hold, as it came out at its start: `replicas`; and of each `kv_tokens`, `max_sequences`; and by
+# what speculation has yielded so far `tokens_per_step` of each sequence, `verified` ones of it in a step.
+Size: TypeAlias = Mapping[str, float]
 
 
 MAX_VALUE_LENGTH = 256
@@ -29,8 +32,8 @@ class Evidence:
 
     `in_flight`: requests the engine holds, running or waiting. `drift`: how many more than the ledger counts, negative
     for fewer. `steady_drift`: the part of it that every reading of the last `drift_for_s` seconds shares. `identity`
-    is kept while the engine does not answer, which does not make it another one. `read_at`: the time of the reading in
-    monotonic seconds, which all processes of a node share.
+    is kept while the engine does not answer, which does not make it another one, and so is its `size`. `read_at`: the
+    time of the reading in monotonic seconds, which all processes of a node share.
     """
 
     identity: Identity = field(default_factory=dict)
@@ -38,6 +41,7 @@ class Evidence:
     drift: int | None = None
     steady_drift: int | None = None
     read_at: float | None = None
+    size: Size = field(default_factory=dict)
 
 
 UNKNOWN = Evidence()

@@ -60,7 +60,8 @@ class Watch:
         page, in_flight, drift = await self._count()
         now = self._clock()
         steady = self._steady.feed(drift, now)
-        self._evidence = Evidence(await self._identify(page), in_flight, drift, steady, now)
+        size = self._evidence.size if page is None else self._engine.reader.read_size(page)
+        self._evidence = Evidence(await self._identify(page), in_flight, drift, steady, now, size)
         for place in self._engine.places:
             self._publish(place, self._evidence)
         self._report(steady)

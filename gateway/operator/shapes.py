@@ -122,8 +122,8 @@ class BackendView(BaseModel):
 
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
-    `drift`: how many more these were than it had been sent by then. `readings`: what the policy has
-    found out about it, by name.
+    `drift`: how many more these were than it had been sent by then. `readings`: what the policy has found out about it,
+    by name. `size`: how much the engine can hold, where it reports that.
     """
 
     ready: bool
@@ -136,6 +136,7 @@ class BackendView(BaseModel):
     steady_drift: int | None
     evidence_age_s: float | None
     readings: dict[str, float]
+    size: dict[str, float]
 
     @classmethod
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
@@ -150,6 +151,7 @@ class BackendView(BaseModel):
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
             readings=dict(backend.readings),
+            size=dict(evidence.size),
         )
 
 

@@ -3,15 +3,16 @@
 In: a site, the system under test, a plan. Out: cells on disk as they finish, and a Result.
 """
 
+import asyncio
 import itertools
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
 
-from loadtest.admin import confirm_engines
+from loadtest.admin import confirm_engines, read_sizes
 from loadtest.calibration.cell_meter import CellMeter, Site
 from loadtest.calibration.dcgm import GpuWatch
 from loadtest.calibration.node_meter import NodeMeter
@@ -27,7 +28,16 @@ from loadtest.results.cell import Cell, Pair
 from loadtest.results.checks import find_failure, find_flaw, review
 from loadtest.results.curves import THROUGHPUT, make_trials
 from loadtest.results.folder import RunFolder
-from loadtest.results.node import NodeModel, OpenCell, check_open_loop, note_interference
+from loadtest.results.node import (
+    NodeCells,
+    NodeFinding,
+    OpenCell,
+    check_fit,
+    check_open_loop,
+    find_node_cells,
+    make_node,
+    note_interference,
+)
 from loadtest.results.plan import Plan
 from loadtest.results.result import Result, find_change, find_crossings, find_threshold, is_resolved
 from loadtest.results.system import SystemUnderTest
@@ -37,9 +47,9 @@ PROBES = 2  # per backend: the first may find it cold, the second shows how long
 
 @dataclass(slots=True)
 class Campaign:
-    """One run. `cells`: the cells of complete pairs, also when the run is broken off. `beside`: by backend, its cell
-    while the other one worked too. `prompt_seed`: new in every process, because an engine may have cached the prompts
-    of a cell that was broken off.
+    """One run. `cells`: the cells of complete pairs, also when the run is broken off. `prompt_seed`: new in every
+    process, because an engine may have cached the prompts of a cell that was broken off. `shared_level`: how many were
+    in flight on each engine while both worked.
     """
 
     site: Site
@@ -51,8 +61,9 @@ class Campaign:
     prompt_seed: int
     history: History = field(default_factory=History)
     cells: list[Cell] = field(default_factory=list)
-    beside: Mapping[str, Cell] = field(default_factory=dict)
-    node: NodeModel | None = None
+    node_cells: NodeCells = field(default_factory=dict)
+    node: NodeFinding | None = None
+    shared_level: int = 0
     open_loop: Sequence[OpenCell] = ()
     _half: tuple[Pair, Cell] | None = None
     _gate: AnswerGate = field(default_factory=AnswerGate)
@@ -78,13 +89,8 @@ class Campaign:
         meter = await self._probe()
         while pair := self._next_pair():
             await self._measure_pair(meter, pair)
-        change = find_change(find_crossings(self.cells, self.system, self.plan))
-        node_meter = NodeMeter(meter, self._numbers)
-        self.beside = await node_meter.measure_beside(self.cells, change.point if change else None)
-        self.node = await node_meter.measure(self.cells, self.beside)
-        # Arrivals by chance have no bound in flight, which users beside them were promised.
-        if self.node is not None and change is not None and self.site.max_foreign is None:
-            self.open_loop = await node_meter.measure_open(self.node, change.point)
+        if self.plan.turns:
+            await self._measure_node(NodeMeter(meter, self._numbers))
         self.system = await confirm_engines(self.site.target, self.system)
         return self._conclude()
 
@@ -113,6 +119,17 @@ class Campaign:
             times.append(answer.e2e_s or 0.0)
         self.progress.begin(self.system, plan, self.folder.path, plan.sweep_s(max(times[-2:])))
         return CellMeter(site, self.system, plan, sender, self._gate, self.progress)
+
+    async def _measure_node(self, meter: NodeMeter) -> None:
+        change = find_change(find_crossings(self.cells, self.system, self.plan))
+        self.node_cells = find_node_cells(self.cells, await meter.measure_cells(), self.plan)
+        self.shared_level, turns = await meter.measure_turns(self.cells, change.point if change else None)
+        self.system = await read_sizes(self.site.target, self.system)
+        known = self.cells, self.node_cells, turns, self.system, self.plan
+        self.node = await asyncio.to_thread(make_node, *known)  # it takes seconds of a core
+        # Arrivals by chance have no bound in flight, which users beside them were promised.
+        if self.node is not None and change is not None and self.site.max_foreign is None:
+            self.open_loop = await meter.measure_open(self.node.node, change.point)
 
     def _next_pair(self) -> Pair | None:
         """Returns the half pair of the run before, else the next one; None if that does not fit into the budget."""
@@ -162,8 +179,9 @@ class Campaign:
         findings = find_crossings(self.cells, self.system, plan)
         checks = review(self.cells, self._gate.answers, self.system.low, plan.limits, plan.hardware)
         if self.node is not None:
-            checks.append(note_interference(self.node, self.beside, plan.tokens))
-            checks.append(check_open_loop(self.node, self.open_loop, self.system, plan.limits))
+            checks.append(note_interference(self.node, self.system, self.shared_level))
+            checks.append(check_fit(self.node, plan.limits))
+            checks.append(check_open_loop(self.open_loop, plan.limits))
         failure = find_failure(checks)
         finding = findings[THROUGHPUT.name]
         threshold = None if failure else find_threshold(finding, plan)
@@ -180,6 +198,7 @@ class Campaign:
             checks=checks,
             findings=findings,
             threshold=threshold,
-            node=self.node,
+            node=self.node.node if self.node else None,
+            node_cells=self.node_cells,
             open_loop=self.open_loop,
         )

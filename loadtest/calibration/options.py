@@ -14,7 +14,18 @@ from loadtest.results.plan import FULL, QUICK, Plan
 from loadtest.results.shapes import Shape
 
 Options = Mapping[str, Any]  # Any: each option has its own type
-OF_PLAN = ("levels", "tokens", "window_s", "budget_s", "repeats", "rehearsals", "trace", "slo", "hardware")
+OF_PLAN = (
+    "levels",
+    "tokens",
+    "window_s",
+    "budget_s",
+    "repeats",
+    "rehearsals",
+    "trace",
+    "turns",
+    "slo",
+    "hardware",
+)
 
 
 def make_plans(options: Options) -> tuple[Plan, ...]:

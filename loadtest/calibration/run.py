@@ -112,18 +112,22 @@ async def _resume(options: RunOptions, folder: RunFolder, progress: Progress) ->
     return Campaign(options.site, system, begun.plan, folder, progress, begun.started_at, seed, history)
 
 
-def _choose_keys(result: Result, kind: PolicyKind) -> Json | None:
-    """Returns the keys of the policy that the result gives; None if it gives none of this kind."""
-    if kind == "threshold" and result.threshold is not None:
-        return {"up": result.threshold.up, "down": result.threshold.down}
+def choose_keys(result: Result, kind: PolicyKind) -> Json | None:
+    """Returns the keys of the policy that the result gives; None if it gives none of this kind.
+
+    Where the node model does not fit its own cells, those of the threshold.
+    """
     if kind == "curve" and result.node is not None and result.failure is None:
-        return {"node": asdict(result.node)}
-    return None
+        if result.node.error <= result.plan.limits.unusable:
+            return {"node": asdict(result.node)}
+    elif kind != "threshold":
+        return None
+    return {"up": result.threshold.up, "down": result.threshold.down} if result.threshold is not None else None
 
 
 async def _apply(target: Target, result: Result, kind: PolicyKind) -> Result:
     """Applies the policy, if there is one. Restores the policy where a signal interrupts the change."""
-    keys = _choose_keys(result, kind)
+    keys = choose_keys(result, kind)
     if keys is None:
         return result
     applying = asyncio.ensure_future(apply_policy(target, result.system, keys, result.run))

@@ -60,8 +60,12 @@ class Limits:
         0.05, "most that the mean answer may take longer with routing live than with one engine alone, beyond chance"
     )
     open_loop: float = _limit(
-        0.25, "most difference in an answer's time between arrivals by chance and the closed loop, near the crossing"
+        0.25, "most difference in an answer's time between arrivals by chance and the node model, near the crossing"
     )
+    misfit: float = _limit(
+        0.15, "most by which the other cells predict a shape's answer times wrong: above, the node model is doubtful"
+    )
+    unusable: float = _limit(0.4, "the same, above which the node model is not applied")
     plateau: float = _limit(0.03, "within which both backends stop at one rate: the gateway's, not theirs")
 
     @classmethod

@@ -5,16 +5,21 @@ In: how fast the pair of engines is, and a seed. Out: requests in order of arriv
 
 import random
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
+from engines.physics import EngineModel, Mix
+from engines.physics.forecast import find_capacity
+from loadtest.decide.open_load import Arrival, serve
+
 LOW, HIGH = 0.04, 0.8  # rates, as parts of the most that the pair completes
 MAX_TOKENS = 10_000_000
 
 Rate: TypeAlias = Callable[[float], float]  # by the part of the trace that is over, from 0 to 1
+_ENGINES = TypeAdapter(EngineModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +57,19 @@ class Pair:
     @classmethod
     def of(cls, node: Mapping[str, object], prompt_tokens: int, tokens: int) -> Self:
         """Reads it from the JSON of a node model (docs/routing.md). Raises ValueError that names what is wrong."""
-        engines = [_read_engine(node, name) for name in ("low", "high")]
-        idle_ms = min(steps[0][1] for steps, _ in engines)
-        most = max(
-            count / step_ms for steps, max_in_flight in engines for count, step_ms in steps if count <= max_in_flight
-        )
-        return cls(tokens * idle_ms / 1000, 1000 * most / tokens, prompt_tokens, tokens)
+        engines, mix = [_read_engine(node, name) for name in ("low", "high")], Mix.of([prompt_tokens], tokens)
+        idle = [Arrival(0.0, prompt_tokens, tokens)]
+        answer_s = min(serve(engine, idle)[0] for engine in engines)
+        return cls(answer_s, max(find_capacity(engine, mix) for engine in engines), prompt_tokens, tokens)
 
 
-def _read_engine(node: Mapping[str, object], name: str) -> tuple[Sequence[tuple[float, float]], float]:
+def _read_engine(node: Mapping[str, object], name: str) -> EngineModel:
     try:
-        engine = node[name]
-        steps = [(float(count), float(step_ms)) for count, step_ms in engine["steps_ms"]]  # type: ignore[index]  # JSON
-        most = float(engine["max_in_flight"])  # type: ignore[index]  # JSON
-    except (KeyError, TypeError, ValueError) as exc:
-        raise ValueError(f"the node model's {name}: {type(exc).__name__} {exc}") from exc
-    if not steps or min(min(step) for step in steps) <= 0:
-        raise ValueError(f"the node model's {name}.steps_ms: must be pairs of numbers above 0")
-    return steps, most
+        return _ENGINES.validate_python(node.get(name))
+    except ValidationError as exc:
+        problem = exc.errors()[0]
+        where = ".".join(map(str, (name, *problem["loc"])))
+        raise ValueError(f"the node model's {where}: {problem['msg']}") from exc
 
 
 @dataclass(frozen=True, slots=True)

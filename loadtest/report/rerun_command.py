@@ -35,6 +35,7 @@ def _options(plan: Plan) -> Iterator[str]:
         ("--budget", plan.budget_s, usual.budget_s),
         ("--repeats", plan.repeats, usual.repeats),
         ("--rehearsals", plan.rehearsals, usual.rehearsals),
+        ("--turns", plan.turns, usual.turns),
     ):
         if value is not None and value != default:
             yield from (option, _show(value))

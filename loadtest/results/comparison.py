@@ -12,6 +12,7 @@ from loadtest.decide.contrast import Contrast, contrast_samples
 from loadtest.decide.cost import Cost
 from loadtest.decide.crossing import Finding
 from loadtest.results.curves import OBJECTIVES, Objective, group, make_trials
+from loadtest.results.node import list_intervals
 from loadtest.results.result import Result, encode_finding
 
 SCHEMA = "crossover.comparison/1"
@@ -99,7 +100,14 @@ class Comparison:
 def compare_runs(a: Result, b: Result) -> Comparison:
     rows = _make_rows(a, b)
     rows += _add_costs(rows, a.plan.known_cost, b.plan.known_cost)
-    return Comparison(a, b, list(_find_differences(a, b)), rows, _compare_crossings(a, b), list(_find_doubts(a, b)))
+    return Comparison(
+        a,
+        b,
+        list(_find_differences(a, b)),
+        rows,
+        _compare_crossings(a, b),
+        [*_find_doubts(a, b), *_compare_nodes(a, b)],
+    )
 
 
 def _find_differences(a: Result, b: Result) -> Iterator[Difference]:
@@ -214,6 +222,18 @@ def _compare_crossings(a: Result, b: Result) -> list[Crossing]:
 
 def _parts(finding: Finding | None) -> list[Interval]:
     return [part for change in finding.changes for part in change.set] if finding else []
+
+
+def _compare_nodes(a: Result, b: Result) -> Iterator[str]:
+    """Describes the node models' numbers whose intervals have nothing in common."""
+    if a.node is None or b.node is None:
+        return
+    theirs = list_intervals(b.node, b.system)
+    for name, (low, high) in list_intervals(a.node, a.system).items():
+        other_low, other_high = theirs.get(name, (low, high))
+        if low > other_high or high < other_low:
+            shown = f"{low:.3g} to {high:.3g} in A, {other_low:.3g} to {other_high:.3g} in B"
+            yield f"node model: {name} is {shown} (95 %, each by itself)"
 
 
 def _find_doubts(a: Result, b: Result) -> Iterator[str]:

@@ -12,12 +12,13 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Seconds, by linear interpolation; None where `n` samples are too few."""
+    """Seconds, by linear interpolation; None where `n` samples are too few. `mean`: of all samples."""
 
     n: int
     p50: float | None = None
     p90: float | None = None
     p99: float | None = None
+    mean: float | None = None
 
 
 @cache
@@ -43,4 +44,5 @@ def percentiles(samples: Iterable[float | None]) -> Percentiles:
     if not n:
         return Percentiles(0)
     p50, p90, p99 = (float(value) for value in np.percentile(known, (50, 90, 99), method="linear"))
-    return Percentiles(n, p50, p90 if n >= P90_SAMPLES else None, p99 if n >= P99_SAMPLES else None)
+    mean = float(np.mean(known))
+    return Percentiles(n, p50, p90 if n >= P90_SAMPLES else None, p99 if n >= P99_SAMPLES else None, mean)

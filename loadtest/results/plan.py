@@ -27,9 +27,9 @@ class Plan:
     taken `budget_s` seconds. `widest`: a confidence set whose upper end is more than this many times its lower one
     gives no threshold; None accepts any. `band`: backends closer than this share are tied. `margin`: least share
     between the crossing and either bound of the threshold. `rehearsals`: the most times that a changing load is
-    served in each way once a policy is set, `trace`: that of a trace, by name or file; None: a step. `limits`: how
-    sound the measurement has to be. `hardware`: what the operator declared. `cost`: what GPUs cost; it changes nothing
-    that is measured.
+    served in each way once a policy is set, `trace`: that of a trace, by name or file; None: a step. `turns`: how often
+    both engines are measured alone and together; 0: no node model. `limits`: how sound the measurement has to be.
+    `hardware`: what the operator declared. `cost`: what GPUs cost; it changes nothing that is measured.
     """
 
     mode: str = "full"
@@ -52,6 +52,7 @@ class Plan:
     margin: float = 0.15
     rehearsals: int = 5
     trace: str | None = None
+    turns: int = 3
     slo: Slo | None = None
     limits: Limits = USUAL
     hardware: Declared | None = None
@@ -111,13 +112,14 @@ FULL = Plan()
 QUICK = Plan(
     mode="quick",
     levels=(1, 8, 32, 64, 128),
-    tokens=32,
-    prompt_words=12,
+    tokens=128,
+    prompt_words=48,
     repeats=2,
     shuffle=False,
     null_pairs=0,
     window_s=2.5,
+    turns=2,
     widest=4.0,
-    budget_s=120.0,
+    budget_s=84.0,
     limits=LOOSE,
 )

@@ -17,18 +17,19 @@ from loadtest.decide.soundness import Check
 from loadtest.decide.threshold import Threshold, set_threshold
 from loadtest.results.cell import Cell
 from loadtest.results.curves import GOODPUT, OBJECTIVES, THROUGHPUT, Objective, make_trials
-from loadtest.results.node import NodeModel, OpenCell
+from loadtest.results.node import NodeCells, NodeModel, OpenCell
 from loadtest.results.plan import Plan
 from loadtest.results.system import SystemUnderTest
 
 SCHEMA = "crossover.calibration/1"
+OLD_NODE = "the run's node model has an earlier version's form, and is left out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """`status`: complete, unresolved (no single threshold), untrusted, regretted or failed (`failure` reports why), or
-    interrupted. `node`: what a policy that predicts has to know. `open_loop`: what checks it. `rehearsed`: how a
-    changing load was served, by arm, where a policy was set.
+    interrupted. `node`: what a policy that predicts has to know. `node_cells`: what it was fitted to. `open_loop`: what
+    checks it. `rehearsed`: how a changing load was served, by arm, where a policy was set.
     """
 
     run: str
@@ -45,6 +46,7 @@ class Result:
     node: NodeModel | None = None
     failure: str | None = None
     applied: Mapping[str, object] | None = None
+    node_cells: NodeCells = field(default_factory=dict)
     open_loop: Sequence[OpenCell] = ()
     rehearsed: Mapping[str, Regret] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class Result:
             if threshold
             else None,
             "node": self.node,
+            "node_cells": self.node_cells,
             "open_loop": self.open_loop,
             "applied": self.applied,
             "rehearsed": self.rehearsed,
@@ -150,8 +153,17 @@ def parse_result(text: bytes) -> Result:
     fingerprint = document.get("fingerprint")
     client = fingerprint.get("client") if isinstance(fingerprint, dict) else None
     moved = {"system": fingerprint, "client": client, "findings": document.get("crossover")}
+    if _is_old(document.get("node")):
+        checks = [*document.get("checks", ()), {"name": "node model", "status": "note", "message": OLD_NODE}]
+        moved |= {"node": None, "open_loop": [], "checks": checks}
     try:
         return _RESULTS.validate_python(document | moved)
     except ValidationError as exc:
         first = exc.errors()[0]
         raise ValueError(f"{', '.join(map(str, first['loc']))}: {first['msg']}") from exc
+
+
+def _is_old(node: object) -> bool:
+    """Whether it is a node model of versions that had one speed of prefill for each engine."""
+    low = node.get("low") if isinstance(node, dict) else None
+    return isinstance(low, dict) and "prefill_tokens_per_s" in low

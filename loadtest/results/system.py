@@ -11,12 +11,14 @@ from loadtest.client.errors import Untrusted
 
 Json: TypeAlias = Mapping[str, object]
 Engines: TypeAlias = Mapping[str, Mapping[str, str | int]]  # by backend, without what is not known
+Size: TypeAlias = Mapping[str, float]  # how much an engine can hold, and what speculation yields
 
 
 @dataclass(frozen=True, slots=True)
 class SystemUnderTest:
     """`low` and `high`: the backends that the live policy has for low and for high load. `policy`: that policy, and
-    `gateway`: its version, as the gateway reported them before the run.
+    `gateway`: its version, as the gateway reported them before the run. `sizes`: by backend, as far as its engine
+    reports them.
     """
 
     model: str
@@ -25,6 +27,7 @@ class SystemUnderTest:
     policy: Json
     gateway: Json
     engines: Engines = field(default_factory=dict)
+    sizes: Mapping[str, Size] = field(default_factory=dict)
 
     @property
     def backends(self) -> tuple[str, str]:

@@ -62,6 +62,39 @@ async def test_vllm_reports_its_count_and_what_a_redeployment_would_change(pages
         }
 
 
+SPECULATION = b"".join(
+    b'vllm:spec_decode_num_%s_total{engine="0"} %d.0\n' % (name, count)
+    for name, count in ((b"drafts", 100), (b"draft_tokens", 300), (b"accepted_tokens", 150))
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "size"),
+    [
+        (COUNTS, {}),
+        (CACHE, {"replicas": 1, "kv_tokens": 661 * 16}),
+        (CACHE + CACHE.replace(b'engine="0"', b'engine="1"'), {"replicas": 2, "kv_tokens": 661 * 16}),
+        (CACHE.replace(b'"661"', b'"None"'), {"replicas": 1}),
+        (SPECULATION, {"tokens_per_step": 2.5, "verified": 4}),
+        (SPECULATION.replace(b" 100.0", b" 0.0"), {}),
+    ],
+)
+async def test_vllm_reports_how_much_it_holds(pages: PagesServer, page: bytes, size: dict[str, float]) -> None:
+    async with one_engine(VLLMSettings("vllm", pages.url)) as engine:
+        assert engine.reader.read_size(page) == size
+
+
+async def test_tensorrt_llm_reports_its_slots_and_blocks() -> None:
+    page = (
+        b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100.0\n'
+        b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64.0\n'
+        b'nv_trt_llm_request_metrics{model="m",request_type="max",version="1"} 32.0\n'
+    )
+    async with one_engine(TritonSettings("triton", "grpc://127.0.0.1:9", model="m")) as engine:
+        assert engine.reader.read_size(page) == {"kv_tokens": 6400, "max_sequences": 32}
+        assert engine.reader.read_size(COUNTS) == {}
+
+
 async def test_an_engine_at_a_socket_reports_as_much(tmp_path: Path) -> None:
     async with PagesServer(socket=tmp_path / "engine.sock").serving() as server:
         server.pages = {"/metrics": (200, COUNTS), "/version": (200, b'{"version":"0.24.0"}')}

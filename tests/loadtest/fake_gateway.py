@@ -1,7 +1,7 @@
 """A gateway on a real socket whose two backends keep the speeds given, and that misbehaves on request.
 
 Each backend steps all its requests together: one token for each of them every `base_s + per_request_s * requests`. So
-the load at which two backends cross follows from two straight lines.
+the load at which two backends cross follows from two straight lines. A backend may also obey an engine's model.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from engines.physics import EngineModel, Job, Replica
 from tests.fakes.openai import DONE, LAST_CHUNK, Exchange, FakeOpenAI, chunk, sized
 
 CHAT = "/v1/chat/completions"
@@ -56,6 +57,7 @@ class Request:
     steers: bool = True
     done: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
+    prompt_tokens: int = 1
 
 
 class PacedBackend:
@@ -106,12 +108,65 @@ class PacedBackend:
 
     def _step(self, request: Request) -> None:
         request.sent += 1
-        usage = {"prompt_tokens": 1, "completion_tokens": request.sent} if request.counts_events else None
+        usage = (
+            {"prompt_tokens": request.prompt_tokens, "completion_tokens": request.sent}
+            if request.counts_events
+            else None
+        )
         if not request.writer.is_closing():
             request.writer.write(encode({"content": f" w{request.sent}"}, usage))
         if request.sent == request.tokens:
             self.running.remove(request)
             request.done.set()
+
+
+class PhysicalBackend(PacedBackend):
+    """Steps as its engine's model has it; while its neighbour works, by the neighbour's step longer."""
+
+    def __init__(self, engine: EngineModel) -> None:
+        super().__init__(Speed(0.0, 0.0))
+        self.engine = engine
+        self._replicas = {Replica(engine): asyncio.Event() for _ in range(engine.replicas)}
+        self._jobs: dict[Request, Job] = {}
+
+    @property
+    def step_s(self) -> float:
+        return max(replica.step_ms for replica in self._replicas) / 1e3
+
+    def add(self, request: Request) -> None:
+        super().add(request)
+        job = self._jobs[request] = Job(0.0, request.prompt_tokens, request.tokens)
+        replica = min(self._replicas, key=len)
+        replica.add(job)
+        self._replicas[replica].set()
+
+    def drop(self, request: Request) -> None:
+        super().drop(request)
+        job = self._jobs.pop(request, None)
+        if job is not None and job.replica is not None:
+            job.replica.drop(job)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for replica in self._replicas:
+                group.create_task(self._run(replica))
+
+    async def _run(self, replica: Replica) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._replicas[replica].wait()
+            due = loop.time()
+            while step_ms := replica.begin():
+                beside_s = self.neighbour.step_s if isinstance(self.neighbour, PhysicalBackend) else 0.0
+                due += step_ms / 1e3 + beside_s
+                await asyncio.sleep(due - loop.time())
+                replica.end(due)
+                for request, job in list(self._jobs.items()):
+                    while request.sent < int(job.so_far):
+                        self._step(request)
+                    if request.done.is_set():
+                        del self._jobs[request]
+            self._replicas[replica].clear()
 
 
 def crossing(low: Speed, high: Speed) -> float:
@@ -132,10 +187,19 @@ class FakeGateway(FakeOpenAI):
     """`async with FakeGateway(low, high) as gateway:` serves at `gateway.url` until the block is left."""
 
     def __init__(
-        self, low: Speed, high: Speed, faults: Faults | None = None, continuous_usage: str = "refused"
+        self,
+        low: Speed | EngineModel,
+        high: Speed | EngineModel,
+        faults: Faults | None = None,
+        continuous_usage: str = "refused",
     ) -> None:
         super().__init__()
-        self.backends = {"triton": PacedBackend(low), "vllm": PacedBackend(high)}
+        self.backends = {
+            name: PhysicalBackend(pace) if isinstance(pace, EngineModel) else PacedBackend(pace)
+            for name, pace in (("triton", low), ("vllm", high))
+        }
+        self.sizes: dict[str, dict[str, float]] = {"triton": {}, "vllm": {}}
+        self.longest = 1_000_000  # tokens of a prompt that is not refused
         self.faults = faults or Faults()
         self.continuous_usage = continuous_usage  # "refused", "ignored" or "counted"
         self.policy: dict[str, object] = {
@@ -199,7 +263,10 @@ class FakeGateway(FakeOpenAI):
             case "GET", "/version":
                 return 200, {"version": "fake", "models": {"toy": self.engines}}
             case "GET", "/admin/state":
-                backends = {name: {"ready": self.is_ready[name], **own.count()} for name, own in self.backends.items()}
+                backends: dict[str, object] = {
+                    name: {"ready": self.is_ready[name], "size": self.sizes[name], **own.count()}
+                    for name, own in self.backends.items()
+                }
                 side = "vllm" if self._is_high else "triton"
                 model: dict[str, object] = {"model": "toy", "backends": backends, "policy": self.policy}
                 model |= {"side": side, "switches": self.switches}
@@ -228,6 +295,9 @@ class FakeGateway(FakeOpenAI):
         if wants_counts and self.continuous_usage == "refused":
             writer.write(refuse(400, "Unrecognized request argument: 'stream_options.continuous_usage_stats'."))
             return
+        if len(prompt.split()) > self.longest:
+            writer.write(refuse(400, "the prompt is too long"))
+            return
         self.prompts[name].append(prompt)
         if number == self.faults.error_answer:
             writer.write(refuse(503, "the engine is on fire"))
@@ -236,6 +306,7 @@ class FakeGateway(FakeOpenAI):
         writer.write(encode({"role": "assistant", "content": ""}, usage=None))
         tokens = body["max_tokens"] - (number == self.faults.short_answer)
         request = Request(tokens, writer, wants_counts and self.continuous_usage == "counted")
+        request.prompt_tokens = len(prompt.split())
         request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
         is_answered = await self._until_done(request, exchange.reader, name)

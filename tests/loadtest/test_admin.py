@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from loadtest.admin import apply_policy, count_in_flight, find_system
+from loadtest.admin import apply_policy, count_in_flight, find_system, read_sizes
 from loadtest.client.errors import Unreachable
 from loadtest.client.target import Target
 from loadtest.results.system import Json, SystemUnderTest
@@ -29,6 +29,13 @@ async def test_the_only_model_is_found_with_the_policys_backends() -> None:
         assert await find(gateway, "toy") == system
         counts = await count_in_flight(Target.parse(gateway.url), system)
         assert {name: (each.all, each.foreign) for name, each in counts.items()} == {"triton": (0, 0), "vllm": (0, 0)}
+
+
+async def test_how_much_engines_hold_is_read_where_they_report_it() -> None:
+    async with FakeGateway(STEADY, STEADY) as gateway:
+        gateway.sizes["vllm"] = {"replicas": 2, "kv_tokens": 9000}
+        system = await read_sizes(Target.parse(gateway.url), await find(gateway))
+        assert system.sizes == {"triton": {}, "vllm": {"replicas": 2.0, "kv_tokens": 9000.0}}
 
 
 async def test_what_cannot_be_compared_is_named() -> None:

@@ -1,7 +1,6 @@
 """How much is left of an answer, by how long recent ones were."""
 
 import pytest
-
 from gateway.metrics.lengths import HEAVY, NO_ANSWERS, AnswerLengths
 
 

@@ -14,10 +14,11 @@ from tests.fakes.operated import POLICY, Operated
 
 Json: TypeAlias = Any  # whatever the server answered
 
-READY = {
+READY: dict[str, object] = {
     "ready": True,
     "draining": False,
     **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s", "pace")),
+    "size": {},
 }
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}
 

@@ -3,10 +3,10 @@
 import random
 
 import pytest
+from gateway.routing.policies.demand import find_rate
 
 from gateway.core import Arrivals
 from gateway.routing.demand import BEAT_S, SAMPLES, DemandCounts, DemandSpans, Held, Lengths
-from gateway.routing.policies.demand import find_rate
 from gateway.shared import Memory, NodeLock, Plan, Seat
 
 BACKENDS = ("low", "high")

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from gateway.routing.policies.forecast import ANSWER, TTFT, Part, Shape, predict_s
 
 from gateway.routing.policies import EngineModel, NodeModel
-from gateway.routing.policies.forecast import ANSWER, TTFT, Part, Shape, predict_s
 
 # A step takes 10 ms up to 100 at once; an answer of 100 tokens 1 s, so at most 100 answers a second.
 FLAT = EngineModel(((1, 10.0), (100, 10.0)), 1e6, 100)

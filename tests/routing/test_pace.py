@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from gateway.routing.policies.pace import find_pace, find_paces, look
 
 from engines.simulation import Arrival, EngineSpeed, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import NOTHING_SEEN, BackendDemand, Seen, State
 from gateway.routing.policies import Curve, EngineModel, NodeModel, pace
-from gateway.routing.policies.pace import find_pace, find_paces, look
 from loadtest.rehearsal.traces import Pair, Variant, make_trace
 from tests.routing.test_curve import LATER, REQUEST, SHARED, demand, loads, on, policy
 

@@ -9,7 +9,7 @@ from tritonclient.grpc import service_pb2
 
 from gateway.backends.rpc.channel import RpcError, unary
 from gateway.backends.triton import SERVICE, open_channel
-from gateway.evidence import Http, Identity, NoAnswer
+from gateway.evidence import Http, Identity, NoAnswer, Size
 from gateway.evidence.exposition import sum_count
 from gateway.evidence.http import TIMEOUT_S
 from gateway.settings import TritonSettings
@@ -33,6 +33,17 @@ class TritonReader:
     def count(self, page: bytes) -> int | None:
         """Returns `active`, every request that the executor holds; some of them wait: waiting = active - scheduled."""
         return sum_count(page, "nv_trt_llm_request_metrics", request_type="active", model=self._settings.model)
+
+    def read_size(self, page: bytes) -> Size:
+        """Reads TensorRT-LLM's gauges: the KV cache's blocks and the most requests at once."""
+        model = self._settings.model
+        blocks, tokens = (
+            sum_count(page, "nv_trt_llm_kv_cache_block_metrics", kv_cache_block_type=kind, model=model) or 0
+            for kind in ("max", "tokens_per")
+        )
+        most = sum_count(page, "nv_trt_llm_request_metrics", request_type="max", model=model) or 0
+        found = {"kv_tokens": blocks * tokens, "max_sequences": most}
+        return {name: value for name, value in found.items() if value}
 
     async def identify(self, page: bytes | None) -> Identity:
         server = await self.read_server()

@@ -29,6 +29,8 @@ SHORT = (
     "--quick",
     "--rehearsals",
     "0",
+    "--turns",
+    "0",
     "--policy",
     "threshold",
     "--tokens",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engines.physics import EngineModel
 from loadtest.results.plan import QUICK, Plan
 from loadtest.results.result import Result
 from tests.loadtest.calibration.runs import HIGH, LOW, run_campaign
@@ -13,7 +14,7 @@ from tests.loadtest.fake_gateway import FakeGateway, Speed
 
 STEADY = Speed(base_s=0.02, per_request_s=0.0)
 SLOWER = Speed(base_s=0.03, per_request_s=0.0)
-PLAN = replace(QUICK, levels=(2,), tokens=8, window_s=0.1, window_requests=6, refine_pairs=0)
+PLAN = replace(QUICK, levels=(2,), tokens=8, window_s=0.1, window_requests=6, refine_pairs=0, turns=0)
 BRIEF = replace(PLAN, window_requests=2, retries=0)
 IN_THE_WINDOW = 2 * 8 + 8 + 20  # steps: two probes, the warm-up, then well inside
 
@@ -80,18 +81,23 @@ async def test_the_servers_count_of_every_event_is_used_where_it_is_offered(
     assert result.cells[0].throughput == pytest.approx(2 / STEADY.base_s, rel=0.2)
 
 
-async def test_two_backends_on_the_same_gpus_interfere(tmp_path: Path) -> None:
-    nodes = {}
-    for is_shared in (False, True):
-        async with FakeGateway(STEADY, SLOWER) as gateway:
-            low, high = gateway.backends.values()
-            low.neighbour, high.neighbour = (high, low) if is_shared else (None, None)
-            result, lines, _ = await run_campaign(gateway, replace(BRIEF, window_requests=6), tmp_path / str(is_shared))
-        assert result.node is not None
-        assert len(lines) == len(result.cells)  # no cell of the crossing is one of both
-        nodes[is_shared] = result.node
-    alone, shared = nodes[False], nodes[True]
-    assert [level for level, _ in alone.low.steps_ms] == [2]
-    assert alone.high.steps_ms[0][1] / alone.low.steps_ms[0][1] == pytest.approx(1.5, rel=0.15)
-    assert (alone.low.max_in_flight, alone.high.max_in_flight) == (64, 2)  # only triton reports its own
-    assert [alone.interference, shared.interference] == pytest.approx([0, 1], abs=0.15)
+async def test_the_numbers_of_both_engines_are_found(tmp_path: Path) -> None:
+    """Two replicas with GPUs of their own, as the gateway reports them, and prompts that are too long for a context."""
+    low = EngineModel(((1, 12.0), (8, 16.0)), prompt_ms=40.0, mixed_ms=25.0)
+    high = EngineModel(((1, 20.0), (8, 22.0)), prompt_ms=60.0, replicas=2)
+    plan = replace(BRIEF, levels=(1, 8), tokens=16, window_s=0.5, prompt_words=30, turns=1)
+    async with FakeGateway(low, high) as gateway:
+        gateway.sizes["vllm"] = {"replicas": 2, "kv_tokens": 50_000}
+        gateway.longest = 1100
+        result, lines, shown = await run_campaign(gateway, plan, tmp_path)
+    assert result.node is not None
+    assert len(lines) == len(result.cells)  # no cell of the crossing is one of another shape
+    assert "prompts of other shapes are at most 1024 tokens long" in shown
+    found_low, found_high = result.node.low, result.node.high
+    assert (found_low.replicas, found_low.max_sequences, found_low.kv_tokens) == (1, 64, None)
+    assert (found_high.replicas, found_high.max_sequences, found_high.kv_tokens) == (2, 256, 50_000)
+    assert found_low.decode_ms(1, 0) == pytest.approx(12.0, rel=0.15)
+    assert found_high.decode_ms(1, 0) == pytest.approx(20.0, rel=0.15)
+    assert found_low.prompt_ms == pytest.approx(40.0, rel=0.3)
+    assert found_high.prompt_ms == pytest.approx(60.0, rel=0.3)
+    assert result.node.interference == pytest.approx(0.0, abs=0.15)

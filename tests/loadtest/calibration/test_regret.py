@@ -12,7 +12,7 @@ from tests.loadtest.calibration.runs import HIGH, LOW, SHORT, calibrate, read_re
 from tests.loadtest.fake_gateway import FakeGateway, Faults
 
 pytestmark = pytest.mark.timeout(180)  # each calibrates once
-APPLIED = (*SHORT, "--accept-wide", "--budget", "20", "--apply", "--rehearsals")
+APPLIED = (*SHORT, "--accept-wide", "--budget", "20", "--apply", "--turns", "1", "--rehearsals")
 
 
 async def test_a_policy_that_serves_worse_than_one_backend_alone_is_taken_back(tmp_path: Path) -> None:

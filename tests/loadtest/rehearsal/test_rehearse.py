@@ -12,8 +12,8 @@ from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
 
 LOW, HIGH = Speed(base_s=0.01, per_request_s=0.002), Speed(base_s=0.02, per_request_s=0.0004)
 NODE = {
-    "low": {"steps_ms": [[1, 12], [10, 30]], "max_in_flight": 10},
-    "high": {"steps_ms": [[1, 20.4], [10, 24]], "max_in_flight": 10},
+    "low": {"steps_ms": [[1, 12], [10, 30]], "max_sequences": 10},
+    "high": {"steps_ms": [[1, 20.4], [10, 24]], "max_sequences": 10},
     "answer_tokens": 6,
 }
 
@@ -151,4 +151,4 @@ async def test_a_trace_by_name_needs_to_know_how_fast_the_engines_are(files: Pat
     async with FakeGateway(LOW, HIGH) as gateway:
         (files / "node.json").write_text(json.dumps({"low": {}, "high": {}}))
         done = await run(gateway, files, "--trace", "ramp")
-    assert (done.exit_code, done.output) == (2, "Error: the node model's low: KeyError 'steps_ms'\n")
+    assert (done.exit_code, done.output) == (2, "Error: the node model's low.steps_ms: Field required\n")

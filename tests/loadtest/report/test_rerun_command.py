@@ -31,7 +31,7 @@ def describe(plan: Plan, model: str = "toy") -> list[str]:
         QUICK,
         replace(QUICK, levels=(1, 2, 4), tokens=64, window_s=0.4, budget_s=12.5, repeats=5),
         replace(FULL, prompt_words=512, tokens=64),
-        replace(QUICK, prompt_words=FULL.prompt_words),
+        replace(QUICK, prompt_words=12, turns=0),
         replace(FULL, levels=(3,), budget_s=3600.0, widest=None),
         replace(FULL, slo=Slo(ttft_s=0.1234567891, e2e_s=2.0), rehearsals=0),
         replace(FULL, trace="bursts length=20"),
@@ -66,5 +66,5 @@ def test_a_model_is_quoted_for_a_shell() -> None:
 def test_every_option_of_a_plan_is_in_the_command() -> None:
     """A new option has to be described too, or it is none of the plan's."""
     described = {"is_quick", "levels", "tokens", "shapes", "window_s", "budget_s", "repeats", "slo", "accept_wide"}
-    described |= {"rehearsals", "trace", "limits", "hardware", "gpu_price", "gpu_count"}
+    described |= {"rehearsals", "trace", "turns", "limits", "hardware", "gpu_price", "gpu_count"}
     assert {parameter.name for parameter in calibrate.params} - OF_NO_PLAN == described

@@ -125,7 +125,7 @@ def test_seed_and_chance_in_prompts_are_no_difference_and_the_plan_is() -> None:
 def test_answers_of_another_length_are_unequal_work() -> None:
     a = make_run(CROSSING, "a")
     notes = compare_runs(a, replace(a, run="b", plan=replace(a.plan, tokens=64))).notes
-    assert any(note.startswith("UNEQUAL WORK: answers of 32 tokens in A, of 64 in B") for note in notes)
+    assert any(note.startswith("UNEQUAL WORK: answers of 128 tokens in A, of 64 in B") for note in notes)
 
 
 def test_backends_of_other_names_are_named_and_not_compared() -> None:

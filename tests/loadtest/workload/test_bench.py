@@ -81,7 +81,7 @@ async def test_a_traces_turns_wait_for_their_answers(tmp_path: Path) -> None:
 
 async def test_a_known_shape_follows_from_a_node_model(tmp_path: Path) -> None:
     node = tmp_path / "node.json"
-    engine = {"steps_ms": [[1, 20.0], [8, 20.0]], "max_in_flight": 8}
+    engine = {"steps_ms": [[1, 20.0], [8, 20.0]], "max_sequences": 8}
     node.write_text(json.dumps({"node": {"low": engine, "high": engine}}))
     async with FakeGateway(STEADY, STEADY) as gateway:
         found = await figures(gateway, "--trace", "step length=8", "--node", str(node), "--seed", "1")

@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from gateway.core import Route
-from gateway.routing.needs import find_lacking
 from gateway.routing.policies.forecast import ANSWER
 from gateway.routing.policies.pace import find_pace
+
+from gateway.core import Route
+from gateway.routing.needs import find_lacking
 from tests.mutants.mutant import Mutant, becomes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"

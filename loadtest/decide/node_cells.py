@@ -1,0 +1,34 @@
+"""Which cells identify an engine's model, besides those of the first shape that decide the crossing. Pure.
+
+In: the length of answers, the longest prompt, the most in flight. Out: loads. docs/results/identification.md has what
+each is for, and how well the traces' times are known with them.
+"""
+
+from collections.abc import Sequence
+
+from loadtest.decide.closed_load import Load
+
+LONGEST = 4096  # tokens of a prompt
+LEVELS = ((16, 48), (2, 16), (4, 32))  # of long prompts with long and with short answers, and of prompts near a graph's
+SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
+MOST_IN_FLIGHT = max(map(max, LEVELS))
+
+
+def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
+    """Lists closed loops, for first shapes with answers of `tokens`. No prompt is longer than `longest`, and no more
+    than `most` are in flight.
+    """
+    long = min(tokens, max(longest // 2, 2))
+    short = min(long, SHORT)
+    shapes = ((longest // 2, long), (longest // 2, short), (longest // 16, short))
+    loads = (
+        Load(max(prompt, 1), answer, min(level, most))
+        for (prompt, answer), levels in zip(shapes, LEVELS, strict=True)
+        for level in levels
+    )
+    return tuple(dict.fromkeys(loads))
+
+
+def list_prompts(longest: int) -> Sequence[int]:
+    """Lists prompts, in tokens, whose first tokens are measured on an idle engine, from the shortest one on."""
+    return tuple(dict.fromkeys(max(tokens, 1) for tokens in (longest // 64, longest // 4, longest)))
