@@ -16,7 +16,7 @@ import orjson
 
 from gateway.core import Policy
 from gateway.routing.history import decode_history, encode_history
-from gateway.routing.policies import READERS
+from gateway.routing.policies import POLICIES, READERS
 from gateway.routing.states import PolicyRecord
 from gateway.settings import ModelSettings
 
@@ -112,12 +112,23 @@ def _describe(policy: Policy | None) -> object:
 def _decode(entry: Entry) -> tuple[PolicyRecord, ...]:
     """Returns the records of an entry, one at least. Raises ValueError for what no gateway of this version wrote."""
     try:
-        records = decode_history(orjson.dumps(entry["history"]), READERS)
+        records = decode_history(orjson.dumps(_renew(entry["history"])), READERS)
     except (KeyError, TypeError, ValueError) as exc:  # pydantic's errors are ValueErrors
         raise ValueError(f"{type(exc).__name__}: {exc}") from exc
     if not records:
         raise ValueError("holds no policy")
     return records
+
+
+def _renew(history: Sequence[tuple[str | None, Entry]]) -> Sequence[tuple[str | None, Entry]]:
+    """Returns what an earlier version has kept as this one reads it, and warns where the policy in force is another."""
+    renewed, note = [], None
+    for kind, fields in history:
+        policy, note = POLICIES[kind].renew(fields["policy"]) if kind and kind in POLICIES else (fields["policy"], None)
+        renewed.append((kind, {**fields, "policy": policy}))
+    if note is not None:
+        logger.warning("the policy in force goes on without what it was measured by: %s", note)
+    return renewed
 
 
 def _find_newest(entry: Entry | None) -> int:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from gateway.core import Policy
-from gateway.routing.policies import Share, Threshold
+from gateway.routing.policies import Curve, Share, Threshold, read_policy
 from gateway.routing.policy_file import NAME, PolicyFile
 from gateway.routing.states import PolicyRecord
 from gateway.settings import ModelSettings
@@ -133,3 +134,26 @@ def test_a_writer_that_comes_late_takes_nothing_back(tmp_path: Path, changed: Po
     file = keep(tmp_path / "state", PolicyRecord(3, CONFIGURED, "bob", 2.5))
     file.try_to_keep("llama", [changed])
     assert file.begin(settings())[-1].by == "bob"
+
+
+# As versions before engines.physics made and kept it.
+OLDER_ENGINE = {"steps_ms": [[1, 4.0]], "prefill_tokens_per_s": 60_000.0, "max_in_flight": 64, "ttft_ms": None}
+OLDER_NODE = {"low": OLDER_ENGINE, "high": OLDER_ENGINE, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
+
+
+def test_a_policy_kept_with_an_older_node_model_goes_on_as_its_fallback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    curve = Curve(low="triton", high="vllm", fallback="low", margin=0.2)
+    keep(tmp_path, PolicyRecord(2, curve, "alice", 1.5, "run-7", FINGERPRINT))
+    kept = orjson.loads((tmp_path / NAME).read_bytes())
+    kept["llama"]["history"][-1][1]["policy"] |= {"node": OLDER_NODE, "headroom": 0.25, "horizon_s": 3.0}
+    (tmp_path / NAME).write_bytes(orjson.dumps(kept))
+    records = PolicyFile(tmp_path, [settings()]).begin(settings())
+    assert records[-1] == PolicyRecord(2, curve, "alice", 1.5, "run-7", FINGERPRINT)
+    assert "`crossover calibrate --apply` makes a new one; until then all requests go to its `fallback`" in caplog.text
+
+
+def test_a_node_model_of_the_older_form_is_refused_with_the_command_that_makes_a_new_one() -> None:
+    with pytest.raises(ValidationError, match=r"node\.low.*is of an older form.*crossover calibrate --apply"):
+        read_policy({"kind": "curve", "low": "triton", "high": "vllm", "node": OLDER_NODE})

@@ -5,7 +5,7 @@ A policy derives from TwoBackends, adds its own keys, and overrides what it does
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, with_config
 
@@ -18,6 +18,11 @@ from gateway.settings import FORM, Name
 class TwoBackends(Policy):
     low: Annotated[Name, Field(description="Name of the low-load backend.")]
     high: Annotated[Name, Field(description="Name of the high-load backend.")]
+
+    @classmethod
+    def renew(cls, keys: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:  # Any: JSON of an earlier version
+        """Returns the keys that an earlier version has kept, as this one takes them, and what operators should know."""
+        return keys, None
 
     def __str__(self) -> str:
         return " ".join((self.kind, *(f"{key}={value}" for key, value in self.keys().items())))

@@ -15,8 +15,17 @@ from gateway.settings import FORM, make_problem, number
 OLDER = "is of an older form, which held for one shape of requests; `crossover calibrate --apply` makes a new one"
 
 
+def is_older(node: Any) -> bool:  # Any: JSON
+    """Whether it is a node model as earlier versions made it."""
+    return isinstance(node, Mapping) and any(_is_older_engine(node.get(name)) for name in ("low", "high"))
+
+
+def _is_older_engine(engine: object) -> bool:
+    return isinstance(engine, Mapping) and "prefill_tokens_per_s" in engine
+
+
 def _check_form(engine: Any) -> Any:  # Any: what a client or a file holds
-    if isinstance(engine, Mapping) and "prefill_tokens_per_s" in engine:
+    if _is_older_engine(engine):
         raise make_problem(OLDER)
     return engine
 

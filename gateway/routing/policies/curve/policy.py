@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.curve import learning, split, trying
 from gateway.routing.policies.curve.load import Load as NodeLoad
 from gateway.routing.policies.curve.memory import ANSWER_S, ANSWER_TOKENS, ENGINE_WORDS, RATE, Memory
-from gateway.routing.policies.curve.node_model import NodeModel
+from gateway.routing.policies.curve.node_model import OLDER, NodeModel, is_older
 from gateway.routing.policies.curve.planner import Planner, Rules
 from gateway.routing.policies.curve.rate import find_rate
 from gateway.routing.policies.two_backends import TwoBackends
@@ -59,6 +59,14 @@ class Curve(TwoBackends):
         Flag,
         Field(description="Whether the engine not used gets all for 5 s in a quiet minute, to see how fast it is."),
     ] = True
+
+    @classmethod
+    def renew(cls, keys: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:  # Any: JSON of an earlier version
+        """Leaves out a node model of the older form, and the keys that meant something else beside it."""
+        if not is_older(keys.get("node")):
+            return keys, None
+        kept = {key: value for key, value in keys.items() if key not in {"node", "headroom", "horizon_s"}}
+        return kept, f"its node model {OLDER}; until then all requests go to its `fallback`"
 
     def __str__(self) -> str:
         shown = {key: value for key, value in self.keys().items() if key != "node"}
