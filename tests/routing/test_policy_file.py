@@ -155,5 +155,5 @@ def test_a_policy_kept_with_an_older_node_model_goes_on_as_its_fallback(
 
 
 def test_a_node_model_of_the_older_form_is_refused_with_the_command_that_makes_a_new_one() -> None:
-    with pytest.raises(ValidationError, match=r"node\.low.*is of an older form.*crossover calibrate --apply"):
+    with pytest.raises(ValidationError, match=r"(?s)node.low.*is of an older form.*crossover calibrate --apply"):
         read_policy({"kind": "curve", "low": "triton", "high": "vllm", "node": OLDER_NODE})
