@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.physics import EngineModel, Outlook, foresee
-from engines.physics.forecast import find_step
 from gateway.routing.policies.curve import guard, trying
 from gateway.routing.policies.curve.load import Load, Part
 from gateway.routing.policies.curve.memory import Memory
@@ -103,16 +102,12 @@ class Planner:
         return self.rules.margin + max(max(errors) - KNOWN, 0.0) / 2
 
     def _foresee(self, index: int, parts: Sequence[Part], load: Load, rate: float) -> Outlook:
-        part, beside, mix = parts[index], parts[1 - index], load.mix
+        part, beside = parts[index], parts[1 - index]
         engine = self.engines[index]
-        if self.node.interference and any(beside):  # what cannot run elsewhere slows it down
-            other = self.engines[1 - index]
-            running, own = beside.in_flight / other.replicas, max(part.in_flight / engine.replicas, 1.0)
-            step = find_step(other, running, rate * beside.share / other.replicas, mix)
-            share = self.node.interference * min(beside.in_flight, 1.0)
-            slower = 1 + share * step.mean_ms / engine.decode_ms(own, own * mix.context)
+        if self.node.interference and beside.in_flight:  # what cannot run elsewhere slows it down
+            slower = 1 + self.node.interference * min(beside.in_flight, 1.0)
             engine = engine.scaled(slower, slower)
-        return foresee(engine, mix, rate * part.share, part.in_flight)
+        return foresee(engine, load.mix, rate * part.share, part.in_flight)
 
     def _pays(self, memory: Memory, here: Weighed, saved: float) -> bool:
         if saved <= self.find_margin(memory) * here.cost:
