@@ -172,8 +172,9 @@ class Curve(TwoBackends):
 
     @property
     def _rules(self) -> Rules:
+        tries = self.tries and self.learns
         return Rules(
-            self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, self.tries and self.learns
+            self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, learns=self.learns, tries=tries
         )
 
     def _learn(self, memory: Memory, load: NodeLoad) -> None:
