@@ -32,7 +32,7 @@ NAMES = ("triton", "vllm")
 REQUEST = GenerateRequest("id", "llama", Prompt((1,) * 80), SamplingParams(max_tokens=128), (2,))
 SHARED = read_node("tp-dp")  # low is the faster one up to about 35 requests a second
 PARTITIONED = replace(SHARED, interference=0.0)
-RULES = Rules("answer", horizon_s=8.0, headroom=0.1, margin=0.05, dwell_s=0.3, tries=True)
+RULES = Rules("answer", horizon_s=8.0, headroom=0.1, margin=0.05, dwell_s=0.3, guards=True, tries=True)
 
 
 def policy(node: NodeModel | None = SHARED, **keys: Any) -> Curve:  # Any: by name

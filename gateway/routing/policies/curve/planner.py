@@ -32,6 +32,7 @@ class Rules:
     headroom: float
     margin: float
     dwell_s: float
+    guards: bool
     tries: bool
 
 
@@ -66,7 +67,7 @@ class Planner:
         memory.answer_s = here.each_s
         if trying.is_on(memory):
             return trying.go_on(memory, side, now, is_better=here.cost <= there.cost * (1 - self.rules.margin))
-        if guard.was_wrong(memory, self.engines, load, side, now):
+        if self.rules.guards and guard.was_wrong(memory, self.engines, load, side, now):
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now

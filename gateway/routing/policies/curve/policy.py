@@ -164,9 +164,8 @@ class Curve(TwoBackends):
 
     @property
     def _rules(self) -> Rules:
-        return Rules(
-            self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, self.tries and self.learns
-        )
+        learns, tries = self.learns, self.tries and self.learns
+        return Rules(self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, learns, tries)
 
     def _learn(self, memory: Memory, load: NodeLoad) -> None:
         assert self.node is not None  # plan has looked
