@@ -32,7 +32,7 @@ class Rules:
     headroom: float
     margin: float
     dwell_s: float
-    learns: bool
+    guards: bool
     tries: bool
 
 
@@ -67,7 +67,7 @@ class Planner:
         if trying.is_on(memory):
             return trying.go_on(memory, side, now, is_better=here.cost <= there.cost * (1 - self.rules.margin))
         # Where by the model too the other one is better now, the load has changed, and that is a plan's affair.
-        if self.rules.learns and guard.was_wrong(memory, self.engines, load, side, now) and saved <= 0:
+        if self.rules.guards and guard.was_wrong(memory, self.engines, load, side, now) and saved <= 0:
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now

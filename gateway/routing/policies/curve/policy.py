@@ -172,10 +172,8 @@ class Curve(TwoBackends):
 
     @property
     def _rules(self) -> Rules:
-        tries = self.tries and self.learns
-        return Rules(
-            self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, learns=self.learns, tries=tries
-        )
+        learns, tries = self.learns, self.tries and self.learns
+        return Rules(self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, learns, tries)
 
     def _learn(self, memory: Memory, load: NodeLoad) -> None:
         assert self.node is not None  # plan has looked
