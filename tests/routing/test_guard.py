@@ -12,7 +12,7 @@ from gateway.routing.policies.curve.memory import EngineMemory, Memory
 from tests.routing.nodes import BEAT_S, CONTEXT, LATER, make_backend, make_demand, read_node
 
 NAMES = ("triton", "vllm")
-NODE = read_node("tp-dp")
+NODE = read_node()
 ENGINES = (NODE.low, NODE.high)
 IN_FLIGHT = 100
 STEP_MS = NODE.low.decode_ms(IN_FLIGHT, IN_FLIGHT * CONTEXT)  # of the engine that was left

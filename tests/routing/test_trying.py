@@ -12,7 +12,7 @@ from gateway.routing.policies.curve.memory import EngineMemory, Memory
 from tests.routing.nodes import BEAT_S, LATER, make_backend, make_demand, read_node
 
 NAMES = ("triton", "vllm")
-NODE = read_node("tp-dp")
+NODE = read_node()
 ENGINES = (NODE.low, NODE.high)
 
 
