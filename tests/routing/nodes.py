@@ -8,7 +8,8 @@ from pydantic import TypeAdapter
 from gateway.core import Arrivals, BackendDemand, Demand, FirstToken
 from gateway.routing.policies import NodeModel
 
-# About what tensor parallelism and a replica on each of two GPUs are: the first is better up to about 35 requests a second.
+# About what tensor parallelism and a replica on each of two GPUs are: the first is better up to about 35 requests a
+# second.
 TP_DP: Mapping[str, Any] = {  # Any: JSON
     "low": {
         "steps_ms": [[1, 3.32], [8, 3.85], [32, 4.94], [64, 5.3], [96, 6.09], [160, 7.67], [320, 10.2]],
