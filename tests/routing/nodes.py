@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -16,7 +17,7 @@ LATER = 100.0
 BEAT_S = 0.05
 
 
-def describe_node(pair: str) -> dict[str, object]:
+def describe_node(pair: str) -> dict[str, Any]:  # Any: JSON
     """Returns a node model's JSON."""
     shape = {"prompt_tokens": PROMPT_TOKENS, "answer_tokens": ANSWER_TOKENS}
     return {**PAIRS[pair]["engines"], "interference": PAIRS[pair]["interference"], **shape}
