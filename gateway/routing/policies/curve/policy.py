@@ -124,17 +124,17 @@ class Curve(TwoBackends):
         return MoveTerms(math.ceil(pause_ms * to.tokens_per_step / to.decode_ms(each, each * context)), tokens_per_s)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        backend = self._find_cheaper(request, loads, state) if self.splits else state.side
-        in_flight = request.sequences
+        node, words, in_flight = self.node, state.words, request.sequences
+        splits = node is not None and node.interference < SHARED  # as the property, which would take a tenth of a route
+        backend = self._find_cheaper(request, loads, state) if splits else state.side
         for load in loads.values():
             in_flight += load.in_flight
         is_ready = loads[backend].is_ready
         to = backend if is_ready else self.find_ready(loads)
-        words = state.words
-        if self.node is None or not words:
+        if node is None or not words:
             route = _make_fallback(to, in_flight)
         else:
-            plan = "split" if self.splits else state.side
+            plan = "split" if splits else state.side
             route = _make_route(to, in_flight, plan, self.objective, (words[RATE], words[ANSWER_S]))
         return route if is_ready else replace(route, reason=f"{route.reason} {backend}=unavailable"), state
 
