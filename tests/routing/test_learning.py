@@ -111,7 +111,11 @@ def test_an_engine_that_changes_is_followed_within_two_minutes() -> None:
         ({"decoding": 1}, BEAT_S, True),  # one of two replicas has nothing to do
     ],
 )
-def test_what_shows_something_else_teaches_nothing(seen: dict[str, int], elapsed_s: float, is_alone: bool) -> None:
+def test_what_shows_something_else_teaches_nothing(
+    seen: dict[str, Any],  # Any: by name
+    elapsed_s: float,
+    is_alone: bool,
+) -> None:
     engine = ENGINES["two replicas"]
     beats = [each._replace(**seen) for each in serve(engine.scaled(2.0, 2.0), seconds=5.0)]
     memory = learn(engine, beats, elapsed_s=elapsed_s, is_alone=is_alone)
