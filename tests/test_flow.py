@@ -84,6 +84,7 @@ def test_the_sums_equal_a_recount_after_any_events(seed: int) -> None:
             assert read_standing(row, index) == traffic.recount(name)
             free, fixed = traffic.flow.free[name], traffic.flow.fixed[name]
             assert free.streams + fixed.streams == sum(answer.backend == name for answer in traffic.live)
+    row = traffic.flow.words()
     for index, name in enumerate(BACKENDS):
         assert len(traffic.firsts[name]) > FIRSTS
         assert read_firsts(row, index, 5) == traffic.firsts[name][-5:]

@@ -191,8 +191,8 @@ def test_the_margin_is_wider_where_the_model_is_off(
     low: tuple[float, int, float], high: tuple[float, int, float], margin: float
 ) -> None:
     node = replace(SHARED, low_error=low[0], high_error=high[0])
-    engines = [EngineMemory(windows=seen[1], misfit=seen[2]) for seen in (low, high)]
-    memory = Memory(low=engines[0], high=engines[1])
+    seen = [EngineMemory(windows=windows, misfit=misfit) for _, windows, misfit in (low, high)]
+    memory = Memory(seen[0], seen[1])
     assert Planner(RULES, node, (node.low, node.high)).find_margin(memory) == pytest.approx(margin)
 
 
@@ -206,7 +206,7 @@ def test_the_policys_words_survive_and_fit() -> None:
     draw = Random(1)
     values = {each.name: draw.uniform(-1e9, 1e9) for each in fields(Memory)[2:]}
     engines = [EngineMemory(*(draw.uniform(-9, 9) for _ in fields(EngineMemory))) for _ in range(2)]
-    memory = replace(Memory(low=engines[0], high=engines[1]), **values)
+    memory = replace(Memory(engines[0], engines[1]), **values)  # type: ignore[arg-type]  # by name
     assert len(memory.words()) == WORDS <= STATE_WORDS
     plan = Plan()
     span = plan.words(ALL_WORDS)
