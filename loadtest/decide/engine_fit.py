@@ -20,13 +20,21 @@ Shape: TypeAlias = tuple[int, int]  # tokens of the prompt, tokens of the answer
 # The scatter of a cell's mean times (of their logarithms): of whole answers, and of first tokens. Short answers come in
 # waves, which move time from their first token to the others: 30 % from one run to the next in simulations.
 ANSWER_SD, FIRST_SD, WAVES_SD = 0.03, 0.05, 0.3
+# Engines that schedule ahead read a prompt up to a step later than `Replica` does: in that many steps a first token may
+# be off while others decode.
+JOIN_STEPS = 1.0
 # How far each number may lie from where its prior has it: standard deviations of its logarithm.
 PRIORS = {"context_ms": 1.0, "prompt_ms": 0.5, "attention_ms": 1.0, "eager_ms": 0.7, "mixed_ms": 0.7, "request_ms": 0.7}
+EAGER = tuple(PRIORS).index("eager_ms")
+# The host launches eager steps, and is not always as fast: medians of 18.8 ms in one cell and 31.7 in another of the
+# same engine on H200. Each cell has a floor of its own, which scatters so about the engine's.
+FLOOR_SD = 0.4
 STEP_PRIOR = 1.0
 FALL_SD, BEND_SD = 0.02, 0.3  # steps do not get shorter with more sequences, and bend little from knot to knot
 KNOT_RATIO = 1.4  # at least, between the knots of steps_ms
 EAGER_STARTS = (1.0, 0.4, 2.5)  # times the prior's middle: from a wrong side of the floor no fit finds back
-BEGIN_ROUNDS, ROUNDS, STEPS = 3, 5, 12  # simulations of all cells, and steps of Gauss-Newton in each
+BEGIN_ROUNDS, ROUNDS, STEPS = 4, 6, 12  # simulations of all cells, and steps of Gauss-Newton in each
+SHARES = (1.0, 0.5, 0.25)  # of a way to where old schedules have the least: new ones may have more there
 REACH = 2.5  # of a logarithm from its prior
 CLOSE = 0.02  # of the objective: then a fit has ended
 SURE = 1.96  # standard deviations of an interval
@@ -156,9 +164,10 @@ def set_times(engine: EngineModel, times: Sequence[float]) -> EngineModel:
 def _find_misfit(cell: Measured, solution: "_Solution") -> float:
     """Returns by how much a whole answer's time, or a first token's of prompts alone, is off."""
     schedule = simulate(solution.engine, cell.load)
-    (off, slopes), *_ = _compare(cell, schedule, solution.point, solution.engine)
+    (off, slopes), *_ = _compare(cell, schedule, solution.numbers, solution.engine)
     sd = FIRST_SD if cell.answer_ms is None else ANSWER_SD
-    open_sd = math.sqrt(slopes @ solution.covariance @ slopes)
+    floor = FLOOR_SD * slopes[len(solution.engine.steps_ms) + EAGER]
+    open_sd = math.sqrt(slopes @ solution.covariance @ slopes + floor**2)
     return max(sd * (abs(off) - SURE * open_sd), 0.0)
 
 
@@ -213,10 +222,13 @@ def _compare(cell: Measured, schedule: Schedule, point: Array, engine: EngineMod
         return [_scale(first_ms, first_slopes, cell.first_ms, FIRST_SD)]
     after = cell.load.answer_tokens - 1
     answer_ms, answer_slopes = first_ms + after * token_ms, first_slopes + after * (schedule.per_token @ slopes)
-    share = cell.first_ms / cell.answer_ms if cell.load.in_flight > 1 else 0.0
+    first_sd = FIRST_SD
+    if cell.load.in_flight > 1:
+        join = JOIN_STEPS * cell.token_ms * engine.tokens_per_step / cell.first_ms
+        first_sd = math.hypot(FIRST_SD + WAVES_SD * cell.first_ms / cell.answer_ms, join)
     return [
         _scale(answer_ms, answer_slopes, cell.answer_ms, ANSWER_SD),
-        _scale(first_ms, first_slopes, cell.first_ms, FIRST_SD + WAVES_SD * share),
+        _scale(first_ms, first_slopes, cell.first_ms, first_sd),
     ]
 
 
@@ -236,13 +248,18 @@ class _Solution:
 
     @property
     def covariance(self) -> Array:
-        """Returns that of the posterior, with scatter beyond what is usual in it."""
-        return np.asarray(np.linalg.pinv(self.matrix) * self.scatter, np.float64)
+        """Returns that of the engine's numbers in the posterior, with scatter beyond what is usual in it."""
+        count = len(self.engine.steps_ms) + len(PRIORS)
+        return np.asarray(np.linalg.pinv(self.matrix)[:count, :count] * self.scatter, np.float64)
+
+    @property
+    def numbers(self) -> Array:
+        return self.point[: len(self.engine.steps_ms) + len(PRIORS)]
 
     def find_intervals(self) -> dict[str, Interval]:
         deviations = SURE * np.sqrt(np.diag(self.covariance))
         names = [f"steps_ms {sequences}" for sequences, _ in self.engine.steps_ms] + list(PRIORS)
-        middles, factors = np.exp(self.point), np.exp(np.minimum(deviations, 5.0))
+        middles, factors = np.exp(self.numbers), np.exp(np.minimum(deviations, 5.0))
         return {
             name: (round(float(middle / factor), 5), round(float(middle * factor), 5))
             for name, middle, factor in zip(names, middles, factors, strict=True)
@@ -252,30 +269,49 @@ class _Solution:
 class _Solver:
     def __init__(self, cells: Sequence[Measured], prior: EngineModel) -> None:
         self._cells, self._prior = cells, prior
-        self._middle, self._knots = _pack(prior), len(prior.steps_ms)
-        self._prior_sd = np.array([STEP_PRIOR] * self._knots + list(PRIORS.values()))
+        self._knots, own = len(prior.steps_ms), [FLOOR_SD] * len(cells)
+        self._count = self._knots + len(PRIORS)
+        self._middle = np.concatenate([_pack(prior), np.zeros(len(cells))])
+        self._prior_sd = np.array([STEP_PRIOR] * self._knots + list(PRIORS.values()) + own)
 
     def solve(self, start: EngineModel, rounds: int) -> _Solution:
         """Simulates, solves for the schedules found, and again, until that changes nothing. Returns the best of all."""
-        best: _Solution | None = None
-        point = _pack(start)
+        best, _ = now = self._simulate(np.concatenate([_pack(start), np.zeros(len(self._cells))]))
         for _ in range(rounds):
-            schedules = [simulate(_unpack(point, self._prior), cell.load) for cell in self._cells]
-            found = self._describe(point, schedules)
-            gain = math.inf if best is None else best.objective - found.objective
-            best = found if best is None or gain > 0 else best
-            if abs(gain) < CLOSE * best.objective:
+            solution, schedules = now
+            way = self._descend(solution.point, schedules) - solution.point
+            tried = []
+            for share in SHARES:
+                tried.append(self._simulate(solution.point + share * way))
+                if tried[-1][0].objective < solution.objective:
+                    break
+            now = min(tried, key=lambda each: each[0].objective)
+            best = min(best, now[0], key=lambda each: each.objective)
+            if abs(solution.objective - now[0].objective) < CLOSE * best.objective:
                 break
-            point = self._descend(point, schedules)
-        assert best is not None  # there is at least one round
         return best
+
+    def _simulate(self, point: Array) -> tuple[_Solution, Sequence[Schedule]]:
+        schedules = [
+            simulate(_unpack(self._pick(point, number), self._prior), cell.load)
+            for number, cell in enumerate(self._cells)
+        ]
+        return self._describe(point, schedules), schedules
+
+    def _pick(self, point: Array, number: int) -> Array:
+        """Returns the engine's numbers in one cell."""
+        numbers = point[: self._count].copy()
+        numbers[self._knots + EAGER] += point[self._count + number]
+        return numbers
 
     def _describe(self, point: Array, schedules: Sequence[Schedule]) -> _Solution:
         residuals, slopes = self._find_residuals(point, schedules)
         measured = 2 * len(self._cells) - sum(cell.answer_ms is None for cell in self._cells)
-        own = float(residuals[:measured] @ residuals[:measured])
-        scatter = max(own / max(measured - len(point), measured / 4), 1.0)
-        return _Solution(_unpack(point, self._prior), point, float(residuals @ residuals), slopes.T @ slopes, scatter)
+        off, count = residuals[:measured], self._count
+        floors = point[count:] / FLOOR_SD
+        scatter = max(float(off @ off + floors @ floors) / max(measured - count, measured / 4), 1.0)
+        engine = _unpack(point[:count], self._prior)
+        return _Solution(engine, point, float(residuals @ residuals), slopes.T @ slopes, scatter)
 
     def _descend(self, point: Array, schedules: Sequence[Schedule]) -> Array:
         """Levenberg and Marquardt, with the schedules as they are."""
@@ -299,8 +335,11 @@ class _Solver:
     def _find_residuals(self, point: Array, schedules: Sequence[Schedule]) -> tuple[Array, Array]:
         """Returns what is off, in standard deviations, and its slopes: of the cells, of the priors, of the steps."""
         rows: list[tuple[float, Array]] = []
-        for cell, schedule in zip(self._cells, schedules, strict=True):
-            rows += _compare(cell, schedule, point, self._prior)
+        for number, (cell, schedule) in enumerate(zip(self._cells, schedules, strict=True)):
+            own = np.zeros(len(self._cells))
+            for value, slope in _compare(cell, schedule, self._pick(point, number), self._prior):
+                own[number] = slope[self._knots + EAGER]
+                rows.append((value, np.concatenate([slope, own])))
         values, slopes = np.array([value for value, _ in rows]), np.array([slope for _, slope in rows])
         identity = np.eye(len(point))
         rises, bends = np.diff(point[: self._knots]), np.diff(point[: self._knots], 2)
