@@ -26,15 +26,15 @@ JOIN_STEPS = 1.0
 # How far each number may lie from where its prior has it: standard deviations of its logarithm.
 PRIORS = {"context_ms": 1.0, "prompt_ms": 0.5, "attention_ms": 1.0, "eager_ms": 0.7, "mixed_ms": 0.7, "request_ms": 0.7}
 EAGER = tuple(PRIORS).index("eager_ms")
-# The host launches eager steps, and is not always as fast: medians of 18.8 ms in one cell and 31.7 in another of the
-# same engine on H200. Each cell has a floor of its own, which scatters so about the engine's.
+# The host launches eager steps, and is not always as fast: one engine on H200 took 31.7 ms (median) in one cell, 18.8 in
+# traffic. Each cell has a floor of its own, whose logarithm scatters so about the engine's.
 FLOOR_SD = 0.4
 STEP_PRIOR = 1.0
 FALL_SD, BEND_SD = 0.02, 0.3  # steps do not get shorter with more sequences, and bend little from knot to knot
 KNOT_RATIO = 1.4  # at least, between the knots of steps_ms
 EAGER_STARTS = (1.0, 0.4, 2.5)  # times the prior's middle: from a wrong side of the floor no fit finds back
 BEGIN_ROUNDS, ROUNDS, STEPS = 4, 6, 12  # simulations of all cells, and steps of Gauss-Newton in each
-SHARES = (1.0, 0.5, 0.25)  # of a way to where old schedules have the least: new ones may have more there
+SHARES = (1.0, 0.5, 0.25)  # of the way to the least by the schedules of before
 REACH = 2.5  # of a logarithm from its prior
 CLOSE = 0.02  # of the objective: then a fit has ended
 SURE = 1.96  # standard deviations of an interval
@@ -238,7 +238,10 @@ def _scale(found: float, slopes: Array, measured: float, sd: float) -> tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class _Solution:
-    """`objective`: half of it is the negative logarithm of the posterior. `matrix`: JtJ there, priors included."""
+    """`objective`: half of it is the negative logarithm of the posterior. `matrix`: JtJ there, priors included.
+
+    `point`: logarithms of the engine's numbers, and after them of each cell's eager floor over the engine's.
+    """
 
     engine: EngineModel
     point: Array
@@ -275,7 +278,10 @@ class _Solver:
         self._prior_sd = np.array([STEP_PRIOR] * self._knots + list(PRIORS.values()) + own)
 
     def solve(self, start: EngineModel, rounds: int) -> _Solution:
-        """Simulates, solves for the schedules found, and again, until that changes nothing. Returns the best of all."""
+        """Simulates, solves for the schedules found, and again, until that changes nothing. Returns the best of all.
+
+        What schedules of before promise may not come true with new ones: then it goes part of the way.
+        """
         best, _ = now = self._simulate(np.concatenate([_pack(start), np.zeros(len(self._cells))]))
         for _ in range(rounds):
             solution, schedules = now
