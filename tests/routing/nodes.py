@@ -1,6 +1,8 @@
 """Node models with numbers of their own, and demands for them."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,19 +25,25 @@ TP_DP: Mapping[str, Any] = {  # Any: JSON
     },
     "interference": 1.5,
 }  # fmt: skip
+PAIRS = Path(__file__).parents[2] / "engines/reference/pairs.json"
 PROMPT_TOKENS, ANSWER_TOKENS = 80, 128
 CONTEXT = PROMPT_TOKENS + ANSWER_TOKENS // 2
 LATER = 100.0
 BEAT_S = 0.05
 
 
-def describe_node() -> dict[str, Any]:  # Any: JSON
-    """Returns a node model's JSON."""
-    return {**TP_DP, "prompt_tokens": PROMPT_TOKENS, "answer_tokens": ANSWER_TOKENS}
+def describe_node(pair: str | None = None) -> dict[str, Any]:  # Any: JSON
+    """Returns a node model's JSON: with the numbers above, or those of a pair of engines/reference/pairs.json."""
+    if pair is None:
+        engines = TP_DP
+    else:
+        known = json.loads(PAIRS.read_text())[pair]
+        engines = {**known["engines"], "interference": known["interference"]}
+    return {**engines, "prompt_tokens": PROMPT_TOKENS, "answer_tokens": ANSWER_TOKENS}
 
 
-def read_node() -> NodeModel:
-    return TypeAdapter(NodeModel).validate_python(describe_node())
+def read_node(pair: str | None = None) -> NodeModel:
+    return TypeAdapter(NodeModel).validate_python(describe_node(pair))
 
 
 def make_backend(

@@ -220,15 +220,14 @@ def test_the_policys_words_survive_and_fit() -> None:
     assert remember(policy().start(1, LATER)) == Memory()
 
 
-@pytest.mark.parametrize(
-    ("rate", "in_flight", "answer", "ttft"), [(5, 2, "triton", "triton"), (20, 12, "triton", "vllm")]
-)
-def test_a_plan_serves_its_objective(rate: float, in_flight: int, answer: str, ttft: str) -> None:
-    load = demand(rate, low=in_flight)
-    assert policy().plan(load, on("triton"), LATER).side == answer
-    first = policy(objective="ttft")
+def test_a_plan_serves_its_objective() -> None:
+    """The low-load engine decodes faster, and is the slower one to read prompts."""
+    node = replace(SHARED, low=replace(SHARED.low, mixed_ms=30.0, prompt_ms=40.0))
+    load = demand(8, low=6)
+    assert policy(node).plan(load, on("triton"), LATER).side == "triton"
+    first = policy(node, objective="ttft")
     state = first.plan(load, on("triton"), LATER)
-    assert state.side == ttft
+    assert state.side == "vllm"
     assert remember(state).answer_s < 0.1
     reason = first.choose(REQUEST, loads(1, 1), state, LATER)[0].reason
     assert reason.endswith(f" ttft={remember(state).answer_s:g}s")
