@@ -76,7 +76,7 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         assert seat.memory.fd is not None
         second = Ledger(BACKENDS, ground.ledger, Seat.take(ground.size, 2, 1, seat.memory.fd))
         slots = [ledger.place(to("vllm"), steers=ledger is first) for ledger in (first, second, second)]
-        second.replace(lambda old, _: (State("vllm", 5.0, 2), b"new"))
+        second.replace(lambda old, _: (State("vllm", 5.0, 2, (1.5, -1e9)), b"new"))
         second.report("vllm", is_ready=False)
         seen = first.read()
         assert (seen.in_flight, seen.steering, seen.workers) == (
@@ -84,10 +84,14 @@ def test_what_one_worker_writes_the_other_reads() -> None:
             {"triton": 0, "vllm": 1},
             (1, 2),
         )
-        assert (seen.state, seen.text, seen.doubted) == (State("vllm", 5.0, 2), b"new", frozenset({"vllm"}))
+        assert (seen.state, seen.text, seen.doubted) == (
+            State("vllm", 5.0, 2, (1.5, -1e9)),
+            b"new",
+            frozenset({"vllm"}),
+        )
         assert second.read().doubted == set()  # one knows one's own doubts
         second.drain("triton", is_draining=True)
-        assert first.glance() == (State("vllm", 5.0, 2), frozenset({"triton"}))
+        assert first.glance() == (State("vllm", 5.0, 2, (1.5, -1e9)), frozenset({"triton"}))
         first.place(stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
         assert second.read().draining == {"triton"}
         first.drain("triton", is_draining=False)

@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant("a policy's words are all kept", "gateway.routing.state_words:write_state",
         lambda was: lambda ints, floats, state, backends: was(
             ints, floats, replace(state, words=state.words[:-1]), backends),
-        ("tests/routing/test_ledger.py::test_a_policys_words_are_what_every_worker_reads",)),
+        (f"{PLANNED}the_policys_words_survive_and_fit",)),
     Mutant("a first token is delivered once", "gateway.flow:read_firsts",
         lambda was: lambda row, backend, count: was(row, backend, FIRSTS if count else 0),
         (f"{COUNTED}a_first_token_is_delivered_once_whichever_worker_asks",)),
