@@ -72,8 +72,8 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node's engines by name. A step that begins while others work takes `interference` times the longest of theirs
-    longer. A job that moves reaches its engine `move_s` later.
+    """A node's engines by name. A step that begins while others work takes `interference` times its own time longer. A
+    job that moves reaches its engine `move_s` later.
     """
 
     engines: Mapping[str, EngineModel]
@@ -168,11 +168,13 @@ class Node:
 
     def _begin_step(self, engine: Engine, replica: Replica) -> None:
         if step_ms := replica.begin():
-            beside_ms = self._interference and self._interference * max(
-                (each.step_ms for other in self._engines.values() if other is not engine for each in other.replicas),
-                default=0.0,
-            )
-            self._push(self._now + (step_ms + beside_ms) / 1e3, engine, replica)
+            slower = 1 + self._interference if self._interference and self._works_beside(engine) else 1.0
+            self._push(self._now + step_ms * slower / 1e3, engine, replica)
+
+    def _works_beside(self, engine: Engine) -> bool:
+        return any(
+            replica.step_ms for other in self._engines.values() if other is not engine for replica in other.replicas
+        )
 
     def _end_step(self, engine: Engine, replica: Replica) -> list[Job]:
         beginning = replica.chosen

@@ -373,7 +373,7 @@ class State:
     words: tuple[float, ...] = ()
 
 
-STATE_WORDS = 64
+STATE_WORDS = 80
 
 
 class Arrivals(NamedTuple):

@@ -14,6 +14,7 @@ from engines.physics.model import EngineModel
 HORIZON_S, PARTS = 4.0, 8  # of a forecast
 ROUNDS = 8  # of a fixed point, at most
 CLOSE = 0.01  # of a step: then it is found
+SETTLING = 4  # rounds until a rate and an answer's time agree
 MOST_PROMPTS = 30.0  # in a step: with more a load is beyond every engine
 
 
@@ -137,6 +138,14 @@ def find_answer_s(engine: EngineModel, mix: Mix, rate: float, in_flight: float) 
     step = find_step(engine, running, rate / engine.replicas, mix)
     steps = mix.answer_tokens / engine.tokens_per_step + 1
     return (steps * step.mean_ms + engine.request_ms) / 1e3 * max(in_flight / find_room(engine, mix), 1.0)
+
+
+def find_settled_s(engine: EngineModel, mix: Mix, in_flight: float) -> float:
+    """Returns an answer's seconds while so many are in flight all the time, and as many come as finish."""
+    answer_s = find_answer_s(engine, mix, 0.0, in_flight)
+    for _ in range(SETTLING):
+        answer_s = find_answer_s(engine, mix, in_flight / answer_s, in_flight)
+    return answer_s
 
 
 def find_capacity(engine: EngineModel, mix: Mix) -> float:

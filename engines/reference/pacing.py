@@ -30,7 +30,7 @@ class Neighbours(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedNode:
-    """What a step that begins beside `neighbours` takes longer: `interference` times the longest of theirs."""
+    """A step that begins while `neighbours` work takes `interference` times its own time longer."""
 
     neighbours: Neighbours
     interference: float
@@ -160,7 +160,7 @@ class Pacer:
         if self._shared is not None:
             self._shared.neighbours.note(max(each.step_ms for each in self.replicas) / 1e3)
             if step_s:
-                step_s += self._shared.interference * self._shared.neighbours.longest_s()
+                step_s *= 1 + self._shared.interference * (self._shared.neighbours.longest_s() > 0)
         if step_s:
             self._push(at + step_s, replica)
 

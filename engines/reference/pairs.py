@@ -25,8 +25,9 @@ Role: TypeAlias = Literal["low", "high"]
 class Pair:
     """The engine for low load and the one for high load.
 
-    `interference`: how many times the other's step a step takes longer on shared GPUs. `computes`: whether a model
-    computes the answers in time; else their ids mean nothing. `prefix_cache`: whether prompts are read once.
+    `interference`: how many times its own time a step takes longer beside the other engine, on shared GPUs. `computes`:
+    whether a model computes the answers in time; else their ids mean nothing. `prefix_cache`: whether prompts are read
+    once.
     """
 
     about: str

@@ -1,7 +1,7 @@
 """How much each engine slows the other down, and how well that is known. Pure.
 
 In: step times of rounds that measure low, high, both at once, high, low. Out: for each engine, by how much its step is
-longer beside the other, over the other's own step, with an interval from the rounds. An engine's cells lie as far
+longer beside the other, over its own step alone, with an interval from the rounds. An engine's cells lie as far
 before as after those of both, so that a steady drift within a round falls out.
 """
 
@@ -26,7 +26,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of the other engine's step, or a difference of two such parts. `error`: its standard error, known with
+    """A part of an engine's own step, or a difference of two such parts. `error`: its standard error, known with
     `dof` degrees of freedom; None after one round.
     """
 
@@ -67,7 +67,7 @@ def find_interference(rounds: Sequence[Round]) -> Interference:
     low_alone, high_alone = [fmean(each.low) for each in rounds], [fmean(each.high) for each in rounds]
     low_extra = [each.low_beside - alone for each, alone in zip(rounds, low_alone, strict=True)]
     high_extra = [each.high_beside - alone for each, alone in zip(rounds, high_alone, strict=True)]
-    (low, low_rest), (high, high_rest) = _divide(low_extra, high_alone), _divide(high_extra, low_alone)
+    (low, low_rest), (high, high_rest) = _divide(low_extra, low_alone), _divide(high_extra, high_alone)
     both = [(one + other) / 2 for one, other in zip(low_rest, high_rest, strict=True)]
     return Interference(_make_share(low, low_rest), _make_share(high, high_rest), _make_share((low + high) / 2, both))
 

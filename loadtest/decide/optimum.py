@@ -28,7 +28,7 @@ class FluidEngine:
 
 @dataclass(frozen=True, slots=True)
 class FluidNode:
-    """While both engines work, a step of each takes `interference` times the other's longer. An answer has `tokens`."""
+    """While both engines work, a step of each takes `interference` times as long more. An answer has `tokens`."""
 
     engines: tuple[FluidEngine, FluidEngine]
     interference: float
@@ -66,8 +66,8 @@ class FluidNode:
             for engine, part, count in zip(self.engines, parts, in_flight, strict=True)
         )
         return (
-            self.tokens * (first_s + self.interference * second_s),
-            self.tokens * (second_s + self.interference * first_s),
+            self.tokens * first_s * (1 + self.interference * min(in_flight[1], 1.0)),
+            self.tokens * second_s * (1 + self.interference * min(in_flight[0], 1.0)),
         )
 
     def _fill(self, rate: float, parts: Pair, answers_s: Pair) -> Pair:

@@ -45,7 +45,7 @@ class OpenCell:
 
 @dataclass(frozen=True, slots=True)
 class NodeModel:
-    """`interference`: how much of the other engine's step each step takes longer while both work. `move_s`: what a move
+    """`interference`: how many times its own time a step takes longer while both work. `move_s`: what a move
     costs besides the prefill that it causes. `prompt_tokens`, `answer_tokens`: of the first shape. `low_error`,
     `high_error`: the largest logarithm by which the other cells predict the answer times of a shape wrong.
     `intervals`: of each engine's numbers, and of the interference (95 %).

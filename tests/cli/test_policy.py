@@ -82,7 +82,7 @@ def test_set_goes_to_a_share_and_back_to_thresholds(gateway: Operated) -> None:
 
 
 def test_a_node_model_comes_from_a_file_and_only_json_shows_it_whole(gateway: Operated, tmp_path: Path) -> None:
-    engine = {"steps_ms": [[1, 5.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64, "ttft_ms": [[1, 20.0]]}
+    engine = {"steps_ms": [[1, 5.0]], "prompt_ms": 20.0, "attention_ms": 0.5, "max_sequences": 64, "kv_tokens": 90_000}
     node = {"low": engine, "high": engine, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
     (tmp_path / "node.json").write_text(json.dumps(node))
     changed = policy("set", "--url", gateway.url, "--kind", "curve", "--node", str(tmp_path / "node.json"))
@@ -90,7 +90,33 @@ def test_a_node_model_comes_from_a_file_and_only_json_shows_it_whole(gateway: Op
     assert " node=measured fallback=high " in changed.output
     assert " dwell_s=0.3 " in changed.output  # its own default, not what the threshold had
     shown = json.loads(policy("show", "--url", gateway.url, "--json").output)["models"][0]["policy"]
-    assert {key: shown["node"][key] for key in node} == node
+    assert {key: shown["node"][key] for key in node if key not in {"low", "high"}} == {
+        "interference": 1.0,
+        "prompt_tokens": 80,
+        "answer_tokens": 128,
+    }
+    assert {key: shown["node"]["low"][key] for key in engine} == engine
+
+
+def test_show_has_a_column_for_each_reading_of_the_policy_and_a_line_for_a_wrong_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings = {"decode_scale": 1.8, "model_wrong": 1.0}
+    monkeypatch.setattr(Threshold, "readings", lambda _self, _state: {"vllm": readings})
+    with Operated().serving() as gateway:
+        result = policy("show", "--url", gateway.url)
+    assert "WRONG MODEL: vllm is not the engine that was measured; calibrate again" in result.output
+    rows = [line.split() for line in result.output.splitlines()]
+    assert ["triton", "low", "yes", "0", "0", "?", "?", "?", "?"] in rows
+    assert ["vllm", "high", "yes", "0", "0", "?", "?", "1.8", "1.0"] in rows
+
+
+def test_a_node_model_of_an_older_form_is_refused_with_what_to_do(gateway: Operated, tmp_path: Path) -> None:
+    engine = {"steps_ms": [[1, 5.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64}
+    node = {"low": engine, "high": engine, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
+    (tmp_path / "node.json").write_text(json.dumps(node))
+    refused = policy("set", "--url", gateway.url, "--kind", "curve", "--node", str(tmp_path / "node.json"))
+    assert (refused.exit_code, "`crossover calibrate --apply` makes a new one" in refused.output) == (1, True)
 
 
 def test_set_can_swap_the_sides(gateway: Operated) -> None:

@@ -171,13 +171,13 @@ class Beside:
         return self.step_s
 
 
-def test_a_step_that_begins_beside_others_takes_longer_by_a_multiple_of_theirs() -> None:
+def test_a_step_that_begins_beside_others_takes_a_multiple_of_its_time_longer() -> None:
     beside = Beside(0.3)
     pacer = Pacer(replace(FLAT, replicas=2), SharedNode(beside, 1.5))
     pacer.arrive("a", PROMPT, 2, 0.0)
-    assert names(pacer.advance(0.1 + 0.45)) == "a"
+    assert names(pacer.advance(0.1 + 0.15)) == "a"
     beside.step_s = 0.0  # the step that has begun is as long as it was
-    assert served(pacer) == [(1.1, "a", 1)]
+    assert served(pacer) == [(0.5, "a", 1)]
     assert beside.noted == [0.1, 0.1, 0.0]
 
 

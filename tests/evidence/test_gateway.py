@@ -26,7 +26,7 @@ SLOW = ("--pace", "demo:high", "--time-scale", "20")
 LONG: dict[str, object] = {"model": MODEL, "stream": True, "max_tokens": 900, "ignore_eos": True}
 LABELS = 'backend="{}",model="' + MODEL + '"'
 SILENT = "silent"
-ENGINE = {"steps_ms": [[1, 5.0], [64, 9.0]], "prefill_tokens_per_s": 50_000, "max_in_flight": 64}
+ENGINE = {"steps_ms": [[1, 5.0], [64, 9.0]], "prompt_ms": 20.0, "max_sequences": 64}
 NODE = {"low": ENGINE, "high": ENGINE, "interference": 1.0, "prompt_tokens": 80, "answer_tokens": 128}
 
 pytestmark = pytest.mark.timeout(120)  # a start of everything may fall into any of these

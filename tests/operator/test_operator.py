@@ -17,7 +17,8 @@ Json: TypeAlias = Any  # whatever the server answered
 READY: dict[str, object] = {
     "ready": True,
     "draining": False,
-    **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s", "pace")),
+    **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s")),
+    "readings": {},
     "size": {},
 }
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}

@@ -27,7 +27,7 @@ class Deadly:
 
     side = "vllm"
     version = 2
-    is_split = False
+    words = ()
 
     @property
     def since(self) -> float:

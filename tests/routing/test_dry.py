@@ -16,8 +16,8 @@ NAMES = ("triton", "vllm")
 HIGHER = Threshold(*NAMES, up=4, down=2, dwell_s=0)
 LOWER = Threshold(*NAMES, up=2, down=1, dwell_s=0)
 NODE = NodeModel(
-    EngineModel(((1, 4.0), (256, 40.0)), 50_000, 256),
-    EngineModel(((1, 6.0), (256, 12.0)), 50_000, 256),
+    EngineModel(((1, 4.0), (256, 40.0)), prompt_ms=20.0),
+    EngineModel(((1, 6.0), (256, 12.0)), prompt_ms=20.0),
     interference=1.0,
     prompt_tokens=80,
     answer_tokens=128,
@@ -69,7 +69,7 @@ def test_one_that_plans_does_so_though_the_policy_in_force_does_not() -> None:
             for _ in range(5):
                 stack.enter_context(node.router.lease(request_of()))
             node.clock.now += 0.05
-            node.router.plan({}, {})
+            node.router.plan()
         state = node.router.model_state()
         assert state.dry is not None
         assert (state.side, state.switches) == ("triton", 0)

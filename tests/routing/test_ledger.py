@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.core import Route, State
+from gateway.core import STATE_WORDS, Route, State
 from gateway.errors import BackendUnavailable
 from gateway.routing.ledger import Choose, Lease, Ledger
 
@@ -82,6 +82,14 @@ def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
     ledger.replace(lambda old, text: (State("vllm", old.since, 2), text))
     assert ledger.read().switches == 2
     assert ledger.read().state == State("vllm", 1.0, 2)
+
+
+@pytest.mark.parametrize("count", [0, 1, STATE_WORDS])
+def test_a_policys_words_are_what_every_worker_reads(count: int) -> None:
+    words = tuple(1e9 / (index + 3) for index in range(count))
+    ledger = Ledger.alone(["triton", "vllm"], State("triton", 0.0, 1, (1.0, 2.0, 3.0)))
+    ledger.place(lambda _counts, _state: (Route("vllm", "test"), State("vllm", 0.1, 1, words)), steers=True)
+    assert ledger.read().state == State("vllm", 0.1, 1, words)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -311,7 +311,7 @@ async def test_an_answer_leaves_a_drained_backend_again_when_another_is_ready(st
 
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
-    mover = Mover(stack.app.endpoints._live, stack.app.router, stack.app.metrics, tokens_per_s=2 / BEAT_S, workers=2)
+    mover = Mover(stack.app.endpoints._live, stack.app.router, tokens_per_s=2 / BEAT_S, workers=2)
     async with AsyncExitStack() as clients:
         for words in (30, 10, 20):
             client = await clients.enter_async_context(raw_client(stack))

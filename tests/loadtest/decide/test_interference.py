@@ -7,9 +7,9 @@ import pytest
 from loadtest.decide.interference import Interference, Round, Share, find_interference
 
 
-def test_interference_is_the_extra_time_of_a_step_by_the_others_own_step() -> None:
+def test_interference_is_the_extra_time_of_a_step_by_its_time_alone() -> None:
     found = find_interference([Round(low=(10, 10), high=(20, 20), low_beside=16, high_beside=24)])
-    assert [share.value for share in (found.low, found.high, found.mean)] == pytest.approx([0.3, 0.4, 0.35])
+    assert [share.value for share in (found.low, found.high, found.mean)] == pytest.approx([0.6, 0.2, 0.4])
     assert found.mean.ends is None
 
 
@@ -23,10 +23,10 @@ def test_a_steady_drift_within_a_round_falls_out() -> None:
 def test_the_interval_is_students_over_the_rounds() -> None:
     rounds = [Round((10, 10), (20, 20), beside, 24) for beside in (15.8, 16.0, 16.2)]
     share = find_interference(rounds).low
-    assert share.value == pytest.approx(0.3)
+    assert share.value == pytest.approx(0.6)
     assert share.dof == 2
-    assert share.ends == pytest.approx((0.3 - 4.3027 * 0.01 / 3**0.5, 0.3 + 4.3027 * 0.01 / 3**0.5), rel=1e-4)
-    assert find_interference([rounds[0]] * 2).low.ends == pytest.approx((0.29, 0.29))
+    assert share.ends == pytest.approx((0.6 - 4.3027 * 0.02 / 3**0.5, 0.6 + 4.3027 * 0.02 / 3**0.5), rel=1e-4)
+    assert find_interference([rounds[0]] * 2).low.ends == pytest.approx((0.58, 0.58))
     assert (share - Share(0.1)).ends is None
     assert (share - share).dof == pytest.approx(4)
     same = find_interference([rounds[0]] * 2).low
@@ -43,8 +43,8 @@ def measure(chance: random.Random, rounds: int) -> Interference:
         Round(
             low=(cell(12, 0), cell(12, 4)),
             high=(cell(9, 1), cell(9, 3)),
-            low_beside=cell(12 + 0.3 * 9, 2),
-            high_beside=cell(9 + 0.4 * 12, 2),
+            low_beside=cell(12 * 1.3, 2),
+            high_beside=cell(9 * 1.4, 2),
         )
         for _ in range(rounds)
     ])

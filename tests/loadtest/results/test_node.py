@@ -49,7 +49,7 @@ def test_a_node_has_both_engines_the_lengths_and_what_a_move_costs() -> None:
     cells = make_cells({1: 1.0, 8: 1.0})
     node_cells = find_node_cells(cells, make_other_cells(), PLAN)
     assert [cell.load for cell in node_cells["triton"][:2]] == [Load(20, 34, 1), Load(20, 34, 8)]
-    turns = [{"triton": beside(0.010, 0.0305, 0.011), "vllm": beside(0.02, 0.0305, 0.02)}] * 2
+    turns = [{"triton": beside(0.010, 0.021, 0.011), "vllm": beside(0.02, 0.04, 0.02)}] * 2
     finding = make_node(cells, node_cells, turns, SYSTEM, PLAN)
     assert finding is not None
     node = finding.node
@@ -60,7 +60,7 @@ def test_a_node_has_both_engines_the_lengths_and_what_a_move_costs() -> None:
     assert 1000 * node.move_s == pytest.approx(max(step_ms, engine.mixed_ms) + engine.request_ms, rel=0.01)
     assert (set(node.intervals), node.low_error) == ({"low", "high", "interference"}, node.high_error)
     message = note_interference(finding, SYSTEM, 8).message
-    assert message.startswith("with 8 in flight on each, a step of triton takes 30.5 ms, 10.5 alone and a step of vllm")
+    assert message.startswith("with 8 in flight on each, a step of triton takes 21 ms, 10.5 alone and a step of vllm")
 
 
 def test_without_a_cell_of_the_first_shape_or_prompts_alone_there_is_no_node() -> None:

@@ -4,15 +4,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from gateway.routing.policies.forecast import ANSWER
-from gateway.routing.policies.pace import find_pace
-
 from gateway.core import Route
+from gateway.flow import FIRSTS
 from gateway.routing.needs import find_lacking
+from gateway.routing.policies.curve.memory import ROOM
 from tests.mutants.mutant import Mutant, becomes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"
-CURVE = "gateway.routing.policies.curve:Curve"
+CURVE = "gateway.routing.policies.curve.policy:Curve"
+PLANNER = "gateway.routing.policies.curve.planner:Planner"
+LEARNING = "gateway.routing.policies.curve.learning"
+GUARD = "gateway.routing.policies.curve.guard"
+TRYING = "gateway.routing.policies.curve.trying"
+SPLIT = "gateway.routing.policies.curve.split"
 FLEET = "gateway.routing.fleet:Fleet"
 HEALTH = "gateway.routing.health:Health"
 DRY = "gateway.routing.dry:DryRun"
@@ -22,6 +26,10 @@ PLANNED = "tests/routing/test_curve.py::test_"
 ROUTED = "tests/routing/test_router.py::test_"
 NEEDED = "tests/routing/test_needs.py::test_"
 TRIED = "tests/routing/test_dry.py::test_"
+LEARNED = "tests/routing/test_learning.py::test_"
+GUARDED = "tests/routing/test_guard.py::test_"
+TRIES = "tests/routing/test_trying.py::test_"
+COUNTED = "tests/routing/test_demand.py::test_"
 
 
 def choose_without_band(was: Any) -> Any:  # Any: a policy's method
@@ -41,6 +49,24 @@ def probe_without_doubt(_was: Any) -> Any:  # Any: a method of Health
     return probe
 
 
+def split_without_fixed(was: Any) -> Any:  # Any: a method of curve's Load
+    def split(self: Any, side: int) -> Any:
+        backends = tuple(backend._replace(fixed=0, fixed_share=0.0) for backend in self.backends)
+        return was(replace(self, backends=backends), side)
+
+    return split
+
+
+def watch_the_return(was: Any) -> Any:  # Any: the guard
+    def was_wrong(memory: Any, engines: Any, load: Any, side: int, now: float) -> bool:
+        is_wrong = bool(was(memory, engines, load, side, now))
+        if is_wrong:
+            memory.is_watched = 1.0
+        return is_wrong
+
+    return was_wrong
+
+
 MUTANTS = (
     Mutant("a load of `up` goes to the high backend", f"{THRESHOLD}.choose",
         lambda was: lambda self, request, loads, state, now: (
@@ -52,16 +78,79 @@ MUTANTS = (
         lambda was: lambda self, request, loads, state, now: was(
             self, request, loads, replace(state, since=float("-inf")), now),
         (f"{POLICY}a_side_is_kept_for_its_dwell",)),
-    Mutant("a change of plan has its price", f"{CURVE}._find_price", returns(0.0),
-        (f"{PLANNED}the_way_back_waits_until_what_was_lost_would_have_paid_both_changes",)),
+    Mutant("a change of plan has its price", f"{PLANNER}._find_loss", returns(0.0),
+        (f"{PLANNED}what_was_lost_pays_the_price_of_a_change_and_the_way_back",)),
+    Mutant("an overload does not lock the plan", f"{PLANNER}._find_crossing", lambda _was: lambda self, load: load.free,
+        (f"{PLANNED}an_overload_does_not_lock_the_plan",)),
+    Mutant("a change that has not paid makes the next ones promise more", f"{PLANNER}._settle", returns(None),
+        (f"{PLANNED}a_change_that_has_not_paid_makes_the_next_ones_promise_more",)),
+    Mutant("the margin is wider where the model is off", f"{PLANNER}.find_margin",
+        lambda _was: lambda self, memory: self.rules.margin, (f"{PLANNED}the_margin_is_wider_where_the_model_is_off",)),
+    Mutant("a plan serves its objective", f"{PLANNER}.weigh",
+        lambda was: lambda self, load, side, headroom: was(
+            replace(self, rules=replace(self.rules, objective="answer")), load, side, headroom),
+        (f"{PLANNED}a_plan_serves_its_objective",)),
+    Mutant("what only one engine serves counts there", "gateway.routing.policies.curve.load:Load.split",
+        split_without_fixed, (f"{PLANNED}what_only_one_engine_serves_counts_and_slows_the_other_down",)),
+    Mutant("what was foreseen is compared with what came", f"{CURVE}._compare", returns(None),
+        (f"{PLANNED}what_was_foreseen_is_compared_with_what_came",)),
     Mutant("answers follow a plan", f"{CURVE}.find_left", returns(()),
         (f"{PLANNED}answers_follow_on_shared_gpus_only",)),
-    Mutant("an overload shows the queue of some seconds", "gateway.routing.policies.forecast:HORIZON_S", becomes(300.0),
-        ("tests/routing/test_forecast.py::test_an_overload_shows_the_queue_of_the_next_seconds_and_no_more",)),
-    Mutant("a jump of the rate counts at once", "gateway.routing.policies.demand:_find_cut", returns(0),
-        ("tests/routing/test_demand.py::test_a_jump_counts_at_once_and_a_small_change_with_time",)),
-    Mutant("a pace is bounded", "gateway.routing.policies.pace:MOST", becomes(9.0),
-        ("tests/routing/test_pace.py::test_a_minute_shows_a_pace_within_bounds",)),
+    Mutant("a jump of the rate counts at once", "gateway.routing.policies.curve.rate:_find_cut", returns(0),
+        ("tests/routing/test_rate.py::test_a_jump_counts_at_once_and_a_small_change_with_time",)),
+    Mutant("a prompt stops those who run where it is read", f"{SPLIT}:find_cost_ms",
+        lambda was: lambda words, engine, steps, prompt_tokens, in_flight: was(words, engine, steps, 0, in_flight),
+        (f"{PLANNED}on_gpus_of_their_own_a_long_prompt_goes_where_it_stops_others_least",)),
+    Mutant("a full engine has a queue", f"{SPLIT}:find_cost_ms",
+        lambda was: lambda words, engine, steps, prompt_tokens, in_flight: was(
+            (*words[:ROOM], 0.0, *words[ROOM + 1 :]), engine, steps, prompt_tokens, in_flight),
+        (f"{PLANNED}on_gpus_of_their_own_a_full_engine_has_a_queue",)),
+    Mutant("live steps correct the model", f"{LEARNING}:_take", returns(None),
+        (f"{LEARNED}the_scales_of_a_wrong_model_are_found",)),
+    Mutant("corrections are bounded", f"{LEARNING}:MOST", becomes(9.0),
+        (f"{LEARNED}scales_are_bounded_and_one_at_its_bound_is_wrong",)),
+    Mutant("a late beat teaches nothing", f"{LEARNING}:LATE_S", becomes(9.0),
+        (f"{LEARNED}what_shows_something_else_teaches_nothing",)),
+    Mutant("foreign load teaches nothing", f"{LEARNING}:learn",
+        lambda was: lambda memory, engine, seen, elapsed_s, is_alone: was(
+            memory, engine, seen._replace(foreign=0), elapsed_s, is_alone),
+        (f"{LEARNED}what_shows_something_else_teaches_nothing",)),
+    Mutant("steps of engines that slow each other down teach nothing", f"{LEARNING}:learn",
+        lambda was: lambda memory, engine, seen, elapsed_s, is_alone: was(memory, engine, seen, elapsed_s, True),
+        (f"{LEARNED}what_shows_something_else_teaches_nothing",)),
+    Mutant("an engine that was not measured is called so", f"{LEARNING}:is_wrong", returns(False),
+        (f"{LEARNED}a_model_is_called_wrong_by_enough_windows",)),
+    Mutant("a change after which fewer tokens come is taken back", f"{GUARD}:was_wrong", returns(False),
+        (f"{GUARDED}the_plan_goes_back_and_does_not_watch_the_return",)),
+    Mutant("a return is not watched", f"{GUARD}:was_wrong", watch_the_return,
+        (f"{GUARDED}the_plan_goes_back_and_does_not_watch_the_return",)),
+    Mutant("an engine that was wrongly gone to is blocked longer each time", f"{GUARD}:MOST_BLOCK_S", becomes(5.0),
+        (f"{GUARDED}an_engine_is_blocked_longer_each_time_until_it_was_right",)),
+    Mutant("the engine not used is tried once in ten minutes", f"{TRYING}:EVERY_S", becomes(60.0),
+        (f"{TRIES}a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures",)),
+    Mutant("tries are rarer after failures", f"{TRYING}:MOST_EVERY_S", becomes(600.0),
+        (f"{TRIES}a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures",)),
+    Mutant("only in quiet minutes the engine not used is tried", f"{TRYING}:_is_quiet", returns(True),
+        (f"{TRIES}a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures",)),
+    Mutant("a try stays where it is better", f"{TRYING}:go_on",
+        lambda was: lambda memory, side, now, *, is_better: was(memory, side, now, is_better=False),
+        (f"{TRIES}a_try_stays_where_it_is_better",)),
+    Mutant("a policy's words are all kept", "gateway.routing.state_words:write_state",
+        lambda was: lambda ints, floats, state, backends: was(
+            ints, floats, replace(state, words=state.words[:-1]), backends),
+        ("tests/routing/test_ledger.py::test_a_policys_words_are_what_every_worker_reads",)),
+    Mutant("a first token is delivered once", "gateway.flow:read_firsts",
+        lambda was: lambda row, backend, count: was(row, backend, FIRSTS if count else 0),
+        (f"{COUNTED}a_first_token_is_delivered_once_whichever_worker_asks",)),
+    Mutant("a dead worker's answers count no more", "gateway.routing.demand:DemandCounts.clear", returns(None),
+        (f"{COUNTED}the_demand_is_that_of_all_workers",)),
+    Mutant("an answer that has ended holds nothing", "gateway.flow:Flow.end",
+        lambda was: lambda self, prompt_tokens, generated, *, has_begun: was(
+            self, prompt_tokens, 0, has_begun=has_begun),
+        ("tests/test_flow.py::test_the_sums_equal_a_recount_after_any_events",)),
+    Mutant("answers under way count for how long answers are", "gateway.lengths:_survive",
+        lambda was: lambda ended, passed, running: was(ended, [0.0] * len(passed), running),
+        ("tests/test_lengths.py::test_the_first_to_end_are_short_and_are_not_taken_for_all",)),
     Mutant("what one engine alone could serve is forgotten", "gateway.routing.demand:LATELY_S", becomes(1e9),
         ("tests/routing/test_demand.py::test_what_one_engine_alone_could_serve_is_soon_forgotten",)),
     Mutant("a policy kept is in force after a restart", "gateway.routing.policy_file:PolicyFile._holds", returns(False),
@@ -101,15 +190,4 @@ MUTANTS = (
     Mutant("moves go as fast as the other engine prefills", f"{CURVE}.find_terms",
         lambda was: lambda self, *given: was(self, *given)._replace(tokens_per_s=math.inf),
         (f"{PLANNED}answers_move_as_fast_as_the_engine_that_they_go_to_reads_prompts",)),
-    Mutant("a load that grows leaves the low-load engine early", f"{CURVE}._find_headroom",
-        lambda _was: lambda self, state: self.headroom if state.side == self.high else 0.0,
-        (f"{PLANNED}a_load_that_grows_leaves_the_low_load_engine_before_the_crossing",)),
-    Mutant("the way to the low-load engine needs headroom", f"{CURVE}._find_headroom",
-        lambda was: lambda self, state: was(replace(self, headroom=0.0), state),
-        (f"{PLANNED}the_way_to_the_low_load_engine_needs_headroom",)),
-    Mutant("a plan serves its objective", f"{CURVE}._objective", lambda _was: property(lambda self: ANSWER),
-        (f"{PLANNED}a_plan_serves_its_objective",)),
-    Mutant("an engine that has shown nothing is as slow as the other", "gateway.routing.policies.curve:find_paces",
-        lambda _was: lambda seen, speeds: tuple(find_pace(*each) for each in zip(seen, speeds, strict=True)),
-        ("tests/routing/test_pace.py::test_where_both_engines_are_slower_than_their_model_the_correction_costs_nothing",)),
 )  # fmt: skip

@@ -17,6 +17,7 @@ SPREAD = 0.3  # of a scale, before anything was seen: how unsure a calibration i
 DRIFT, LEAST_DRIFT = 1.01, 1e-5  # of that spread with each window: an engine may change
 NOISE = 0.1  # of a window's time
 LEAST, MOST = 0.4, 2.5
+KNOWN, ALIKE = 10.0, 0.7  # windows after which an engine is known by itself; how much both are off alike before
 TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled in one step
 MEMORY = 20.0  # windows, after which one counts a third
 WRONG = math.log(1.4)
@@ -35,7 +36,10 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
     `is_alone`: nothing else has used its GPUs. A beat that is late, or in which a worker died, teaches nothing.
     """
     new, memory.seen = seen.generated - memory.seen, float(seen.generated)
-    is_usable = is_alone and not seen.foreign and new >= 0 and seen.decoding >= engine.replicas
+    # Where many begin in a beat, there are far more at its end than its tokens were generated for.
+    decoding, memory.decoding = (memory.decoding + seen.decoding) / 2, float(seen.decoding)
+    context, memory.context = (memory.context + seen.held) / 2, float(seen.held)
+    is_usable = is_alone and not seen.foreign and new >= 0 and decoding >= engine.replicas
     if not is_usable or not 0 < elapsed_s < LATE_S:
         memory.beats = -1.0
         return
@@ -43,8 +47,8 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
     if not memory.beats:  # the first one begins somewhere within it
         memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
         return
-    sequences, held = seen.decoding / engine.replicas, seen.held / engine.replicas
-    memory.steps += max(new - len(seen.firsts), 0) / seen.decoding / engine.tokens_per_step
+    sequences, held = decoding / engine.replicas, context / engine.replicas
+    memory.steps += max(new - len(seen.firsts), 0) / decoding / engine.tokens_per_step
     memory.sequences += sequences
     memory.held += held
     memory.elapsed_ms += 1000 * elapsed_s
@@ -56,12 +60,20 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
 
 
 def correct(node: NodeModel, memory: Memory) -> tuple[EngineModel, EngineModel]:
-    """Returns the node's engines by what was seen of them."""
-    low, high = (
-        engine if seen.decode == seen.prefill == 1.0 else engine.scaled(seen.decode, seen.prefill)
-        for engine, seen in zip(node, memory.engines, strict=True)
-    )
-    return low, high
+    """Returns the node's engines by what was seen of them.
+
+    One of which little was seen is taken to be off as the other one, in part: what slows one down (clocks, a busy host,
+    requests that no model fits) mostly slows both, and by itself the idle one would look better than it is.
+    """
+    low, high = memory.engines
+    return _correct(node.low, low, high), _correct(node.high, high, low)
+
+
+def _correct(engine: EngineModel, own: EngineMemory, other: EngineMemory) -> EngineModel:
+    known, alike = min(own.windows / KNOWN, 1.0), ALIKE * min(other.windows / KNOWN, 1.0)
+    decode = known * own.decode + (1 - known) * (1 + alike * (other.decode - 1))
+    prefill = known * own.prefill + (1 - known) * (1 + alike * (other.prefill - 1))
+    return engine if decode == prefill == 1.0 else engine.scaled(decode, prefill)
 
 
 def is_wrong(memory: EngineMemory) -> bool:

@@ -16,9 +16,10 @@ class EngineMemory:
     """Of one engine. `decode`, `prefill`: its times over the model's; `spread_*`: how unsure they are, as covariances.
 
     `error`: how far the model as calibrated was off of late, `misfit`: the corrected one, as logarithms of measured
-    over predicted steps; `windows`: how many that is the mean of, older ones less. `seen`: of its generated tokens,
-    those of before. The window under way has `beats` (below 0: there is none), and sums over them. `until`: it is not
-    gone to before; `failures`: how often that was wrong in a row.
+    over predicted steps; `windows`: how many that is the mean of, older ones less. `seen`, `decoding`, `context`: at
+    the beat before, tokens generated so far, sequences and what they held. The window under way has `beats` (below 0:
+    there is none), and sums over them. `until`: it is not gone to before; `failures`: how often that was wrong in a
+    row.
     """
 
     decode: float = 1.0
@@ -30,6 +31,8 @@ class EngineMemory:
     misfit: float = 0.0
     windows: float = 0.0
     seen: float = 0.0
+    decoding: float = 0.0
+    context: float = 0.0
     beats: float = -1.0
     steps: float = 0.0
     sequences: float = 0.0

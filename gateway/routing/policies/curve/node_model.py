@@ -39,8 +39,8 @@ Intervals = Mapping[str, tuple[float, float] | Mapping[str, tuple[float, float]]
 class NodeModel:
     """A pair of engines, `low` and `high`, by the names of a policy's backends.
 
-    `interference`: how much of the other engine's step each step takes longer while both work: 0 on GPUs of their own,
-    1 where they slice the time of the same ones. `move_s`: what a move costs besides the prefill that it causes.
+    `interference`: how many times its own time a step takes longer while both work: 0 on GPUs of their own, 1 where
+    they slice the time of the same ones. `move_s`: what a move costs besides the prefill that it causes.
     `prompt_tokens`, `answer_tokens`: of the first shape that it was measured with. `low_error`, `high_error`: by how
     much the model missed a shape that it had not been fitted to, as the logarithm of predicted over measured.
     `intervals`: of its numbers, for readers.

@@ -3,22 +3,22 @@
 In: a node model as corrected, a load, and the memory. Out: a side, 0 for the low-load engine and 1 for the other. Pure.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from engines.physics import EngineModel, Outlook, foresee
-from engines.physics.forecast import find_step
+from engines.physics.forecast import find_room, find_settled_s
 from gateway.routing.policies.curve import guard, trying
 from gateway.routing.policies.curve.load import Load, Part
 from gateway.routing.policies.curve.memory import Memory
 from gateway.routing.policies.curve.node_model import NodeModel
 
 KNOWN = 0.1  # a model's error up to which the margin is as configured
-SEEN = 20.0  # windows, after which live errors count and a calibration's do not
-# An engine with more than so many times what is in flight, and so many more, after a forecast does not keep up, if the
-# other one would have less than so much of that.
-GROWS, FEW, KEEPS_UP = 1.2, 2, 0.8
+SEEN = 15.0  # windows, after which live errors count and a calibration's do not
+BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
+CLOSE = 1.1  # of a crossing: then it is found
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
 
@@ -32,6 +32,7 @@ class Rules:
     headroom: float
     margin: float
     dwell_s: float
+    guards: bool
     tries: bool
 
 
@@ -62,17 +63,17 @@ class Planner:
         saved = here.cost - there.cost
         memory.owed_s = max(memory.owed_s + saved * load.elapsed_s, 0.0)
         memory.gained_s -= saved * load.elapsed_s
-        memory.price_s = self._find_price(memory, load, here, there)
         memory.answer_s = here.each_s
         if trying.is_on(memory):
             return trying.go_on(memory, side, now, is_better=here.cost <= there.cost * (1 - self.rules.margin))
-        if guard.was_wrong(memory, self.engines, load, side, now):
+        # Where by the model too the other one is better now, the load has changed, and that is a plan's affair.
+        if self.rules.guards and guard.was_wrong(memory, self.engines, load, side, now) and saved <= 0:
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now
-        if is_time and self._pays(memory, here, saved):
+        if is_time and self._pays(memory, load, here, saved, other):
             guard.begin(memory)
-            self._settle(memory, load)
+            self._settle(memory, load, other)
             return other
         if self.rules.tries and trying.is_due(memory, self.engines, load, side, now):
             trying.begin(memory, now)
@@ -103,45 +104,55 @@ class Planner:
         return self.rules.margin + max(max(errors) - KNOWN, 0.0) / 2
 
     def _foresee(self, index: int, parts: Sequence[Part], load: Load, rate: float) -> Outlook:
-        part, beside, mix = parts[index], parts[1 - index], load.mix
+        part, beside = parts[index], parts[1 - index]
         engine = self.engines[index]
-        if self.node.interference and any(beside):  # what cannot run elsewhere slows it down
-            other = self.engines[1 - index]
-            running, own = beside.in_flight / other.replicas, max(part.in_flight / engine.replicas, 1.0)
-            step = find_step(other, running, rate * beside.share / other.replicas, mix)
-            share = self.node.interference * min(beside.in_flight, 1.0)
-            slower = 1 + share * step.mean_ms / engine.decode_ms(own, own * mix.context)
+        if self.node.interference and beside.in_flight:  # what cannot run elsewhere slows it down
+            slower = 1 + self.node.interference * min(beside.in_flight, 1.0)
             engine = engine.scaled(slower, slower)
-        return foresee(engine, mix, rate * part.share, part.in_flight)
+        return foresee(engine, load.mix, rate * part.share, part.in_flight)
 
-    def _pays(self, memory: Memory, here: Weighed, saved: float) -> bool:
+    def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int) -> bool:
         if saved <= self.find_margin(memory) * here.cost:
             return False
+        memory.price_s = self._find_price(load, to)
         return saved * self.rules.horizon_s + memory.owed_s > memory.price_s * memory.caution
 
-    def _find_price(self, memory: Memory, load: Load, here: Weighed, there: Weighed) -> float:
-        """Returns the seconds that requests lose by a change and the way back: the pauses of what moves.
+    def _find_price(self, load: Load, to: int) -> float:
+        """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
 
-        Where the present engine does not keep up, it is the least since the other one became the better: what has come
-        while the plan waited would make the change dearer all the time, and lock the plan.
+        What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer: an
+        engine that does not keep up would be kept for ever. Who goes to the low-load engine goes back when the load
+        rises.
         """
-        price_s = self._find_loss(load)
-        grows = here.end > GROWS * load.in_flight + FEW and there.end < KEEPS_UP * here.end
-        return min(memory.price_s, price_s) if grows and memory.price_s and here.cost > there.cost else price_s
+        low, high = self.engines
+        crossing = self._find_crossing(load)
+        if to:
+            return self._find_loss(high, load, min(load.free, crossing))
+        return self._find_loss(low, load, load.free) + self._find_loss(high, load, min(BACK * crossing, load.free))
 
-    def _find_loss(self, load: Load) -> float:
-        """Returns what requests lose there and back, while what moves is prefilled and nobody gets a token."""
-        total_s = 0.0
-        for engine in self.engines:
-            prefill_s = engine.prefill_ms(load.context, 0.0) / engine.replicas / 1e3
-            pause_s = self.node.move_s + prefill_s * (1 + self.node.interference)
-            moved = 0 if self.rules.objective == "ttft" else load.free
-            total_s += pause_s * moved + load.rate * pause_s * pause_s / 2
-        return total_s
+    def _find_loss(self, to: EngineModel, load: Load, moved: float) -> float:
+        """Returns what requests lose while `moved` of them are prefilled, and nobody gets a token."""
+        context = load.context / load.free if load.free else load.mix.context
+        prefill_s = to.prefill_ms(moved * context, 0.0) / to.replicas / 1e3
+        pause_s = self.node.move_s + prefill_s * (1 + self.node.interference)
+        coming = load.rate * pause_s * pause_s / 2
+        return coming if self.rules.objective == "ttft" else pause_s * moved + coming
 
-    def _settle(self, memory: Memory, load: Load) -> None:
+    def _find_crossing(self, load: Load) -> float:
+        """Returns how many are in flight on either engine when the high-load one's answers become the shorter ones."""
+        low, high = self.engines
+        least, most = 1.0, min(find_room(low, load.mix), find_room(high, load.mix))
+        if find_settled_s(high, load.mix, most) >= find_settled_s(low, load.mix, most):
+            return most
+        while most > least * CLOSE:
+            middle = math.sqrt(least * most)
+            is_beyond = find_settled_s(high, load.mix, middle) < find_settled_s(low, load.mix, middle)
+            least, most = (least, middle) if is_beyond else (middle, most)
+        return most
+
+    def _settle(self, memory: Memory, load: Load, to: int) -> None:
         """Looks back on the change before this one: where it has not paid, the next ones have to promise more."""
         if memory.paid_s:
             has_paid = memory.gained_s > memory.paid_s
             memory.caution = max(memory.caution * LESS, 1.0) if has_paid else min(memory.caution * MORE, MOST_CAUTION)
-        memory.gained_s, memory.paid_s = 0.0, self._find_loss(load) / 2
+        memory.gained_s, memory.paid_s = 0.0, self._find_price(load, to)

@@ -132,18 +132,19 @@ class Curve(TwoBackends):
         return MoveTerms(math.ceil(pause_ms * to.tokens_per_step / to.decode_ms(each, each * context)), tokens_per_s)
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        backend = self._find_cheaper(request, loads, state) if self.splits else state.side
+        node, words = self.node, state.words
+        is_split = node is not None and node.interference < SHARED
+        backend = self._find_cheaper(request, loads, words) if is_split else state.side
         in_flight = request.sequences
         for load in loads.values():
             in_flight += load.in_flight
         is_ready = loads[backend].is_ready
         to = backend if is_ready else self.find_ready(loads)
-        words = state.words
-        if self.node is None or not words:
+        if node is None or not words:
             route = _make_fallback(to, in_flight)
         else:
-            plan = "split" if self.splits else state.side
-            route = _make_route(to, in_flight, plan, self.objective, (words[RATE], words[ANSWER_S]))
+            plan = "split" if is_split else backend
+            route = _make_route(to, in_flight, plan, self.objective, words[RATE], words[ANSWER_S])
         return route if is_ready else replace(route, reason=f"{route.reason} {backend}=unavailable"), state
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
@@ -172,9 +173,8 @@ class Curve(TwoBackends):
 
     @property
     def _rules(self) -> Rules:
-        return Rules(
-            self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, self.tries and self.learns
-        )
+        learns, tries = self.learns, self.tries and self.learns
+        return Rules(self.objective, self.horizon_s, self.headroom, self.margin, self.dwell_s, learns, tries)
 
     def _learn(self, memory: Memory, load: NodeLoad) -> None:
         assert self.node is not None  # plan has looked
@@ -209,12 +209,12 @@ class Curve(TwoBackends):
             total += shares[index] * (own_ms + engine.request_ms)
         memory.answer_s = total / 1e3
 
-    def _find_cheaper(self, request: Placeable, loads: Mapping[str, Load], state: State) -> str:
+    def _find_cheaper(self, request: Placeable, loads: Mapping[str, Load], words: tuple[float, ...]) -> str:
         low, high = loads[self.low], loads[self.high]
-        if not (low.is_ready and high.is_ready) or self.node is None or not state.words:
+        if not (low.is_ready and high.is_ready) or not words:
             return self.low if low.is_ready else self.high
-        low_ms = self._find_cost_ms(request, state.words, 0, low.in_flight)
-        return self.low if low_ms <= self._find_cost_ms(request, state.words, 1, high.in_flight) else self.high
+        low_ms = self._find_cost_ms(request, words, 0, low.in_flight)
+        return self.low if low_ms <= self._find_cost_ms(request, words, 1, high.in_flight) else self.high
 
     def _find_cost_ms(self, request: Placeable, words: tuple[float, ...], index: int, in_flight: int) -> float:
         assert self.node is not None  # whoever splits has a model
@@ -241,6 +241,8 @@ def _make_fallback(backend: str, in_flight: int) -> Route:
 
 # The same few routes again and again: making one takes ten times as long as finding it, and a state's own hash as long.
 @lru_cache(maxsize=4096)
-def _make_route(backend: str, in_flight: int, plan: str, objective: str, expected: tuple[float, float]) -> Route:
-    shown, (rate, time_s) = plan if plan == "split" else f"all={plan}", expected
+def _make_route(  # noqa: PLR0913, PLR0917 - a tuple of them would cost as much as finding the route
+    backend: str, in_flight: int, plan: str, objective: str, rate: float, time_s: float
+) -> Route:
+    shown = plan if plan == "split" else f"all={plan}"
     return Route(backend, f"curve {shown} in_flight={in_flight} rate={rate:g}/s {objective}={time_s:g}s")
