@@ -123,6 +123,7 @@ def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Out
         alone_s = (steps * step.mean_ms + engine.request_ms) / 1e3
         waits_s = alone_s * max(count / room - 1, 0.0)
         answer_s = alone_s + waits_s
+        # Engines schedule ahead: a prompt that comes during a step is read in the one after the next.
         first_s += (1.5 * step.mean_ms + step.prefill_ms + engine.request_ms) / 1e3 + waits_s
         settled, gone = rate * answer_s, -math.expm1(-part_s / answer_s)
         total += settled * part_s + (count - settled) * answer_s * gone

@@ -26,8 +26,8 @@ JOIN_STEPS = 1.0
 # How far each number may lie from where its prior has it: standard deviations of its logarithm.
 PRIORS = {"context_ms": 1.0, "prompt_ms": 0.5, "attention_ms": 1.0, "eager_ms": 0.7, "mixed_ms": 0.7, "request_ms": 0.7}
 EAGER = tuple(PRIORS).index("eager_ms")
-# The host launches eager steps, and is not always as fast: one engine on H200 took 31.7 ms (median) in one cell, 18.8 in
-# traffic. Each cell has a floor of its own, whose logarithm scatters so about the engine's.
+# The host launches eager steps, and is not always as fast: one engine on H200 took 31.7 ms (median) in one cell, and
+# 18.8 in traffic. Each cell has a floor of its own, whose logarithm scatters so about the engine's.
 FLOOR_SD = 0.4
 STEP_PRIOR = 1.0
 FALL_SD, BEND_SD = 0.02, 0.3  # steps do not get shorter with more sequences, and bend little from knot to knot
