@@ -157,8 +157,8 @@ class PhysicalBackend(PacedBackend):
             await self._replicas[replica].wait()
             due = loop.time()
             while step_ms := replica.begin():
-                beside_s = self.neighbour.step_s if isinstance(self.neighbour, PhysicalBackend) else 0.0
-                due += step_ms / 1e3 + beside_s
+                is_beside = isinstance(self.neighbour, PhysicalBackend) and self.neighbour.step_s > 0
+                due += step_ms / 1e3 * (2 if is_beside else 1)
                 await asyncio.sleep(due - loop.time())
                 replica.end(due)
                 for request, job in list(self._jobs.items()):

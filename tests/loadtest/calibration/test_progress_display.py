@@ -36,7 +36,7 @@ def test_without_a_terminal_there_is_a_line_per_cell_with_the_ratio_on_the_secon
     assert ["8", "triton", "1,000", "20", "ms", "8", "ms"] in lines
     assert ["8", "vllm", "800.0", "20", "ms", "10", "ms", "1.250"] in lines
     assert "measuring again: NOT STEADY [c=8]" in file.getvalue()
-    assert "exactly 32 tokens per answer" in file.getvalue()
+    assert "exactly 128 tokens per answer" in file.getvalue()
 
 
 def test_on_a_terminal_a_row_per_level_is_filled_and_the_table_stays() -> None:
