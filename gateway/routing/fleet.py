@@ -3,6 +3,7 @@
 In: a request. Out: a lease, or the error that explains why there is none. Knows no other model.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
@@ -21,6 +22,10 @@ from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
+
+logger = logging.getLogger(__name__)
+
+LOOK_BEATS = 20  # from one look at the policy's model to the next
 
 
 def first_policy(
@@ -70,6 +75,8 @@ class Fleet:
             for name, backend in backends.items()
         }
         self._follow(self._ledger.read().text)
+        self._beats = 0
+        self._wrong: frozenset[str] = frozenset()  # backends whose model is, as far as was reported
 
     def __str__(self) -> str:
         return f"{self.model} {self._ledger}"
@@ -223,6 +230,24 @@ class Fleet:
             return self._policy.plan(demand, state, now)
 
         self._ledger.plan(change, now)
+        self._beats += 1
+        if self._ledger.is_first and self._beats % LOOK_BEATS == 0:  # one worker reports for the node
+            self._report_model()
+
+    def _report_model(self) -> None:
+        """Logs where engines stop being those that the policy's model was made of, and where they are again."""
+        readings = self._policy.readings(self._ledger.glance()[0])
+        wrong = frozenset(name for name, found in readings.items() if found.get("model_wrong"))
+        for name in wrong - self._wrong:
+            logger.warning(
+                "%s of %s is not the engine that was measured: %s; calibrate again (crossover calibrate --apply)",
+                name,
+                self.model,
+                " ".join(f"{key}={value:g}" for key, value in readings[name].items()),
+            )
+        for name in self._wrong - wrong:
+            logger.info("%s of %s is as it was measured again", name, self.model)
+        self._wrong = wrong
 
     def drain(self, backend: str, is_draining: bool) -> None:
         """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""

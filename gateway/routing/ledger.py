@@ -232,6 +232,11 @@ class Ledger:
             self.draining = change({backend})
             self._commit(self._state, self._record[SWITCHES])
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker is the node's first."""
+        return self._seat == 0
+
     def glance(self) -> tuple[State, frozenset[str]]:
         """Returns the policy's state, and the backends that drain."""
         with self._lock:

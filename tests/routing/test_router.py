@@ -8,11 +8,12 @@ import pytest
 
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, ModelNotFound, PolicyChanged
-from gateway.routing import PolicyChange, Router
-from gateway.routing.policies import Threshold
+from gateway.routing import BEAT_S, PolicyChange, Router
+from gateway.routing.policies import Curve, Threshold
 from tests.fakes.backend import Pause
 from tests.fakes.sink import RecordingSink
 from tests.routing.conftest import Node, request_of
+from tests.routing.nodes import read_node
 
 POLICY = Threshold(low="triton", high="vllm", up=4, down=2, dwell_s=0)
 
@@ -263,3 +264,26 @@ async def test_a_threshold_changed_under_load_drops_nothing(node: Node) -> None:
     assert endings == [FinishReason.STOP] * 200
     assert used == {"triton", "vllm"}
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
+
+
+def test_a_wrong_model_is_logged_within_twenty_seconds_and_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """An engine generates half as fast as its model: a gateway's log and its state say so, once."""
+    node = Node(Curve(low="triton", high="vllm", node=read_node(), tries=False))
+    flow, count = node.router.flows()["llama"].free["triton"], 8
+    step_s = 2 * read_node().low.decode_ms(count, count * 200) / 1e3
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(node.router.lease(request_of()))
+            flow.begin(100)
+            flow.decode(100, node.clock.now)
+        flow.held = count * 200
+        for beat in range(1, 400):
+            node.clock.now += BEAT_S
+            flow.generated = round(count * beat * BEAT_S / step_s)
+            node.router.plan()
+    (message,) = [record.getMessage() for record in caplog.records if "is not the engine" in record.getMessage()]
+    assert message.startswith("triton of llama is not the engine that was measured: decode_scale=")
+    found = node.router.model_state().backends["triton"].readings
+    assert found["model_wrong"] == 1
+    assert found["step_error"] == pytest.approx(0.69, abs=0.05)
+    assert not node.router.model_state().backends["vllm"].readings
