@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core import GenerateRequest, Need, Policy, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
-from gateway.routing.policies import Share, Threshold
+from gateway.routing.policies import Curve, Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 
@@ -33,7 +33,7 @@ class Node:
     `able`: what backends can do, for those that cannot do everything.
     """
 
-    policy: Threshold | Share | None
+    policy: Threshold | Share | Curve | None
     names: tuple[str, ...] = ("triton", "vllm")
     clock: Clock = field(default_factory=Clock)
     able: Mapping[str, Collection[Need]] = field(default_factory=dict)
