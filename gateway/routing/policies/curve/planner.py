@@ -18,6 +18,7 @@ from gateway.routing.policies.curve.node_model import NodeModel
 KNOWN = 0.1  # a model's error up to which the margin is as configured
 SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
+SOON = 0.3  # of the changes to the high-load engine are gone back on with as many in flight
 CLOSE = 1.1  # of a crossing: then it is found
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
@@ -122,12 +123,13 @@ class Planner:
 
         What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer: an
         engine that does not keep up would be kept for ever. Who goes to the low-load engine goes back when the load
-        rises.
+        rises; some who leave it are soon back.
         """
         low, high = self.engines
         crossing = self._find_crossing(load)
         if to:
-            return self._find_loss(high, load, min(load.free, crossing))
+            moved = min(load.free, crossing)
+            return self._find_loss(high, load, moved) + SOON * self._find_loss(low, load, moved)
         return self._find_loss(low, load, load.free) + self._find_loss(high, load, min(BACK * crossing, load.free))
 
     def _find_loss(self, to: EngineModel, load: Load, moved: float) -> float:
