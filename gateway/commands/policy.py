@@ -265,15 +265,17 @@ def _print_model(entry: Json) -> None:
     if (dry := entry.get("dry")) is not None:
         click.echo(_describe_dry(dry))
     figures = ["in_flight", "steering", "drift", "steady_drift"]
-    readings = dict.fromkeys(key for backend in entry["backends"].values() for key in backend["readings"])
     for name, backend in entry["backends"].items():
         if backend["readings"].get("model_wrong"):
             click.echo(f"WRONG MODEL: {name} is not the engine that was measured; calibrate again")
-    counts = (Column(figure.replace("_", " "), justify="right") for figure in (*figures, *readings))
+        if backend["readings"]:
+            readings = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in backend["readings"].items())
+            click.echo(f"{name} beside its model: {readings}")
+    counts = (Column(figure.replace("_", " "), justify="right") for figure in figures)
     table = Table("backend", "side", "ready", *counts, box=box.SIMPLE_HEAD)
     for name, backend in entry["backends"].items():
         side = next((key for key in ("low", "high") if in_force[key] == name), "")
         ready = "yes" if backend["ready"] else "NO"
-        shown = (*(backend[figure] for figure in figures), *(backend["readings"].get(key) for key in readings))
+        shown = (backend[figure] for figure in figures)
         table.add_row(name, side, ready, *("?" if count is None else str(count) for count in shown))
     Console().print(table)

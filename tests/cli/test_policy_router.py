@@ -130,7 +130,7 @@ def test_two_workers_counts_give_the_simulations_demand_and_plan_at_each_beat() 
     live = Live(policy)
     simulate(make_jobs(BEATS * 0.05), NodeSpec({"low": node.low, "high": node.high}, node.interference, 0.05), live)
     assert len(policy.seen) == len(live.demands) >= BEATS
-    assert live.changes > 20
+    assert live.changes > 2
     assert live.moves > 20
     others = 0
     for beat, ((demand, state, now, after), counted) in enumerate(zip(policy.seen, live.demands, strict=True)):
