@@ -107,11 +107,19 @@ class Observation:
     def end(self, outcome: str) -> None:
         """Records how it ended; the first call counts. Callers report ends no backend sees, such as a stop string."""
         if not self._is_over:
-            self._is_over = True
-            generated = len(self.token_ids) - self.earlier
-            self._flow.end(len(self.request.prompt), generated, has_begun=self._has_begun)
-            self._lengths.end(self._bucket, outcome in FINISHED)
+            self._leave(is_finished=outcome in FINISHED)
             self._recorder.record(self, outcome)
+
+    def drop(self) -> None:
+        """The backend did not even begin: it is under way no more, and no attempt to be recorded."""
+        if not self._is_over:
+            self._leave(is_finished=False)
+
+    def _leave(self, *, is_finished: bool) -> None:
+        self._is_over = True
+        generated = len(self.token_ids) - self.earlier
+        self._flow.end(len(self.request.prompt), generated, has_begun=self._has_begun)
+        self._lengths.end(self._bucket, is_finished)
 
     def _begin(self) -> None:
         self._has_begun = True

@@ -64,8 +64,8 @@ class RelayAttempt:
 
     def _start(self, route: Route) -> None:
         self._route = route
-        self._metrics.relaying(self._request, route)
         self._call = call = self._backends[route.backend].relay(self._request, self)
+        self._metrics.relaying(self._request, route)
         if self._reply.is_paused:
             call.pause()
 

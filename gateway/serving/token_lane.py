@@ -223,7 +223,11 @@ class TokenAttempt:
         observation = work.metrics.observe(request, route, self._sinks[index], reply.arrived, before)
         if find_obstacle(request, 1, has_scores=False):
             observation.fix()
-        return observation, work.lane.backends[route.backend].start(request, observation)
+        try:
+            return observation, work.lane.backends[route.backend].start(request, observation)
+        except BaseException:  # else it would count as under way for ever
+            observation.drop()
+            raise
 
     def _last_token(self) -> float:
         return max(observation.last for observation, _ in self._running)

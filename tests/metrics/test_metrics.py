@@ -255,3 +255,16 @@ def test_every_name_is_listed_in_the_documentation(scene: Scene) -> None:
     )
     missing = [name for name in families if name.startswith("crossover_") and f"`{name}" not in documentation]
     assert missing == []
+
+
+def test_an_attempt_that_did_not_even_begin_is_under_way_no_more_and_not_recorded() -> None:
+    scene = Scene()
+    flow = scene.router.flows()["llama"]
+    scene.metrics.share(scene.router.flows())
+    before = flow.words()
+    observed = scene.metrics.observe(scene.request(), Route("vllm", "test"), RecordingSink())
+    assert (flow.free["vllm"].streams, flow.free["vllm"].coming) == (1, 3)
+    observed.drop()
+    observed.end("stop")
+    assert flow.words() == before
+    assert not scene.samples("crossover_requests_total")
