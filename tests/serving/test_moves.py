@@ -345,3 +345,17 @@ async def test_running_answers_follow_a_threshold_that_moves_them(stack: Stack, 
         stack.app.endpoints.mover.beat()
         texts = [text_of(events((await client.answer()).body)) for client in begun]
         assert texts == [BEGUN + REST, BEGUN + REST, REST]
+
+
+async def test_an_answer_that_its_backend_does_not_begin_is_not_under_way(stack: Stack, writer: Writer) -> None:
+    """`start` may raise: what was counted before it counts no more, and what begins elsewhere counts until its end."""
+
+    def refuse(_request: object) -> list[object]:
+        raise BackendUnavailable("low does not begin")
+
+    stack.low.script, stack.high.script = refuse, writer.script(REST)  # type: ignore[assignment]  # it never returns
+    flow = stack.app.router.flows()[stack.app.router.state()[0].model]
+    assert (await ask(stack)).status == 200
+    assert len(stack.high.calls) == 1
+    assert [(each.streams, each.coming, each.held) for each in flow.free.values()] == [(0, 0, 0)] * 2
+    assert sum(flow.lengths.running) == 0
