@@ -95,7 +95,7 @@ def test_the_plan_goes_back_and_does_not_watch_the_return() -> None:
 
 def test_a_policy_that_does_not_learn_does_not_go_back() -> None:
     curve = Curve(*NAMES, node=NODE, learns=False)
-    wrong = Memory(is_watched=1.0, watched=LATER - 2, made=0.0, would=1e9)
+    wrong = Memory(is_watched=1.0, watched=LATER - 2, made=0.0, would_ms=1.0, should_ms=1.0)
     state = replace(curve.start(1, LATER - 60, "vllm"), words=wrong.words())
     demand = make_demand(100, make_backend(0), make_backend(IN_FLIGHT, generated=1000))
     assert curve.plan(demand, state, LATER).side == "vllm"

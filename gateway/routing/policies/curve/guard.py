@@ -1,15 +1,15 @@
-"""What came after a change, beside what the engine before would have made of it: if that is more, back again.
+"""What came after a change, beside what either engine would have needed for it: if the one before is faster, back again.
 
-In: what was generated, the engines as corrected. Out: whether the change was wrong. Pure.
+In: what was generated and read, the engines as corrected. Out: whether the change was wrong. Pure.
 """
 
 from engines.physics import EngineModel
-from engines.physics.forecast import find_step
+from gateway.routing.policies.curve.learning import find_work_ms
 from gateway.routing.policies.curve.load import Load
 from gateway.routing.policies.curve.memory import EngineMemory, Memory
 
-WATCH_S = 1.5  # in which tokens are compared
-WORSE = 1.1  # the engine before would have made so many times as many
+WATCH_S = 1.5  # in which work is compared
+WORSE = 1.1  # it took so many times as long as it would have before, and as it should here
 ARRIVED = 0.8  # of what has moved has had a token when the watch begins
 BLOCK_S, MOST_BLOCK_S = 5.0, 120.0
 
@@ -25,23 +25,23 @@ def block(left: EngineMemory, now: float) -> None:
 
 
 def was_wrong(memory: Memory, engines: tuple[EngineModel, EngineModel], load: Load, side: int, now: float) -> bool:
-    """Whether what was generated since the moves is less than the engine before would have."""
+    """Whether what was done since the moves took longer than it should, and longer than on the engine before."""
     if not memory.is_watched:
         return False
     here, left = load.backends[side], load.backends[1 - side]
     if left.in_flight > left.fixed or here.decoding < ARRIVED * here.in_flight or not here.decoding:
         memory.watched = 0.0
         return False
+    new, memory.made = here.generated - memory.made, float(here.generated)
     if not memory.watched:
-        memory.watched, memory.made, memory.would = now, float(here.generated), 0.0
+        memory.watched, memory.would_ms, memory.should_ms = now, 0.0, 0.0
         return False
-    before = engines[1 - side]
-    step = find_step(before, here.decoding / before.replicas, load.rate / before.replicas, load.mix)
-    memory.would += here.decoding * before.tokens_per_step * 1e3 * load.elapsed_s / step.mean_ms
+    memory.would_ms += find_work_ms(engines[1 - side], here, new)
+    memory.should_ms += find_work_ms(engines[side], here, new)
     if now - memory.watched < WATCH_S:
         return False
     memory.is_watched = 0.0
-    if (here.generated - memory.made) * WORSE >= memory.would:
+    is_worse = 1e3 * (now - memory.watched) > WORSE * max(memory.would_ms, memory.should_ms)
+    if not is_worse:
         memory.engines[side].failures = 0.0
-        return False
-    return True
+    return is_worse

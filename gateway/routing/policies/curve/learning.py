@@ -59,6 +59,16 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
         memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
 
 
+def find_work_ms(engine: EngineModel, seen: BackendDemand, new: int | float) -> float:
+    """Returns the milliseconds that an engine needs for what was seen in a beat, `new` tokens and the prompts."""
+    if not seen.decoding:
+        return 0.0
+    sequences, held = seen.decoding / engine.replicas, seen.held / engine.replicas
+    steps = max(new - len(seen.firsts), 0) / seen.decoding / engine.tokens_per_step
+    prefill_ms = _find_prefill_ms(engine, sequences, held, seen.firsts) / engine.replicas
+    return steps * engine.decode_ms(sequences, held) + prefill_ms
+
+
 def correct(node: NodeModel, memory: Memory) -> tuple[EngineModel, EngineModel]:
     """Returns the node's engines by what was seen of them.
 
