@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from gateway.core import MoveTerms
 from gateway.routing.demand import BEAT_S
 
-BURST_S = 0.1  # what was not used before counts for so long
+BURST_S = 1.0  # what was not used before counts for so long
 
 Answer = TypeVar("Answer")
 

@@ -18,7 +18,6 @@ from gateway.routing.policies.curve.node_model import NodeModel
 KNOWN = 0.1  # a model's error up to which the margin is as configured
 SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
-SOON = 0.3  # of the changes to the high-load engine are gone back on with as many in flight
 CLOSE = 1.1  # of a crossing: then it is found
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
@@ -122,21 +121,23 @@ class Planner:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
 
         What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer: an
-        engine that does not keep up would be kept for ever. Who goes to the low-load engine goes back when the load
-        rises; some who leave it are soon back.
+        engine that does not keep up would be kept for ever. The way back is part of the price: who leaves the low-load
+        engine comes back when the load falls, and who goes to it leaves again when the load rises.
         """
         low, high = self.engines
         crossing = self._find_crossing(load)
         if to:
             moved = min(load.free, crossing)
-            return self._find_loss(high, load, moved) + SOON * self._find_loss(low, load, moved)
+            return self._find_loss(high, load, moved) + self._find_loss(low, load, moved)
         return self._find_loss(low, load, load.free) + self._find_loss(high, load, min(BACK * crossing, load.free))
 
     def _find_loss(self, to: EngineModel, load: Load, moved: float) -> float:
-        """Returns what requests lose while `moved` of them are prefilled, and nobody gets a token."""
+        """Returns what requests lose while `moved` of them are prefilled, and nobody gets a token.
+
+        They leave together (moves.BURST_S), so that the engine that they go to has its GPUs for itself.
+        """
         context = load.context / load.free if load.free else load.mix.context
-        prefill_s = to.prefill_ms(moved * context, 0.0) / to.replicas / 1e3
-        pause_s = self.node.move_s + prefill_s * (1 + self.node.interference)
+        pause_s = self.node.move_s + to.prefill_ms(moved * context, 0.0) / to.replicas / 1e3
         coming = load.rate * pause_s * pause_s / 2
         return coming if self.rules.objective == "ttft" else pause_s * moved + coming
 
