@@ -14,7 +14,7 @@ from gateway.core import FirstToken
 from gateway.lengths import Lengths
 
 FIRSTS = 32  # first tokens that a row keeps, of a backend
-PROMPTS = 32  # recent prompts that it keeps
+PROMPTS = 128  # recent prompts that it keeps
 NOTHING = FirstToken(0.0, 0)
 
 

@@ -15,7 +15,7 @@ from gateway.flow import ModelFlow, count_words, read_firsts, read_prompts, read
 from gateway.lengths import WORDS, Survival, estimate
 from gateway.shared import Floats, Plan, Seat, Span
 
-SAMPLES = 64
+SAMPLES = 128
 BEAT_S = 0.05
 COUNTED, RECENT = range(2)  # words of what arrives: as of the last sample, and how much of it lately
 LATELY_S = 20.0  # after which an arrival counts a third

@@ -47,10 +47,10 @@ class Curve(TwoBackends):
     headroom: Annotated[
         float, number(0, 10, "Plans are made for this part more arrivals than there are, on either engine.")
     ] = 0.1
-    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.05
+    margin: Annotated[float, number(0, 1, "A change has to save more than this part of an answer's time.")] = 0.1
     evidence: Annotated[
         float, number(0, 100, "How many standard deviations later arrivals must be off for earlier ones not to count.")
-    ] = 3.7
+    ] = 4.5
     dwell_s: Annotated[float, number(0, 3600, "Keep a plan for at least this many seconds.")] = 0.3
     learns: Annotated[Flag, Field(description="Whether live steps correct the node model, and a guard takes back.")] = (
         True

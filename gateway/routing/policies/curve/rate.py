@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from gateway.core import Arrivals
 
-LEAST_S, MOST_S = 0.1, 2.0  # that a rate is the mean of
+LEAST_S, MOST_S = 0.1, 3.0  # that a rate is the mean of
+DOUBT_S = 0.05  # for which the rate before a change still counts: the likeliest cut is the one that looks steepest
 
 
 def find_rate(arrivals: Sequence[Arrivals], evidence: float) -> float:
@@ -21,10 +22,14 @@ def find_rate(arrivals: Sequence[Arrivals], evidence: float) -> float:
     """
     if len(arrivals) < 2:
         return 0.0
-    window = arrivals[_find_since(arrivals, arrivals[-1].at - MOST_S) :]
+    since = _find_since(arrivals, arrivals[-1].at - MOST_S)
+    window = arrivals[since:]
+    before = _mean(window[0], window[-1]) if since else 0.0  # counting began from nothing
     while cut := _find_cut(window, evidence):
+        before = _mean(window[0], window[cut])
         window = window[cut:]
-    return _mean(window[0], window[-1])
+    start, end = window[0], window[-1]
+    return (end.total - start.total + before * DOUBT_S) / (end.at - start.at + DOUBT_S)
 
 
 def _find_since(arrivals: Sequence[Arrivals], at: float) -> int:
