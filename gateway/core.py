@@ -375,6 +375,8 @@ class State:
 
 STATE_WORDS = 80
 
+Kept: TypeAlias = Mapping[str, object]  # what of a policy's state outlives a restart, as JSON values
+
 
 class Arrivals(NamedTuple):
     """How many requests had arrived at a time, in monotonic seconds, since counting began."""
@@ -472,6 +474,14 @@ class Policy(Protocol):
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
         """Returns the state that serves the demand best; called many times a second, also when nothing arrives."""
+        ...
+
+    def find_kept(self, state: State) -> Kept | None:
+        """Returns what of the state outlives a restart; None: nothing."""
+        ...
+
+    def resume(self, state: State, kept: Kept) -> State:
+        """Returns the state with what was kept of an earlier one. Raises ValueError for what is not this policy's."""
         ...
 
     def keys(self) -> Mapping[str, object]:

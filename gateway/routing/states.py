@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from gateway.core import Need, Policy
 
-# The engines that a policy was measured on: by backend, what identified each.
-Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
+Engine: TypeAlias = Mapping[str, str | int]  # what identifies one
+Fingerprint: TypeAlias = Mapping[str, Engine]  # the engines that a policy was measured on, or learned of, by backend
 
 
 @dataclass(frozen=True, slots=True)

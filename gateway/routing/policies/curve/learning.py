@@ -5,6 +5,10 @@ In: what an engine generated in a beat, and what it had to do. Out: an EngineMem
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, TypeAlias
+
+from pydantic import ConfigDict, Field, with_config
 
 from engines.physics import EngineModel
 from gateway.core import BackendDemand, FirstToken
@@ -22,6 +26,40 @@ TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled i
 MEMORY = 20.0  # windows, after which one counts a third
 WRONG = math.log(1.4)
 ENOUGH = 6.0  # windows, before which nothing is called wrong
+LESS_SURE = 0.1  # of a scale: what a machine may have become meanwhile is not known
+
+Scale: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
+Spread: TypeAlias = Annotated[float, Field(ge=0, le=SPREAD * SPREAD)]
+Error: TypeAlias = Annotated[float, Field(ge=-10, le=10)]
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What of an EngineMemory outlives a restart, by its names there."""
+
+    decode: Scale
+    prefill: Scale
+    spread_decode: Spread
+    spread_both: Annotated[float, Field(ge=-SPREAD * SPREAD, le=SPREAD * SPREAD)]
+    spread_prefill: Spread
+    error: Error
+    misfit: Error
+    windows: Annotated[float, Field(gt=0, le=MEMORY)]
+
+    @classmethod
+    def of(cls, memory: EngineMemory) -> "Learned | None":
+        """Returns None where nothing was learned."""
+        return cls(*(getattr(memory, name) for name in cls.__slots__)) if memory.windows else None
+
+    def resume(self, memory: EngineMemory) -> None:
+        """Goes on with it, less sure than it was."""
+        for name, value in asdict(self).items():
+            setattr(memory, name, value)
+        memory.spread_decode = min(self.spread_decode + LESS_SURE**2, SPREAD**2)
+        memory.spread_prefill = min(self.spread_prefill + LESS_SURE**2, SPREAD**2)
+        most = math.sqrt(memory.spread_decode * memory.spread_prefill)
+        memory.spread_both = min(max(self.spread_both, -most), most)
 
 
 def begin(memory: EngineMemory) -> None:
