@@ -243,6 +243,8 @@ class Fleet:
 
     def plan(self) -> None:
         """Lets the policies plan for the demand of now, once a beat for the node."""
+        for name, backend in self.backends.items():
+            self.flow.cache_use[name] = backend.cache_use
         self._ledger.demand.note()
         now = self._clock()
 
@@ -331,7 +333,7 @@ class Fleet:
         ledger = self._ledger.read()
         if ledger.state.version != self._version:
             self._follow(ledger.text)
-        readings = self._policy.readings(ledger.state)
+        readings, cached = self._policy.readings(ledger.state), self._ledger.demand.find_cached()
         backends = {
             name: BackendState(
                 ledger.in_flight[name],
@@ -340,6 +342,7 @@ class Fleet:
                 name in ledger.draining,
                 self.backends[name].capabilities,
                 readings.get(name, {}),
+                cached.get(name),
             )
             for name, health in self.healths.items()
         }

@@ -3,8 +3,8 @@
 In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Leaving, Placeable
 from gateway.errors import InvalidRequest, ModelNotFound
@@ -12,7 +12,7 @@ from gateway.flow import ModelFlow
 from gateway.lengths import Survival
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
-from gateway.routing.learned import LearnedFile, keeping
+from gateway.routing.learned import AllLearned, LearnedFile, keeping
 from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
@@ -77,13 +77,11 @@ class Router:
         """Writes the policies of a state, so that the next start goes on with them. Waits for the disk."""
         self._policies.try_to_keep(state.model, state.history)
 
-    @asynccontextmanager
-    async def keeping(self) -> AsyncIterator[None]:
+    def keeping(self) -> AbstractAsyncContextManager[None]:
         """Writes what the policies learn while inside. One process of the node does this, and identifies engines."""
         for fleet in self._fleets.values():
             fleet.remember(self._learned)
-        async with keeping(self._learned, lambda: {name: each.find_learned() for name, each in self._fleets.items()}):
-            yield
+        return keeping(self._learned, self._find_learned)
 
     def identify(self, model: str, backend: str, engine: Engine) -> None:
         """Notes which engine a backend is; what a policy has learned of another one is forgotten."""
@@ -135,6 +133,9 @@ class Router:
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Probes every backend while inside; the block begins once each has been probed a first time."""
         return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
+
+    def _find_learned(self) -> AllLearned:
+        return {name: fleet.find_learned() for name, fleet in self._fleets.items()}
 
     def _find(self, model: str | None) -> Fleet:
         if model is None:

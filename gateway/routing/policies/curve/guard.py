@@ -36,7 +36,7 @@ def was_wrong(memory: Memory, engines: tuple[EngineModel, EngineModel], load: Lo
         memory.watched, memory.made, memory.would = now, float(here.generated), 0.0
         return False
     before = engines[1 - side]
-    step = find_step(before, here.decoding / before.replicas, load.rate / before.replicas, load.mix)
+    step = find_step(before, here.decoding / before.replicas, load.rate / before.replicas, load.mixes[1 - side])
     memory.would += here.decoding * before.tokens_per_step * 1e3 * load.elapsed_s / step.mean_ms
     if now - memory.watched < WATCH_S:
         return False

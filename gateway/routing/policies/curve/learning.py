@@ -90,7 +90,7 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
     memory.sequences += sequences
     memory.held += held
     memory.elapsed_ms += 1000 * elapsed_s
-    memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen.firsts) / engine.replicas
+    memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen) / engine.replicas
     if memory.beats >= WINDOW_BEATS:
         _take(memory, engine)
         memory.beats = 0.0
@@ -120,12 +120,15 @@ def is_wrong(memory: EngineMemory) -> bool:
     return memory.windows >= ENOUGH and (at_bound or abs(memory.error) > WRONG)
 
 
-def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, firsts: Sequence[FirstToken]) -> float:
-    """Returns by how much prompts have lengthened the steps that they were in."""
-    total_ms, decode_ms = 0.0, engine.decode_ms(sequences, held)
-    for batch in _group(firsts):
-        tokens = sum(batch)
-        needed = engine.prefill_ms(tokens, sum(each * each for each in batch))
+def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, seen: BackendDemand) -> float:
+    """Returns by how much prompts have lengthened the steps that they were in.
+
+    Of each, the part that the engine's cache holds in the mean was not prefilled, but attended to.
+    """
+    total_ms, decode_ms, cached = 0.0, engine.decode_ms(sequences, held), seen.cached
+    for batch in _group(seen.firsts):
+        tokens = (1 - cached) * sum(batch)
+        needed = engine.prefill_ms(tokens, (1 - cached * cached) * sum(each * each for each in batch))
         total_ms += max(needed, engine.floor_ms(sequences, tokens) - decode_ms)
     return total_ms
 
