@@ -195,7 +195,8 @@ class VLLMBackend:
         except TimeoutError:
             is_healthy = self.calls.is_busy(before)
         if not is_healthy:
-            self.route = None  # the server may come back as another release with other flags
+            # The server may come back as another release with other flags, and comes with an empty cache.
+            self.route, self.cache_use = None, NO_CACHE_USE
             self.calls.fail_waiting()
         return is_healthy
 

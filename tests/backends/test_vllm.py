@@ -502,3 +502,6 @@ async def test_a_backend_counts_what_its_engines_cache_held_but_not_of_measureme
     await measurement.ended()
     await settled(lambda: not len(backend.calls), "the end of its exchange")
     assert backend.cache_use == pytest.approx((11.82, 5.94), abs=0.01)
+    engine.is_healthy = False  # who comes back has an empty cache
+    await backend.is_ready()
+    assert backend.cache_use == (0, 0)
