@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway import __version__
 from gateway.core import Backend, Need
 from gateway.engine_kinds import ENGINE_KINDS
-from gateway.evidence import EvidenceCollector, Place, RoutingView, gathering
+from gateway.evidence import EvidenceCollector, Identity, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
 from gateway.metrics import ArrivalsFile, Metrics, noting_tasks
 from gateway.node import Node
@@ -49,7 +49,7 @@ class App:
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
     """Joins rooms that exist already; without a `node` this process is the only worker."""
     node = node or Node.alone(settings)
-    router = Router(fleets, node.roster, node.policies)
+    router = Router(fleets, node.roster, node.policies, node.learned)
     metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
     metrics.share(router.flows())
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
@@ -85,6 +85,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         await stack.enter_async_context(app.metrics.arrivals.writing())
         await stack.enter_async_context(app.endpoints.mover.running())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
+            await stack.enter_async_context(app.router.keeping())
             view = _routing_view(app.router)
             await stack.enter_async_context(gathering(settings, ENGINE_KINDS, node.evidence, view))
         yield app
@@ -96,7 +97,10 @@ def _routing_view(router: Router) -> RoutingView:
     def count(place: Place) -> int:
         return router.model_state(place.model).backends[place.backend].in_flight
 
-    return RoutingView(count, lambda model: router.model_state(model).current.fingerprint)
+    def identify(place: Place, identity: Identity) -> None:
+        router.identify(*place, identity)
+
+    return RoutingView(count, lambda model: router.model_state(model).current.fingerprint, identify)
 
 
 async def _open_lane(model: ModelSettings) -> Lane:

@@ -201,6 +201,21 @@ class Call(Protocol):
         ...
 
 
+class CacheUse(NamedTuple):
+    """Prompt tokens that an engine has reported on, and how many of them its prefix cache held. Older ones fade."""
+
+    queried: float = 0.0
+    found: float = 0.0
+
+    def add(self, queried: int, found: int) -> "CacheUse":
+        """Returns it with one prompt more."""
+        return CacheUse(self.queried * CACHE_FADING + queried, self.found * CACHE_FADING + found)
+
+
+CACHE_FADING = 0.99  # what one more prompt leaves of the weight of those before
+NO_CACHE_USE = CacheUse()
+
+
 class Backend(Protocol):
     """A server that answers requests for a model; routing/health probes its readiness."""
 
@@ -210,6 +225,11 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> frozenset[Need]:
         """The needs that the server meets, as far as is known at the moment."""
+        ...
+
+    @property
+    def cache_use(self) -> CacheUse:
+        """What the server has reported of its prefix cache, measurements left out; NO_CACHE_USE if it reports none."""
         ...
 
     async def is_ready(self) -> bool:
@@ -375,6 +395,8 @@ class State:
 
 STATE_WORDS = 80
 
+Kept: TypeAlias = Mapping[str, object]  # what of a policy's state outlives a restart, as JSON values
+
 
 class Arrivals(NamedTuple):
     """How many requests had arrived at a time, in monotonic seconds, since counting began."""
@@ -396,7 +418,8 @@ class BackendDemand(NamedTuple):
     `fixed` of what is in flight cannot run elsewhere, nor can `fixed_share` of all that arrives. `decoding` have had a
     token from it, and hold `held` tokens of context. `context`: the tokens of those that may move, which another engine
     would prefill. `generated`: all tokens since counting began. `firsts`: of the time since the beat before. `foreign`:
-    sequences in flight that do not steer, or whose tokens nobody counts.
+    sequences in flight that do not steer, or whose tokens nobody counts. `cached`: which part of its prompts' tokens
+    its prefix cache holds, of late and in the mean; the other engines' where it reports none.
     """
 
     in_flight: int
@@ -408,6 +431,7 @@ class BackendDemand(NamedTuple):
     generated: int = 0
     firsts: tuple[FirstToken, ...] = ()
     foreign: int = 0
+    cached: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +439,7 @@ class Demand:
     """The load that a plan has to serve.
 
     `arrivals`: samples of the last seconds, the oldest first; at least one. `prompts`: the lengths of recent prompts,
-    in tokens to be prefilled. `answer_tokens`: an answer's mean length; both are empty and 0 while none is known.
+    in tokens, whole. `answer_tokens`: an answer's mean length; both are empty and 0 while none is known.
     """
 
     arrivals: Sequence[Arrivals]
@@ -472,6 +496,14 @@ class Policy(Protocol):
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
         """Returns the state that serves the demand best; called many times a second, also when nothing arrives."""
+        ...
+
+    def find_kept(self, state: State) -> Kept | None:
+        """Returns what of the state outlives a restart; None: nothing."""
+        ...
+
+    def resume(self, state: State, kept: Kept) -> State:
+        """Returns the state with what was kept of an earlier one. Raises ValueError for what is not this policy's."""
         ...
 
     def keys(self) -> Mapping[str, object]:

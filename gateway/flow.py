@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gateway import lengths
-from gateway.core import FirstToken
+from gateway.core import NO_CACHE_USE, FirstToken
 from gateway.lengths import Lengths
 
 FIRSTS = 32  # first tokens that a row keeps, of a backend
@@ -58,7 +58,7 @@ class ModelFlow:
     """All of one worker's answers for one model, by backend: those that may move, and those that are `fixed`.
 
     `relayed`: how many others are there, whose tokens nobody counts. `ignored`: load-test runs that chose their
-    backend, which no policy sees.
+    backend, which no policy sees. `cache_use`: of each backend, as far as this worker's answers show it.
     """
 
     def __init__(self, backends: Iterable[str]) -> None:
@@ -66,6 +66,7 @@ class ModelFlow:
         self.fixed = {name: Flow() for name in self.free}
         self.relayed = dict.fromkeys(self.free, 0)
         self.ignored = Flow()
+        self.cache_use = dict.fromkeys(self.free, NO_CACHE_USE)
         self.lengths = Lengths()
         self.ignored_lengths = Lengths()
         self._prompts = [0.0] * PROMPTS
@@ -87,14 +88,17 @@ class ModelFlow:
                 free.held + fixed.held,
                 free.held + free.coming,
             )
-            row += (free.generated + fixed.generated, free.begun + fixed.begun)
+            row += (free.generated + fixed.generated, free.begun + fixed.begun, *self.cache_use[name])
             firsts = sorted(chain(free.firsts, fixed.firsts))[-FIRSTS:] if fixed.begun else free.firsts
             row += chain.from_iterable(firsts)
         return row
 
 
 class Standing(NamedTuple):
-    """One worker's answers at one backend, as in core.BackendDemand. `begun`: how many first tokens have come."""
+    """One worker's answers at one backend, as in core.BackendDemand. `begun`: how many first tokens have come.
+
+    `queried`, `found`: of a core.CacheUse.
+    """
 
     fixed: int
     relayed: int
@@ -103,6 +107,8 @@ class Standing(NamedTuple):
     context: int
     generated: int
     begun: int
+    queried: int
+    found: int
 
 
 _BACKEND = len(Standing._fields) + 2 * FIRSTS

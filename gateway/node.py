@@ -11,7 +11,7 @@ from typing import Self
 
 from gateway.evidence import EvidenceSpans, LatestEvidence, Place
 from gateway.metrics import Tally, TallySpans
-from gateway.routing import DryRun, DrySpans, Ledger, LedgerSpans, PolicyFile, first_policy
+from gateway.routing import DryRun, DrySpans, LearnedFile, Ledger, LedgerSpans, PolicyFile, first_policy
 from gateway.settings import Settings
 from gateway.shared import Plan, Roster, Seat, Span
 
@@ -50,6 +50,7 @@ class Node:
         self.fd = seat.memory.fd
         self.roster = Roster(spans.roster, seat)
         self.policies = PolicyFile(settings.state_folder, settings.models)
+        self.learned = LearnedFile(settings.state_folder)
         self.ledgers = {model.id: Ledger(model.backends, spans.ledgers[model.id], seat) for model in settings.models}
         self.dry = {
             model.id: DryRun(model.dry, model.backends, spans.dry[model.id], seat)
@@ -100,7 +101,7 @@ class Node:
     def _begin(self, settings: Settings) -> None:
         self._salt[:] = secrets.token_bytes(SALT_BYTES)
         for model in settings.models:
-            self.ledgers[model.id].begin(*first_policy(model, self.policies))
+            self.ledgers[model.id].begin(*first_policy(model, self.policies, self.learned))
         for dry in self.dry.values():
             dry.begin(time.monotonic())
 

@@ -67,6 +67,7 @@ class Traffic:
             sum(each.prompt_tokens + each.tokens for each in here if not each.is_fixed),
             self.generated[backend],
             self.begun[backend],
+            *map(int, self.flow.cache_use[backend]),
         )
 
     def _find(self, answer: Answer) -> Flow:
@@ -79,6 +80,7 @@ def test_the_sums_equal_a_recount_after_any_events(seed: int) -> None:
     for turn in range(600):
         traffic.go_on()
         traffic.flow.relayed["high"] = turn % 3
+        traffic.flow.cache_use["low"] = traffic.flow.cache_use["low"].add(100, turn)
         row = traffic.flow.words()
         for index, name in enumerate(BACKENDS):
             assert read_standing(row, index) == traffic.recount(name)

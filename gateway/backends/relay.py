@@ -18,7 +18,7 @@ from gateway.backends.http1_client import Client
 from gateway.backends.http1_connection import SHORT_READ_BYTES, Deliver, Exchange, Splice
 from gateway.backends.http1_framing import Chunked, Head
 from gateway.backends.sse import END_OF_EVENT, EventStream
-from gateway.core import Need, RelayCall, RelayRequest, RelaySink
+from gateway.core import NO_CACHE_USE, Need, RelayCall, RelayRequest, RelaySink
 from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavailable, GatewayError
 from gateway.header import KEPT_HEADS, end_to_end
 from gateway.settings import RelaySettings, VLLMSettings
@@ -324,6 +324,7 @@ class RelayServer:
 
     def __init__(self, settings: RelaySettings | VLLMSettings) -> None:
         self.name = settings.name
+        self.cache_use = NO_CACHE_USE
         self.capabilities = frozenset({Need.RELAY})
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)

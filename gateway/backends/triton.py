@@ -20,7 +20,7 @@ from gateway.backends.rpc.channel import Channel, RpcError, unary
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.triton_config import DEFAULT_NEEDS, ModelCapabilities, read_capabilities
 from gateway.backends.triton_tensors import TensorReader, encode
-from gateway.core import Call, GenerateRequest, Need, Sink
+from gateway.core import NO_CACHE_USE, Call, GenerateRequest, Need, Sink
 from gateway.errors import (
     BackendError,
     BackendProtocolError,
@@ -85,6 +85,7 @@ class TritonBackend:
 
     def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
         self.name = settings.name
+        self.cache_use = NO_CACHE_USE
         self.model = settings.model
         self._settings = settings
         self._known_vocab_size = vocab_size

@@ -17,7 +17,7 @@ from gateway.backends.http1_connection import Deliver, Exchange
 from gateway.backends.http1_framing import Head
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, REFUSAL_STATUSES, EventReader, encode, error_of_answer
 from gateway.backends.vllm_scores import MAX_AT_ONCE, ScoredEventReader
-from gateway.core import Call, GenerateRequest, Need, Sink, TokenLogprob
+from gateway.core import NO_CACHE_USE, Call, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import BackendUnavailable, GatewayError
 from gateway.settings import VLLMSettings
 
@@ -70,6 +70,7 @@ class VLLMCall(LiveCall):
     def exchange_finished(self) -> None:
         status = self._status
         if self._is_answered:
+            self._note_cache_use()
             self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
         elif self._route == GENERATE and status in ROUTE_OFF_STATUSES and not self.is_over:
             self._backend.route = COMPLETIONS
@@ -82,6 +83,11 @@ class VLLMCall(LiveCall):
     def exchange_failed(self, error: GatewayError) -> None:
         self.fail(error)
         self.release()
+
+    def _note_cache_use(self) -> None:
+        cached, request = cast("EventReader", self._answer).cached, self._request
+        if cached is not None and (request.pin is None or request.run is None):
+            self._backend.cache_use = self._backend.cache_use.add(len(request.prompt), cached)
 
     def _make_reader(self, backend: "VLLMBackend", request: GenerateRequest) -> EventReader:
         return EventReader(backend.name, request, backend.vocab_size, self._if_refused)
@@ -170,6 +176,7 @@ class VLLMBackend:
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
         self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
         self.route: str | None = None  # None while it is not known
+        self.cache_use = NO_CACHE_USE
 
     def __repr__(self) -> str:
         return f"<VLLMBackend {self.name} route={self.route} {self.calls!r} {self.client!r}>"
@@ -188,7 +195,8 @@ class VLLMBackend:
         except TimeoutError:
             is_healthy = self.calls.is_busy(before)
         if not is_healthy:
-            self.route = None  # the server may come back as another release with other flags
+            # The server may come back as another release with other flags, and comes with an empty cache.
+            self.route, self.cache_use = None, NO_CACHE_USE
             self.calls.fail_waiting()
         return is_healthy
 

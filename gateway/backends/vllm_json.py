@@ -6,6 +6,7 @@ request models.
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 GENERATE = "/inference/v1/generate"
 COMPLETIONS = "/v1/completions"
+
+# Usage comes in an event behind the last ids, and has the cached tokens of the prompt, if the server shows them.
+STREAM: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 SMALLEST_TOP_P = 1e-6  # vLLM refuses 0, which OpenAI allows; this value too leaves only the most probable token
 
@@ -59,7 +63,7 @@ def _generate_body(request: GenerateRequest, call_id: str) -> dict[str, object]:
         "request_id": call_id,
         "token_ids": request.prompt.token_ids,
         "sampling_params": {**_sampling_fields(request), "detokenize": False},
-        "stream": True,
+        **STREAM,
     }
 
 
@@ -70,7 +74,7 @@ def _completions_body(request: GenerateRequest, call_id: str) -> dict[str, objec
         **_sampling_fields(request),
         **_logprob_fields(request.params),
         "return_token_ids": True,
-        "stream": True,
+        **STREAM,
     }
 
 
@@ -127,7 +131,8 @@ class EventReader:
 
     Usually two events differ only in the digits of the id. Once the place of the digits is known, an event that is
     equal everywhere else is not parsed, which saves most of the cost of reading. Ids are below `vocab_size`.
-    `if_refused`: see `error_of_answer`.
+    `if_refused`: see `error_of_answer`. `cached`: how many of the prompt's tokens the engine's cache held; None before
+    it has reported usage.
     """
 
     must_abort = False
@@ -143,7 +148,9 @@ class EventReader:
         "_layouts_left",
         "_max_ids",
         "_peer",
+        "_prompt_tokens",
         "_vocab_size",
+        "cached",
     )
 
     def __init__(
@@ -156,7 +163,9 @@ class EventReader:
         self._peer = peer
         self._vocab_size = vocab_size
         self._if_refused = if_refused
-        self._max_ids = len(request.prompt) + request.params.max_tokens
+        self._prompt_tokens = len(request.prompt)
+        self._max_ids = self._prompt_tokens + request.params.max_tokens
+        self.cached: int | None = None
         self._events = EventStream(EVENT_BASE_BYTES + self._max_ids * self._bytes_per_id(request))
         self._is_at_event_start = False  # a layout is known, and the next byte is the first of an event
         self._before, self._after = b"", b""  # the bytes before and after the digits, the event's frame included
@@ -186,9 +195,10 @@ class EventReader:
         token_ids: list[int] = []
         try:
             events = self._events.feed(data)
-            for event in events:
+            for index, event in enumerate(events):
                 end = self._read_event(event, token_ids)
                 if end is not None:
+                    self._read_usage(events[index + 1 :])
                     return token_ids, end
         except (ValueError, LookupError, TypeError, AttributeError):
             return token_ids, self._protocol_error()
@@ -220,6 +230,7 @@ class EventReader:
         return self._read_chunk(chunk, token_ids)
 
     def _read_chunk(self, chunk: dict[str, Any], token_ids: list[int]) -> End | None:  # Any: a decoded JSON object
+        self._note_usage(chunk.get("usage"))
         for choice in chunk["choices"]:
             new_ids = choice.get("token_ids")
             if new_ids:
@@ -231,6 +242,19 @@ class EventReader:
             if new_ids is None:
                 return self._no_ids_error()
         return None
+
+    def _read_usage(self, events: Sequence[bytes]) -> None:
+        """Reads what follows the end, and lets pass what is no usage: the answer is whole."""
+        for event in events:
+            if event != b"[DONE]" and not exceeds(event, *self._max_parts_and_commas()):
+                with suppress(ValueError, AttributeError):
+                    self._note_usage(orjson.loads(event).get("usage"))
+
+    def _note_usage(self, usage: Any) -> None:  # Any: decoded JSON
+        if isinstance(usage, dict):
+            details = usage.get("prompt_tokens_details")  # vLLM leaves it out for 0 tokens
+            cached = details.get("cached_tokens") if isinstance(details, dict) else None
+            self.cached = min(max(cached, 0), self._prompt_tokens) if type(cached) is int else 0
 
     def _end(self, reason: str, choice: dict[str, Any]) -> End:  # Any: a decoded JSON object
         if reason == "abort":  # a server that drains answers with status 200 and this reason

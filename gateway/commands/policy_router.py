@@ -56,7 +56,9 @@ class PolicyRouter:
         return job.only or route.backend
 
     def began(self, job: Job, engine: str, now: float) -> None:
-        self._demand.flow.free[engine].decode(job.prompt_tokens + int(job.generated) - 1, now)
+        flow, prompt_tokens = self._demand.flow, job.prompt_tokens + int(job.generated) - 1
+        flow.free[engine].decode(prompt_tokens, now)
+        flow.cache_use[engine] = flow.cache_use[engine].add(prompt_tokens, job.cached)
 
     def ended(self, job: Job, engine: str, now: float) -> None:
         self._demand.flow.lengths.end(self._grow(job), is_finished=True)

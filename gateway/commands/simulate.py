@@ -17,8 +17,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from engines.physics import EngineModel, Job, Mix
+from engines.physics import EngineModel, Job, Mix, Replica
 from engines.physics.forecast import find_answer_s, find_capacity, find_room
+from engines.physics.prefix_cache import PrefixCache
 from engines.simulation import Engine, NodeSpec, simulate
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
@@ -38,7 +39,10 @@ TABLE_WIDTH = 140  # where nothing shows how wide the reader's window is
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy did with one trace. Ratios are as in loadtest/decide/regret.py and optimum.py."""
+    """What one policy did with one trace. Ratios are as in loadtest/decide/regret.py and optimum.py.
+
+    `cached`: the part of the prompts' tokens that prefix caches held.
+    """
 
     trace: str
     seed: int | None
@@ -50,6 +54,47 @@ class Outcome:
     p99_s: float
     changes: int
     moves: int
+    cached: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A trace as it is served by every arm. `blocks`: of each prompt; `block_tokens`: of a block."""
+
+    name: str
+    seed: int | None
+    trace: Sequence[TraceRequest]
+    blocks: Sequence[tuple[int, ...]]
+    block_tokens: int
+
+    @classmethod
+    def of(cls, name: str, seed: int | None, trace: Sequence[TraceRequest], *, caches_prefixes: bool) -> "_Run":
+        sizes = {each.block for each in trace if each.prefix} if caches_prefixes else set[int]()
+        if len(sizes) > 1:
+            raise click.BadParameter(f"{name}: its blocks are of several sizes: {sorted(sizes)}", param_hint="--trace")
+        block_tokens = max(sizes, default=0)
+        blocks = [_hash_blocks(number, each, block_tokens) for number, each in enumerate(trace)]
+        return cls(name, seed, trace, blocks, block_tokens)
+
+    def make_jobs(self) -> list[Job]:
+        return [
+            Job(each.at, each.prompt_tokens, each.tokens, each.only or None, blocks)
+            for each, blocks in zip(self.trace, self.blocks, strict=True)
+        ]
+
+    def make_replica(self, engine: EngineModel) -> Replica:
+        if not self.block_tokens:
+            return Replica(engine)
+        return Replica(engine, PrefixCache(engine.kv_tokens or 0, self.block_tokens))
+
+
+def _hash_blocks(number: int, request: TraceRequest, block_tokens: int) -> tuple[int, ...]:
+    """Returns a hash for each whole block, which goes by those before it too. What follows the prefix no other has."""
+    hashes, last = [], 0
+    for index in range(request.prompt_tokens // block_tokens if block_tokens else 0):
+        last = hash((last, request.prefix[index] if index < len(request.prefix) else -1 - number))
+        hashes.append(last)
+    return tuple(hashes)
 
 
 class _Alone:
@@ -79,9 +124,20 @@ class _Alone:
 @click.option(
     "--seeds", callback=lambda *given: _read_seeds(given[2]), default="1-3", help="Of the traces: 7, or 1-20."
 )
+@click.option(
+    "--prefix-cache",
+    "caches_prefixes",
+    is_flag=True,
+    help="Engines keep prompts' blocks, as far as a trace has them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Every trace of every seed as JSON.")
-def simulate_policies(
-    node_file: Path, traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int], as_json: bool
+def simulate_policies(  # noqa: PLR0913, PLR0917 - a command's options
+    node_file: Path,
+    traces: Sequence[str],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    caches_prefixes: bool,
+    as_json: bool,
 ) -> None:
     """Replay traces against a node model under any policies, many times faster than life.
 
@@ -89,26 +145,32 @@ def simulate_policies(
     better engine's mean in windows of 50 requests; over best is the mean answer time over the better engine's alone;
     over optimum is that over the least that any division of each window between the engines could give.
 
+    With --prefix-cache each replica holds kv_tokens of blocks that prompts share, by the trace's own ids of them; those
+    unused for longest leave first.
+
     \b
     Examples:
       crossover policy simulate --node node.json
       crossover policy simulate --node node.json --trace ramp --seeds 1-20 --policy curve --policy "share share=0.5"
       crossover policy simulate --node node.json --trace "step only_high=0.2" --trace "step long=0.05 long_tokens=8000"
+      crossover policy simulate --node node.json --trace "mooncake-chat peak=8 seconds=300" --prefix-cache
 
     Exit codes: 0 done; 2 bad arguments.
     """
     node = _read_node(node_file)
+    if caches_prefixes and not any(engine.kv_tokens for engine in node):
+        raise click.BadParameter("neither engine of the node model has kv_tokens", param_hint="--prefix-cache")
     arms = {text: _read_policy(text, node) for text in policies}
     outcomes = [
         outcome
         for name in traces or TRACES
         for number, trace in _make_traces(name, node, seeds)
-        for outcome in _serve(name, number, trace, node, arms)
+        for outcome in _serve(_Run.of(name, number, trace, caches_prefixes=caches_prefixes), node, arms)
     ]
     if as_json:
         click.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     else:
-        _print(outcomes)
+        _print(outcomes, shows_cached=caches_prefixes)
 
 
 def _read_seeds(text: str) -> range:
@@ -178,32 +240,29 @@ def _make_traces(
     return [(seed, make_trace(variant, pair, seed)) for seed in seeds]
 
 
-def _serve(
-    name: str, seed: int | None, trace: Sequence[TraceRequest], node: NodeModel, policies: Mapping[str, Policy]
-) -> Iterable[Outcome]:
+def _serve(run: _Run, node: NodeModel, policies: Mapping[str, Policy]) -> Iterable[Outcome]:
     routers: dict[str, _Alone | PolicyRouter] = {
         **{label: _Alone(engine) for engine, label in ALONE.items()},
         **{text: PolicyRouter(policy, (LOW, HIGH)) for text, policy in policies.items()},
     }
-    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s)
-    times = {
-        label: [[_find_time(job) for job in simulate(_make_jobs(trace), spec, router)]]
-        for label, router in routers.items()
-    }
-    optimum_s = _find_optimum(node, trace)
+    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s, run.make_replica)
+    times, cached = dict[str, list[list[float]]](), dict[str, float]()
+    for label, router in routers.items():
+        jobs = simulate(run.make_jobs(), spec, router)
+        times[label] = [[_find_time(job) for job in jobs]]
+        cached[label] = sum(job.cached for job in jobs) / sum(job.prompt_tokens for job in jobs)
+    optimum_s = _find_optimum(node, run.trace, max(cached.values()))
     for label, router in routers.items():
         regret = find_regret(label, times, tuple(ALONE.values()))
         ratios = (regret.regret.value, regret.over_best.value, regret.mean_s / optimum_s)
-        yield Outcome(name, seed, label, *ratios, regret.mean_s, regret.p99_s, router.changes, router.moves)
+        counts = (router.changes, router.moves, cached[label])
+        yield Outcome(run.name, run.seed, label, *ratios, regret.mean_s, regret.p99_s, *counts)
 
 
-def _make_jobs(trace: Sequence[TraceRequest]) -> list[Job]:
-    return [Job(each.at, each.prompt_tokens, each.tokens, each.only or None) for each in trace]
-
-
-def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest]) -> float:
+def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest], cached: float) -> float:
+    """`cached`: the part of the prompts that need not be prefilled, at most."""
     tokens = round(statistics.fmean(each.tokens for each in trace))
-    mix = Mix.of([each.prompt_tokens for each in trace], tokens)
+    mix = Mix.of([(1 - cached) * each.prompt_tokens for each in trace], tokens)
     low, high = (FluidEngine(_tabulate_step_s(engine, mix), round(find_room(engine, mix))) for engine in node)
     return FluidNode((low, high), node.interference, tokens).find_optimum([each.at for each in trace])
 
@@ -232,8 +291,10 @@ def _find_time(job: Job) -> float:
     return job.end_s - job.at
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
-    figures = ("regret", "most", "over best", "most", "over optimum", "mean", "p99", "changes", "moves")
+def _print(outcomes: Sequence[Outcome], *, shows_cached: bool) -> None:
+    figures = ["regret", "most", "over best", "most", "over optimum", "mean", "p99", "changes", "moves"]
+    if shows_cached:
+        figures.append("cached")
     table = Table(
         "trace",
         Column("policy", no_wrap=True),
@@ -252,5 +313,6 @@ def _print(outcomes: Sequence[Outcome]) -> None:
             f"{statistics.fmean(each.p99_s for each in own):.3g} s",
             f"{statistics.fmean(each.changes for each in own):.1f}",
             f"{statistics.fmean(each.moves for each in own):.0f}",
+            *([f"{statistics.fmean(each.cached for each in own):.0%}"] if shows_cached else []),
         )
     Console(width=max(Console().width, TABLE_WIDTH)).print(table)

@@ -11,7 +11,7 @@ from gateway.evidence.engine import ReadableKind, open_engines
 from gateway.evidence.fingerprint import Fingerprint
 from gateway.evidence.latest import LatestEvidence
 from gateway.evidence.stale_warning import StaleWarning
-from gateway.evidence.values import Evidence, Place
+from gateway.evidence.values import Evidence, Identity, Place
 from gateway.evidence.watch import Ledger, Watch, watching
 from gateway.settings import Settings
 
@@ -21,11 +21,12 @@ class RoutingView:
     """The part of routing that this room reads.
 
     `count`: leases held now at a place, on the whole node. `fingerprint`: that of the engines that a model's policy was
-    measured on; None for a policy set by hand.
+    measured on; None for a policy set by hand. `identify`: is told at each reading which engine is at a place.
     """
 
     count: Ledger
     fingerprint: Callable[[str], Fingerprint | None]
+    identify: Callable[[Place, Identity], None]
 
 
 @asynccontextmanager
@@ -37,6 +38,7 @@ async def gathering(
 
     def publish(place: Place, evidence: Evidence) -> None:
         latest.publish(place, evidence)
+        routing.identify(place, evidence.identity)
         # At every reading, not only when it differs from the last: the policy may have changed too.
         warning.feed(place.model, latest.find_changes(place.model, routing.fingerprint(place.model)))
 

@@ -123,7 +123,8 @@ class BackendView(BaseModel):
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
     `drift`: how many more these were than it had been sent by then. `readings`: what the policy has found out about it,
-    by name. `size`: how much the engine can hold, where it reports that.
+    by name. `cached`: the part of recent prompts' tokens that its prefix cache held, where it reports that and the
+    policy plans. `size`: how much the engine can hold, likewise.
     """
 
     ready: bool
@@ -136,6 +137,7 @@ class BackendView(BaseModel):
     steady_drift: int | None
     evidence_age_s: float | None
     readings: dict[str, float]
+    cached: float | None
     size: dict[str, float]
 
     @classmethod
@@ -151,6 +153,7 @@ class BackendView(BaseModel):
             steady_drift=evidence.steady_drift,
             evidence_age_s=None if evidence.read_at is None else round(time.monotonic() - evidence.read_at, 3),
             readings=dict(backend.readings),
+            cached=None if backend.cached is None else round(backend.cached, 3),
             size=dict(evidence.size),
         )
 

@@ -3,6 +3,7 @@
 from gateway.routing.demand import BEAT_S
 from gateway.routing.dry import DryRun, DrySpans
 from gateway.routing.fleet import Fleet, Shared, first_policy
+from gateway.routing.learned import LearnedFile
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
 from gateway.routing.moves import Extent, MoveBudget
 from gateway.routing.policy_file import PolicyFile
@@ -17,6 +18,7 @@ __all__ = [
     "DryState",
     "Extent",
     "Fleet",
+    "LearnedFile",
     "Lease",
     "Ledger",
     "LedgerSpans",

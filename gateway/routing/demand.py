@@ -91,6 +91,15 @@ class DemandCounts:
         """Returns how long answers are."""
         return estimate([row[:WORDS].tolist() for row in self._rows])
 
+    def find_cached(self) -> Mapping[str, float]:
+        """Returns by backend which part of its prompts' tokens its cache held; no entry where it reports none."""
+        shares = {}
+        for index, name in enumerate(self._backends):
+            standings = [read_standing(row, index) for row in self._rows]
+            if found := sum(standing.found for standing in standings):
+                shares[name] = found / sum(standing.queried for standing in standings)
+        return shares
+
     def sample(self, in_flight: Mapping[str, int], foreign: Mapping[str, int], now: float) -> Demand | None:
         """Returns the demand; None if another worker has asked in this beat. Call it with the lock.
 
@@ -109,12 +118,17 @@ class DemandCounts:
             _count_lately(words, sum(self._fixed[name]), kept)
         self._count[0] = count = count + 1
         rows = [list(row) for row in self._rows]
+        backends = {
+            name: self._read_backend(rows, index, in_flight[name], foreign[name])
+            for index, name in enumerate(self._backends)
+        }
+        known = self.find_cached()
+        if known:
+            usual = sum(known.values()) / len(known)
+            backends = {name: each._replace(cached=known.get(name, usual)) for name, each in backends.items()}
         return Demand(
             arrivals=self._read_ring(count),
-            backends={
-                name: self._read_backend(rows, index, in_flight[name], foreign[name])
-                for index, name in enumerate(self._backends)
-            },
+            backends=backends,
             prompts=tuple(chain.from_iterable(map(read_prompts, rows))),
             answer_tokens=estimate(rows).mean,
         )
@@ -129,7 +143,7 @@ class DemandCounts:
         for worker, (row, standing) in enumerate(zip(rows, standings, strict=True)):
             firsts += read_firsts(row, index, standing.begun - taken[worker])
             taken[worker] = standing.begun
-        fixed, relayed, decoding, held, context, generated, _ = map(sum, zip(*standings, strict=True))
+        fixed, relayed, decoding, held, context, generated, *_ = map(sum, zip(*standings, strict=True))
         words = self._mix[self._backends[index]]
         share = words[RECENT] / self._all[RECENT] if self._all[RECENT] else 0.0
         return BackendDemand(

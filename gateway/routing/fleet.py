@@ -6,21 +6,23 @@ In: a request. Out: a lease, or the error that explains why there is none. Knows
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import NamedTuple, Self
 
-from gateway.core import Backend, Demand, Leaving, Load, Placeable, Route, State
+from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
 from gateway.routing.dry import DryRun
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
+from gateway.routing.learned import Learned, LearnedFile
 from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
-from gateway.routing.states import BackendState, ModelState, PolicyChange, PolicyRecord
+from gateway.routing.states import BackendState, Engine, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
 logger = logging.getLogger(__name__)
@@ -29,12 +31,31 @@ LOOK_BEATS = 20  # from one look at the policy's model to the next
 
 
 def first_policy(
-    settings: ModelSettings, policies: PolicyFile | None = None, clock: Callable[[], float] = time.monotonic
+    settings: ModelSettings,
+    policies: PolicyFile | None = None,
+    learned: LearnedFile | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[State, bytes]:
-    """Returns the state and the text that a model's ledger begins with: of the policy kept, or configured."""
+    """Returns the state and the text that a model's ledger begins with: of the policy kept, or configured.
+
+    What that policy had learned is in the state.
+    """
     records = (policies or PolicyFile(None, [settings])).begin(settings)
     policy = records[-1].policy or Single(settings.chosen_from[0])
-    return policy.start(records[-1].version, clock()), encode_history(records, TEXT_BYTES)
+    state = policy.start(records[-1].version, clock())
+    if learned is not None:
+        state = _resume(policy, state, learned, settings.id)
+    return state, encode_history(records, TEXT_BYTES)
+
+
+def _resume(policy: Policy | Single, state: State, file: LearnedFile, model: str) -> State:
+    """Returns the state with what was learned; as it is, where that is damaged or was another policy's."""
+    try:
+        if (learned := file.read(model, policy.kind)) is not None:
+            return policy.resume(state, learned.kept)
+    except (OSError, ValueError) as exc:
+        logger.warning("the policy of %s learns anew, because %s is of no use: %s", model, file.path, exc)
+    return state
 
 
 class Shared(NamedTuple):
@@ -75,6 +96,7 @@ class Fleet:
             for name, backend in backends.items()
         }
         self._follow(self._ledger.read().text)
+        self._engines: dict[str, Engine] = {}
         self._beats = 0
         self._wrong: frozenset[str] = frozenset()  # backends whose model is, as far as was reported
 
@@ -221,6 +243,8 @@ class Fleet:
 
     def plan(self) -> None:
         """Lets the policies plan for the demand of now, once a beat for the node."""
+        for name, backend in self.backends.items():
+            self.flow.cache_use[name] = backend.cache_use
         self._ledger.demand.note()
         now = self._clock()
 
@@ -249,6 +273,44 @@ class Fleet:
             logger.info("%s of %s is as it was measured again", name, self.model)
         self._wrong = wrong
 
+    def find_learned(self) -> Learned | None:
+        """Returns what the policy has learned, and of which engines, as far as this worker knows them."""
+        state, _ = self._follow_others()
+        kept = self._policy.find_kept(state)
+        return None if kept is None else Learned(self._policy.kind, kept, dict(self._engines))
+
+    def remember(self, file: LearnedFile) -> None:
+        """Reads which engines the policy has learned of, as far as it goes on with that."""
+        with suppress(OSError, ValueError):  # that was reported at the start of the node
+            if (learned := file.read(self.model, self._policy.kind)) is not None:
+                self._engines = dict(learned.engines)
+
+    def identify(self, backend: str, engine: Engine) -> None:
+        """Notes which engine a backend is; what the policy has learned is forgotten if it was of another one.
+
+        What is unknown on either side is no change.
+        """
+        before = self._engines.get(backend, {})
+        changes = [f"{key} was {before[key]}, is {now}" for key, now in engine.items() if before.get(key, now) != now]
+        self._engines[backend] = {**before, **engine}
+        if changes and self._forget():
+            logger.warning("the policy of %s learns anew: %s %s", self.model, backend, "; ".join(changes))
+
+    def _forget(self) -> bool:
+        """Starts the policy anew. Returns False if it has learned nothing."""
+        has_learned = False
+
+        def replace(state: State, text: bytes) -> tuple[State, bytes]:
+            nonlocal has_learned
+            if state.version != self._version:
+                self._follow(text)
+            if has_learned := self._policy.find_kept(state) is not None:
+                state = self._policy.start(state.version, self._clock(), state.side)
+            return state, text
+
+        self._ledger.replace(replace)
+        return has_learned
+
     def drain(self, backend: str, is_draining: bool) -> None:
         """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""
         if backend not in self.backends:
@@ -271,7 +333,7 @@ class Fleet:
         ledger = self._ledger.read()
         if ledger.state.version != self._version:
             self._follow(ledger.text)
-        readings = self._policy.readings(ledger.state)
+        readings, cached = self._policy.readings(ledger.state), self._ledger.demand.find_cached()
         backends = {
             name: BackendState(
                 ledger.in_flight[name],
@@ -280,6 +342,7 @@ class Fleet:
                 name in ledger.draining,
                 self.backends[name].capabilities,
                 readings.get(name, {}),
+                cached.get(name),
             )
             for name, health in self.healths.items()
         }

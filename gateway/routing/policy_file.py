@@ -68,11 +68,11 @@ class PolicyFile:
         configured = _describe(self._models[model].policy)
         entry = {"configured": configured, "history": orjson.Fragment(encode_history(records))}
         try:
-            with _locked(self._folder) as folder:
+            with locked(self._folder) as folder:
                 kept = self._read_anew()
                 before = _find_newest(kept.get(model))
                 if before < records[-1].version:  # else a worker that was later has been faster
-                    _write(self._folder / NAME, orjson.dumps({**kept, model: entry}, option=orjson.OPT_INDENT_2))
+                    write_whole(self._folder / NAME, orjson.dumps({**kept, model: entry}, option=orjson.OPT_INDENT_2))
                     os.fsync(folder)
         except OSError as exc:
             logger.warning("the policy of %s ends with this gateway: cannot write %s: %s", model, self._path, exc)
@@ -139,7 +139,7 @@ def _find_newest(entry: Entry | None) -> int:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[int]:
+def locked(folder: Path) -> Iterator[int]:
     """Makes the folder where there is none, and yields its descriptor, which one process has at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -150,7 +150,8 @@ def _locked(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file, all or nothing. Call it with the folder locked."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
         file.write(content)

@@ -12,23 +12,30 @@ from gateway.flow import ModelFlow
 from gateway.lengths import Survival
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
+from gateway.routing.learned import AllLearned, LearnedFile, keeping
 from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
-from gateway.routing.states import ModelState, PolicyChange, WorkerState
+from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
 from gateway.shared import Roster
 
 
 class Router:
     """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`.
 
-    `roster` names the node's workers; without it there is this process alone. `policies`: where each change is kept.
+    `roster` names the node's workers; without it there is this process alone. `policies`: where each change is kept,
+    `learned`: and what policies learn.
     """
 
     def __init__(
-        self, fleets: Iterable[Fleet], roster: Roster | None = None, policies: PolicyFile | None = None
+        self,
+        fleets: Iterable[Fleet],
+        roster: Roster | None = None,
+        policies: PolicyFile | None = None,
+        learned: LearnedFile | None = None,
     ) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
         self._policies = policies or PolicyFile(None, ())
+        self._learned = learned or LearnedFile(None)
         self._roster = roster or Roster.alone()
         self.worker = self._roster.index  # this process among the node's
 
@@ -69,6 +76,16 @@ class Router:
     def keep_policy(self, state: ModelState) -> None:
         """Writes the policies of a state, so that the next start goes on with them. Waits for the disk."""
         self._policies.try_to_keep(state.model, state.history)
+
+    def keeping(self) -> AbstractAsyncContextManager[None]:
+        """Writes what the policies learn while inside. One process of the node does this, and identifies engines."""
+        for fleet in self._fleets.values():
+            fleet.remember(self._learned)
+        return keeping(self._learned, self._find_learned)
+
+    def identify(self, model: str, backend: str, engine: Engine) -> None:
+        """Notes which engine a backend is; what a policy has learned of another one is forgotten."""
+        self._fleets[model].identify(backend, engine)
 
     def drain(self, backend: str, is_draining: bool, model: str | None = None) -> ModelState:
         """Empties a backend, or uses it again; `model` None: the only one. Raises InvalidRequest, ModelNotFound."""
@@ -116,6 +133,9 @@ class Router:
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Probes every backend while inside; the block begins once each has been probed a first time."""
         return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
+
+    def _find_learned(self) -> AllLearned:
+        return {name: fleet.find_learned() for name, fleet in self._fleets.items()}
 
     def _find(self, model: str | None) -> Fleet:
         if model is None:

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from gateway.core import Need, Policy
 
-# The engines that a policy was measured on: by backend, what identified each.
-Fingerprint: TypeAlias = Mapping[str, Mapping[str, str | int]]
+Engine: TypeAlias = Mapping[str, str | int]  # what identifies one
+Fingerprint: TypeAlias = Mapping[str, Engine]  # the engines that a policy was measured on, or learned of, by backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class BackendState:
 
     `is_ready`: this worker may choose it and no other worker doubts it. `is_draining`: an operator wants it empty.
     `capabilities`: the needs that it meets, as far as this worker knows. `readings`: what the policy has
-    found out about it, by name.
+    found out about it, by name. `cached`: the part of recent prompts' tokens that its prefix cache held; None: unknown.
     """
 
     in_flight: int
@@ -52,6 +52,7 @@ class BackendState:
     is_draining: bool
     capabilities: frozenset[Need]
     readings: Mapping[str, float]
+    cached: float | None
 
 
 @dataclass(frozen=True, slots=True)

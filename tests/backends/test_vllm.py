@@ -41,7 +41,7 @@ def sampling(**params: Any) -> dict[str, Any]:  # Any: by name, and decoded JSON
 def test_generate_body_asks_for_ids_and_no_text() -> None:
     sent = body(GENERATE)
     assert sent["token_ids"] == [11, 12, 13]
-    assert sent["stream"] is True
+    assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
     assert sent["request_id"] == "call-1"
     assert sent["sampling_params"]["detokenize"] is False
 
@@ -49,6 +49,7 @@ def test_generate_body_asks_for_ids_and_no_text() -> None:
 def test_completions_body_asks_for_the_same_and_for_ids_back() -> None:
     sent = body(COMPLETIONS)
     assert sent["prompt"] == [11, 12, 13]
+    assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
     assert sent["return_token_ids"] is True
     assert {key: sent[key] for key in sampling() if key != "detokenize"} == {
         key: value for key, value in sampling().items() if key != "detokenize"
@@ -188,6 +189,41 @@ def test_several_events_in_one_read_come_as_one_lot() -> None:
         [5, 6, 7],
         FinishReason.LENGTH,
     )
+
+
+def usage_event(usage: object) -> bytes:
+    return b"data: " + orjson.dumps({"usage": usage, "choices": []}) + b"\n\ndata: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached"),
+    [
+        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}, 2),
+        ({"prompt_tokens": 3, "prompt_tokens_details": None}, 0),
+        ({"prompt_tokens": 3}, 0),
+        (None, None),
+        ({"prompt_tokens_details": {"cached_tokens": 2**40}}, 3),
+        ({"prompt_tokens_details": 3}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": -1}}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": "2"}}, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 1.5}}, 0),
+        ([1], None),
+    ],
+)
+def test_what_the_engines_cache_held_comes_behind_the_end(usage: object, cached: int | None) -> None:
+    stream = event([5]) + event([6], "stop") + usage_event(usage)
+    for at in range(len(stream)):
+        answer = EventReader("vllm", REQUEST)
+        ends = [end for _, end in map(answer.read, (stream[:at], stream[at:])) if end is not None]
+        assert ends[0] is FinishReason.STOP
+        assert answer.cached == cached
+
+
+@pytest.mark.parametrize("rest", [b"data: {\n\n", b"data: []\n\n", b"data: 3\n\n", b"data: %b\n\n" % (b"[" * 5000)])
+def test_what_is_no_event_behind_the_end_harms_no_answer(rest: bytes) -> None:
+    answer = EventReader("vllm", REQUEST)
+    assert answer.read(event([6], "stop") + rest) == ([6], FinishReason.STOP)
+    assert answer.cached is None
 
 
 # Events that differ only in their id are read without parsing them.
@@ -445,3 +481,27 @@ async def test_an_error_that_follows_a_200_is_still_unavailable(served: tuple[Fa
     engine.late_errors = True
     engine.play(Fault("busy"))
     assert type(await ask(backend).ended()) is BackendFull
+
+
+@pytest.mark.parametrize("has_generate", [True, False])
+async def test_a_backend_counts_what_its_engines_cache_held_but_not_of_measurements(
+    served: tuple[FakeVLLM, VLLMBackend], has_generate: bool
+) -> None:
+    engine, backend = served
+    engine.has_generate = has_generate
+    await ask(backend).ended()
+    await settled(lambda: backend.cache_use == (3, 0), "a usage without cached tokens")
+    engine.cached = 2
+    for request in (REQUEST, replace(REQUEST, pin="vllm"), replace(REQUEST, run="r1")):
+        sink = RecordingSink()
+        sink.call = backend.start(request, sink)
+        await sink.ended()
+    await settled(lambda: backend.cache_use == pytest.approx((11.82, 5.94), abs=0.01), "three with two each")
+    measurement = RecordingSink()
+    measurement.call = backend.start(replace(REQUEST, pin="vllm", run="r1"), measurement)
+    await measurement.ended()
+    await settled(lambda: not len(backend.calls), "the end of its exchange")
+    assert backend.cache_use == pytest.approx((11.82, 5.94), abs=0.01)
+    engine.is_healthy = False  # who comes back has an empty cache
+    await backend.is_ready()
+    assert backend.cache_use == (0, 0)

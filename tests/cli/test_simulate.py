@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from engines.physics import EngineModel, Job
+from engines.physics import EngineModel, Job, Replica
+from engines.physics.prefix_cache import PrefixCache
 from engines.simulation import NodeSpec
 from engines.simulation import simulate as simulate_jobs
 from gateway.cli import main
@@ -186,6 +187,56 @@ def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: P
     assert one.stdout == two.stdout
     assert [(outcome["trace"], outcome["seed"]) for outcome in json.loads(one.stdout)] == [(str(trace), None)] * 3
     assert "low alone" in simulate(node, "--trace", str(trace)).stdout
+
+
+def write_shared(folder: Path) -> str:
+    """A trace of prompts of 2,048 tokens, of which each of five kinds begins with the same 1,536."""
+    kinds = [{"prefix": [6 * (n % 5) + index for index in range(6)], "block": 256} for n in range(300)]
+    requests = [{"at": n / 10, "prompt_tokens": 2048, "tokens": 40, **kind} for n, kind in enumerate(kinds)]
+    (folder / "shared.jsonl").write_text("\n".join(map(json.dumps, requests)))
+    return str(folder / "shared.jsonl")
+
+
+def test_with_prefix_caches_what_prompts_share_is_read_once(node: Path, tmp_path: Path) -> None:
+    trace = write_shared(tmp_path)
+    whole, cached = run(node, "--trace", trace), run(node, "--trace", trace, "--prefix-cache")
+    for arm in ("low alone", "curve"):
+        assert find_mean(whole, arm, "cached") == 0
+        assert find_mean(cached, arm, "cached") == pytest.approx(0.75 * 295 / 300, abs=0.01)
+        assert find_mean(cached, arm, "mean_s") < 0.95 * find_mean(whole, arm, "mean_s")
+    # Each of the two replicas reads the five kinds for itself.
+    assert find_mean(cached, "high alone", "cached") == pytest.approx(0.75 * 290 / 300, abs=0.01)
+    assert "cached" in simulate(node, "--trace", trace, "--prefix-cache").output
+    assert "cached" not in simulate(node, "--trace", trace).output
+
+
+def test_blocks_of_several_sizes_are_refused(node: Path, tmp_path: Path) -> None:
+    lines = [{"at": n, "prompt_tokens": 2048, "tokens": 4, "prefix": [1], "block": 256 * n} for n in (1, 2)]
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    result = simulate(node, "--trace", str(tmp_path / "mixed.jsonl"), "--prefix-cache")
+    assert (result.exit_code, "several sizes: [256, 512]" in " ".join(result.output.split())) == (2, True)
+
+
+def test_a_trace_without_blocks_has_nothing_to_be_cached(node: Path) -> None:
+    arguments = ("--trace", "step", "--seeds", "1")
+    assert run(node, *arguments, "--prefix-cache") == run(node, *arguments)
+
+
+def test_a_prefix_cache_needs_room(tmp_path: Path) -> None:
+    apart = {name: {**SHARED[name], "kv_tokens": None} for name in ("low", "high")}
+    result = simulate(write(tmp_path, {**SHARED, **apart}), "--prefix-cache")
+    assert (result.exit_code, "neither engine of the node model has kv_tokens" in result.output) == (2, True)
+
+
+def test_the_demand_has_what_simulated_caches_hold() -> None:
+    """Half of each prompt is that of every other one."""
+    blocks = [tuple(index if index < 8 else 16 * number + index for index in range(16)) for number in range(400)]
+    jobs = [Job(0.02 * number, 257, 20, blocks=own) for number, own in enumerate(blocks)]
+    policy, engine = Noting("low", "high", share=0.5), EngineModel(((1, 10.0),), prompt_ms=16.0, kv_tokens=10_000)
+    spec = NodeSpec({"low": engine, "high": engine}, make_replica=lambda model: Replica(model, PrefixCache(10_000)))
+    simulate_jobs(jobs, spec, PolicyRouter(policy, ("low", "high")))
+    for backend in policy.seen[150].backends.values():
+        assert backend.cached == pytest.approx(128 / 257, abs=0.02)
 
 
 def test_recorded_traffic_is_a_trace(node: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from gateway.core import FinishReason, GenerateRequest, Need, Sink, TokenLogprob
+from gateway.core import NO_CACHE_USE, FinishReason, GenerateRequest, Need, Sink, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.settings import BackendSettings, TritonSettings
 
@@ -83,6 +83,7 @@ class ScriptedBackend:
 
     def __init__(self, name: str, script: Script | Callable[[GenerateRequest], Script] = ()) -> None:
         self.name = name
+        self.cache_use = NO_CACHE_USE
         self.script = script
         self.capabilities = ALL_BUT_RELAY
         self.ready = True

@@ -51,7 +51,8 @@ def error_body(code: int, kind: str, message: str) -> bytes:
 class FakeVLLM(FakeEngine):
     """`has_generate` off answers 403 there; `returns_ids` off ignores return_token_ids, as old releases do.
 
-    `late_errors` sends an error that comes first as an event after a 200, as --max-num-queued-reqs does.
+    `late_errors` sends an error that comes first as an event after a 200, as --max-num-queued-reqs does. `cached`: how
+    many tokens of each prompt its cache holds, as --enable-prompt-tokens-details shows it; None: it does not.
     """
 
     def __init__(self) -> None:
@@ -59,6 +60,7 @@ class FakeVLLM(FakeEngine):
         self.has_generate = True
         self.returns_ids = True
         self.late_errors = False
+        self.cached: int | None = None
         self.is_healthy = True
         self.paths: list[str] = []
         self.connections: set[_Connection] = set()
@@ -172,7 +174,15 @@ class _Connection(asyncio.Protocol):
                     yield error_body(*FAULTS[kind])
                 case Hush():
                     return
+        if asked.raw.get("stream_options") == {"include_usage": True}:
+            yield self._usage(asked)
         yield b"[DONE]"
+
+    def _usage(self, asked: Asked) -> bytes:
+        usage: dict[str, object] = {"prompt_tokens": len(asked.prompt)}
+        if self._engine.cached:  # vLLM leaves it out for 0
+            usage["prompt_tokens_details"] = {"cached_tokens": self._engine.cached}
+        return orjson.dumps({"request_id": "generate-tokens-1", "usage": usage, "choices": []})
 
     def _event(
         self, asked: Asked, token_ids: Sequence[int], finish_reason: str | None, echo: Sequence[int] = ()

@@ -19,6 +19,7 @@ READY: dict[str, object] = {
     "draining": False,
     **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s")),
     "readings": {},
+    "cached": None,
     "size": {},
 }
 BODY = {"kind": "threshold", "low": "triton", "high": "vllm", "up": 56, "down": 44, "dwell_s": 2.0}

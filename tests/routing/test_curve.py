@@ -76,13 +76,13 @@ def test_the_plan_is_the_side_that_serves_the_demand_in_less_time(side: str, loa
 
 
 def test_a_jump_of_the_rate_acts_at_once_and_a_small_one_waits() -> None:
-    jump = policy().plan(demand(150, low=30, before=8), on("triton"), LATER)
+    jump = policy().plan(demand(150, low=45, before=8), on("triton"), LATER)
     assert jump.side == "vllm"
-    assert remember(jump).rate == pytest.approx(150, rel=0.05)
+    assert remember(jump).rate == pytest.approx(130, rel=0.05)  # the rate before counts a little longer
     small = policy().plan(demand(40, low=12, before=20), on("triton"), LATER)
     assert small.side == "triton"
     assert remember(small).rate == pytest.approx(23, rel=0.1)
-    assert policy(evidence=0.5).plan(demand(40, low=12, before=20), on("triton"), LATER).side == "vllm"
+    assert policy(evidence=0.5, margin=0.02).plan(demand(40, low=12, before=20), on("triton"), LATER).side == "vllm"
 
 
 def test_a_change_is_kept_for_its_dwell_and_within_its_margin() -> None:
@@ -398,3 +398,38 @@ def test_live_steps_correct_the_model_of_an_engine_that_works_alone(learns: bool
         state = curve.plan(make_demand(60, make_backend(beside), working, now=now), state, now)
     assert remember(state).high.decode == pytest.approx(decode, abs=0.11)
     assert ("vllm" in curve.readings(state)) == (decode > 1)
+
+
+# ---- prefix caches ---------------------------------------------------------------------------------------------------
+
+
+def hold(load: Demand, low: float, high: float, prompt_tokens: float = 2000.0) -> Demand:
+    """The load with long prompts, of which the engines' caches hold such parts."""
+    backends = zip(load.backends.items(), (low, high), strict=True)
+    held = {name: backend._replace(cached=cached) for (name, backend), cached in backends}
+    return replace(load, backends=held, prompts=(prompt_tokens,))
+
+
+def test_what_is_cached_is_context_but_not_prefilled() -> None:
+    plain = NodeLoad.of(hold(demand(20), 0.0, 0.0), NAMES, SHARED, 20)
+    cached = NodeLoad.of(hold(demand(20), 0.25, 0.75), NAMES, SHARED, 20)
+    assert [mix.prompts for mix in (plain.mix, *plain.mixes)] == [(2000.0,)] * 3
+    assert [mix.prompts for mix in (cached.mix, *cached.mixes)] == [(1000.0,), (1500.0,), (500.0,)]
+    assert {mix.context for mix in (plain.mix, *plain.mixes, cached.mix, *cached.mixes)} == {2000.0 + ANSWER_TOKENS / 2}
+
+
+@pytest.mark.parametrize(("cached", "chosen"), [(0.0, "vllm"), (0.9, "triton")])
+@pytest.mark.parametrize("side", NAMES)
+def test_an_engine_that_holds_most_of_the_prompts_keeps_up_with_more(side: str, cached: float, chosen: str) -> None:
+    """Whole, such prompts at such a rate are more than the low-load engine prefills beside its answers."""
+    low, high = (20, 0) if side == "triton" else (0, 20)
+    assert policy(margin=0.05).plan(hold(demand(20, low, high), cached, cached), on(side), LATER).side == chosen
+
+
+@pytest.mark.parametrize(("cached", "chosen"), [((0.9, 0.0), "triton"), ((0.0, 0.9), "vllm")])
+def test_on_gpus_of_their_own_a_long_prompt_goes_where_more_of_it_is_cached(
+    cached: tuple[float, float], chosen: str
+) -> None:
+    load = hold(demand(20, low=8, high=8), *cached, prompt_tokens=80.0)
+    state = policy(PARTITIONED).plan(load, on("triton"), LATER)
+    assert choose(PARTITIONED, state, (8, 8), 4000) == chosen

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.core import Arrivals, FirstToken
+from gateway.core import NO_CACHE_USE, Arrivals, FirstToken
 from gateway.flow import FIRSTS
 from gateway.lengths import UNKNOWN
 from gateway.routing.demand import BEAT_S, SAMPLES, DemandCounts, DemandSpans
@@ -51,16 +51,16 @@ def test_the_demand_is_that_of_all_workers() -> None:
     assert demand.arrivals == (Arrivals(10.0, 4),)
     firsts = (FirstToken(9.8, 200), FirstToken(9.9, 400))
     assert demand.backends == {
-        "low": (5, 0, 0.0, 2, 760, 790, 160, firsts, 1),
-        "high": (3, 3, 0.25, 0, 0, 0, 0, (), 2),
+        "low": (5, 0, 0.0, 2, 760, 790, 160, firsts, 1, 0.0),
+        "high": (3, 3, 0.25, 0, 0, 0, 0, (), 2, 0.0),
     }
     assert (sorted(demand.prompts), demand.in_flight) == ([20, 400], 8)
     two.clear(1)
     later = two.sample({"low": 5, "high": 0}, NONE, 11.0)
     assert later is not None
     assert later.backends == {
-        "low": (5, 0, 0.0, 1, 500, 500, 100, (), 0),
-        "high": (0, 0, pytest.approx(0.25), 0, 0, 0, 0, (), 0),
+        "low": (5, 0, 0.0, 1, 500, 500, 100, (), 0, 0.0),
+        "high": (0, 0, pytest.approx(0.25), 0, 0, 0, 0, (), 0, 0.0),
     }
     assert [sample.total for sample in later.arrivals] == [4, 4]  # what had arrived stays counted
 
@@ -134,7 +134,7 @@ def test_of_what_is_not_known_there_is_nothing_but_usual_answers() -> None:
     assert demand is not None
     assert not demand.prompts
     assert demand.answer_tokens == pytest.approx(UNKNOWN.mean)
-    assert demand.backends["low"] == (0, 0, 0.0, 0, 0, 0, 0, (), 0)
+    assert demand.backends["low"] == (0, 0, 0.0, 0, 0, 0, 0, (), 0, 0.0)
 
 
 def test_what_one_engine_alone_could_serve_is_soon_forgotten() -> None:
@@ -152,3 +152,35 @@ def test_what_one_engine_alone_could_serve_is_soon_forgotten() -> None:
     assert shares[0] == pytest.approx(1000 / 1010)
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("reported", "known", "counted"),
+    [
+        ({}, {}, (0.0, 0.0)),
+        ({"high": [(100, 0)]}, {}, (0.0, 0.0)),  # without the option a vLLM's usage looks like this
+        ({"high": [(100, 60)]}, {"high": 0.6}, (0.6, 0.6)),
+        ({"low": [(100, 0)], "high": [(100, 60)]}, {"high": 0.6}, (0.6, 0.6)),
+        ({"low": [(100, 20)], "high": [(100, 60)]}, {"low": 0.2, "high": 0.6}, (0.2, 0.6)),
+        ({"low": [(1000, 100)], "high": [(100, 60)] * 1000}, {"low": 0.1, "high": 0.6}, (0.1, 0.6)),
+        ({"high": [(100, 0)] * 1000 + [(100, 90)] * 1000}, {"high": 0.9}, (0.9, 0.9)),  # older prompts fade
+    ],
+)
+def test_what_engines_hold_of_prompts_is_that_of_all_workers_and_of_the_other_engine_where_one_is_silent(
+    reported: dict[str, list[tuple[int, int]]], known: dict[str, float], counted: tuple[float, float]
+) -> None:
+    one, two = seats(2)
+    for backend, prompts in reported.items():
+        for counts in (one, two):
+            use = NO_CACHE_USE
+            for queried, found in prompts:
+                use = use.add(queried, found)
+            counts.flow.cache_use[backend] = use
+    for counts in (one, two):
+        counts.note()
+    assert two.find_cached() == pytest.approx(known, abs=0.01)
+    demand = two.sample(NONE, NONE, 1.0)
+    assert demand is not None
+    assert [demand.backends[name].cached for name in BACKENDS] == pytest.approx(counted, abs=0.01)
+    one.clear(0)
+    assert two.find_cached() == pytest.approx(known, abs=0.01)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engines.physics import EngineModel, Job
+from engines.physics import EngineModel, Job, Replica
+from engines.physics.prefix_cache import BLOCK_TOKENS, PrefixCache
 from engines.simulation import Engine, NodeSpec, simulate
-from gateway.core import BackendDemand, FirstToken
+from gateway.core import NO_CACHE_USE, BackendDemand, CacheUse, FirstToken
 from gateway.routing.policies.curve import learning
 from gateway.routing.policies.curve.memory import EngineMemory, Memory
 from tests.routing.nodes import BEAT_S, read_node
@@ -29,6 +30,7 @@ class Beats:
     beat_s = BEAT_S
     seen: list[BackendDemand] = field(default_factory=list)
     firsts: list[FirstToken] = field(default_factory=list)
+    cache_use: CacheUse = NO_CACHE_USE
 
     def place(self, _job: Job, engines: Mapping[str, Engine], _now: float) -> str:
         (name,) = engines
@@ -36,6 +38,7 @@ class Beats:
 
     def began(self, job: Job, _engine: str, now: float) -> None:
         self.firsts.append(FirstToken(now, job.prompt_tokens))
+        self.cache_use = self.cache_use.add(job.prompt_tokens, job.cached)
 
     def ended(self, _job: Job, _engine: str, _now: float) -> None: ...
 
@@ -48,6 +51,7 @@ class Beats:
                 held=round(engine.context),
                 generated=round(engine.generated),
                 firsts=tuple(self.firsts),
+                cached=self.cache_use.found / max(self.cache_use.queried, 1),
             )
         )
         self.firsts.clear()
@@ -55,15 +59,25 @@ class Beats:
 
 
 def serve(
-    engine: EngineModel, *, rate: float = 12.0, seconds: float = 40.0, prompt_tokens: int = 2000
+    engine: EngineModel, *, rate: float = 12.0, seconds: float = 40.0, prompt_tokens: int = 2000, shared: float = 0.0
 ) -> list[BackendDemand]:
-    """Serves Poisson arrivals. Returns the beats between the first second and the last arrival."""
+    """Serves Poisson arrivals. Returns the beats between the first second and the last arrival.
+
+    `shared`: the part of each prompt with which one of five kinds of prompts begins, where the engine has a cache.
+    """
     draw, at, jobs, beats = Random(1), 0.0, list[Job](), Beats()
     while at < seconds:
         at += draw.expovariate(rate)
-        jobs.append(Job(at, draw.randrange(1, 2 * prompt_tokens), draw.randrange(1, 256)))
-    simulate(jobs, NodeSpec({"engine": engine}), beats)
+        length, kind = draw.randrange(1, 2 * prompt_tokens), draw.randrange(5)
+        blocks = tuple(hash((kind, index)) for index in range(int(shared * length) // BLOCK_TOKENS))
+        jobs.append(Job(at, length, draw.randrange(1, 256), blocks=blocks))
+    spec = NodeSpec({"engine": engine}, make_replica=_make_cached if shared else Replica)
+    simulate(jobs, spec, beats)
     return beats.seen[20 : round(seconds / BEAT_S)]
+
+
+def _make_cached(engine: EngineModel) -> Replica:
+    return Replica(engine, PrefixCache(1_000_000))
 
 
 def learn(
@@ -89,6 +103,17 @@ def test_the_scales_of_a_wrong_model_are_found(name: str, decode: float, prefill
         truth = engine.scaled(decode, prefill).step_ms(sequences, 250 * sequences, prompts)
         assert low.step_ms(sequences, 250 * sequences, prompts) == pytest.approx(truth, rel=0.1)
     assert memory.misfit == pytest.approx(0.0, abs=0.1)
+
+
+@pytest.mark.parametrize("shared", [0.5, 0.8])
+@pytest.mark.parametrize("prefill", [1.0, 1.4])
+def test_what_a_prefix_cache_holds_is_not_taken_for_fast_prefill(shared: float, prefill: float) -> None:
+    engine = ENGINES["tensor parallel"]
+    seen = serve(engine.scaled(1.0, prefill), shared=shared, rate=16.0)
+    assert seen[-1].cached == pytest.approx(shared, abs=0.05)
+    assert learn(engine, seen).prefill == pytest.approx(prefill, rel=0.12)
+    whole = learn(engine, [each._replace(cached=0.0) for each in seen])
+    assert whole.prefill < 0.75 * prefill  # as it was found before what is cached was known
 
 
 def test_an_engine_that_changes_is_followed_within_two_minutes() -> None:

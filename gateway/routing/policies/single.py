@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
+from gateway.core import Demand, Kept, Load, MoveTerms, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,12 @@ class Single:
 
     def find_left(self, state: State) -> tuple[str, ...]:
         return ()
+
+    def find_kept(self, state: State) -> Kept | None:
+        return None
+
+    def resume(self, state: State, kept: Kept) -> State:
+        return state
 
     def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         return {}

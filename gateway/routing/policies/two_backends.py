@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, with_config
 
-from gateway.core import Demand, Load, MoveTerms, Policy, State
+from gateway.core import Demand, Kept, Load, MoveTerms, Policy, State
 from gateway.settings import FORM, Name
 
 
@@ -45,6 +45,12 @@ class TwoBackends(Policy):
 
     def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()
+
+    def find_kept(self, state: State) -> Kept | None:
+        return None
+
+    def resume(self, state: State, kept: Kept) -> State:
+        return state
 
     def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         return {}

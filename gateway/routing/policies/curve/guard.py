@@ -1,4 +1,4 @@
-"""What came after a change, beside what either engine would have needed for it: if the one before is faster, back again.
+"""What came after a change, beside what either engine needs for it: if the one before is faster, back again.
 
 In: what was generated and read, the engines as corrected. Out: whether the change was wrong. Pure.
 """

@@ -5,6 +5,10 @@ In: what an engine generated in a beat, and what it had to do. Out: an EngineMem
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, TypeAlias
+
+from pydantic import ConfigDict, Field, with_config
 
 from engines.physics import EngineModel
 from gateway.core import BackendDemand, FirstToken
@@ -22,6 +26,40 @@ TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled i
 MEMORY = 20.0  # windows, after which one counts a third
 WRONG = math.log(1.4)
 ENOUGH = 6.0  # windows, before which nothing is called wrong
+LESS_SURE = 0.1  # of a scale: what a machine may have become meanwhile is not known
+
+Scale: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
+Spread: TypeAlias = Annotated[float, Field(ge=0, le=SPREAD * SPREAD)]
+Error: TypeAlias = Annotated[float, Field(ge=-10, le=10)]
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What of an EngineMemory outlives a restart, by its names there."""
+
+    decode: Scale
+    prefill: Scale
+    spread_decode: Spread
+    spread_both: Annotated[float, Field(ge=-SPREAD * SPREAD, le=SPREAD * SPREAD)]
+    spread_prefill: Spread
+    error: Error
+    misfit: Error
+    windows: Annotated[float, Field(gt=0, le=MEMORY)]
+
+    @classmethod
+    def of(cls, memory: EngineMemory) -> "Learned | None":
+        """Returns None where nothing was learned."""
+        return cls(*(getattr(memory, name) for name in cls.__slots__)) if memory.windows else None
+
+    def resume(self, memory: EngineMemory) -> None:
+        """Goes on with it, less sure than it was."""
+        for name, value in asdict(self).items():
+            setattr(memory, name, value)
+        memory.spread_decode = min(self.spread_decode + LESS_SURE**2, SPREAD**2)
+        memory.spread_prefill = min(self.spread_prefill + LESS_SURE**2, SPREAD**2)
+        most = math.sqrt(memory.spread_decode * memory.spread_prefill)
+        memory.spread_both = min(max(self.spread_both, -most), most)
 
 
 def begin(memory: EngineMemory) -> None:
@@ -52,7 +90,7 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
     memory.sequences += sequences
     memory.held += held
     memory.elapsed_ms += 1000 * elapsed_s
-    memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen.firsts) / engine.replicas
+    memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen) / engine.replicas
     if memory.beats >= WINDOW_BEATS:
         _take(memory, engine)
         memory.beats = 0.0
@@ -65,7 +103,7 @@ def find_work_ms(engine: EngineModel, seen: BackendDemand, new: int | float) -> 
         return 0.0
     sequences, held = seen.decoding / engine.replicas, seen.held / engine.replicas
     steps = max(new - len(seen.firsts), 0) / seen.decoding / engine.tokens_per_step
-    prefill_ms = _find_prefill_ms(engine, sequences, held, seen.firsts) / engine.replicas
+    prefill_ms = _find_prefill_ms(engine, sequences, held, seen) / engine.replicas
     return steps * engine.decode_ms(sequences, held) + prefill_ms
 
 
@@ -92,12 +130,15 @@ def is_wrong(memory: EngineMemory) -> bool:
     return memory.windows >= ENOUGH and (at_bound or abs(memory.error) > WRONG)
 
 
-def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, firsts: Sequence[FirstToken]) -> float:
-    """Returns by how much prompts have lengthened the steps that they were in."""
-    total_ms, decode_ms = 0.0, engine.decode_ms(sequences, held)
-    for batch in _group(firsts):
-        tokens = sum(batch)
-        needed = engine.prefill_ms(tokens, sum(each * each for each in batch))
+def _find_prefill_ms(engine: EngineModel, sequences: float, held: float, seen: BackendDemand) -> float:
+    """Returns by how much prompts have lengthened the steps that they were in.
+
+    Of each, the part that the engine's cache holds in the mean was not prefilled, but attended to.
+    """
+    total_ms, decode_ms, cached = 0.0, engine.decode_ms(sequences, held), seen.cached
+    for batch in _group(seen.firsts):
+        tokens = (1 - cached) * sum(batch)
+        needed = engine.prefill_ms(tokens, (1 - cached * cached) * sum(each * each for each in batch))
         total_ms += max(needed, engine.floor_ms(sequences, tokens) - decode_ms)
     return total_ms
 

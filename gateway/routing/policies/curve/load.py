@@ -23,12 +23,15 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`backends`: the low-load and the high-load one. `rate`: arrivals a second."""
+    """`backends`: the low-load and the high-load one. `rate`: arrivals a second. `mixes`: what arrives as each of them
+    would prefill it, without what its cache holds; `mix`: in the mean of both.
+    """
 
     backends: tuple[BackendDemand, BackendDemand]
     rate: float
     mix: Mix
     elapsed_s: float
+    mixes: tuple[Mix, Mix]
 
     @classmethod
     def of(cls, demand: Demand, names: Sequence[str], node: NodeModel, rate: float) -> Self:
@@ -39,7 +42,11 @@ class Load:
         each = (low.held + high.held) / decoding if decoding > FEW else None
         arrivals = demand.arrivals
         elapsed_s = arrivals[-1].at - arrivals[-2].at if len(arrivals) > 1 else 0.0
-        return cls((low, high), rate, Mix.of(prompts, answer, each), elapsed_s)
+        mix = _make_mix(prompts, answer, each, (low.cached + high.cached) / 2)
+        if low.cached == high.cached:
+            return cls((low, high), rate, mix, elapsed_s, (mix, mix))
+        mixes = _make_mix(prompts, answer, each, low.cached), _make_mix(prompts, answer, each, high.cached)
+        return cls((low, high), rate, mix, elapsed_s, mixes)
 
     @property
     def in_flight(self) -> int:
@@ -62,3 +69,12 @@ class Load:
             for index, backend in enumerate(self.backends)
         )
         return low, high
+
+
+def _make_mix(prompts: Sequence[float], answer: float, context: float | None, cached: float) -> Mix:
+    """`cached`: which part of the prompts is not prefilled; it is context like the rest."""
+    if not cached:
+        return Mix.of(prompts, answer, context)
+    if context is None:
+        context = Mix.of(prompts, answer).context
+    return Mix.of([(1 - cached) * tokens for tokens in prompts], answer, context)

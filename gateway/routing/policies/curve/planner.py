@@ -65,7 +65,7 @@ class Planner:
         memory.gained_s -= saved * load.elapsed_s
         memory.answer_s = here.each_s
         if trying.is_on(memory):
-            return trying.go_on(memory, side, now, is_better=here.cost <= there.cost * (1 - self.rules.margin))
+            return trying.go_on(memory, side, now, is_better=here.cost < there.cost)
         # Where by the model too the other one is better now, the load has changed, and that is a plan's affair.
         if self.rules.guards and guard.was_wrong(memory, self.engines, load, side, now) and saved <= 0:
             guard.block(memory.engines[side], now)
@@ -109,7 +109,7 @@ class Planner:
         if self.node.interference and beside.in_flight:  # what cannot run elsewhere slows it down
             slower = 1 + self.node.interference * min(beside.in_flight, 1.0)
             engine = engine.scaled(slower, slower)
-        return foresee(engine, load.mix, rate * part.share, part.in_flight)
+        return foresee(engine, load.mixes[index], rate * part.share, part.in_flight)
 
     def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int) -> bool:
         if saved <= self.find_margin(memory) * here.cost:
@@ -143,15 +143,19 @@ class Planner:
 
     def _find_crossing(self, load: Load) -> float:
         """Returns how many are in flight on either engine when the high-load one's answers become the shorter ones."""
-        low, high = self.engines
-        least, most = 1.0, min(find_room(low, load.mix), find_room(high, load.mix))
-        if find_settled_s(high, load.mix, most) >= find_settled_s(low, load.mix, most):
+        least, most = 1.0, min(map(find_room, self.engines, load.mixes))
+        if not self._is_beyond(load, most):
             return most
         while most > least * CLOSE:
             middle = math.sqrt(least * most)
-            is_beyond = find_settled_s(high, load.mix, middle) < find_settled_s(low, load.mix, middle)
-            least, most = (least, middle) if is_beyond else (middle, most)
+            least, most = (least, middle) if self._is_beyond(load, middle) else (middle, most)
         return most
+
+    def _is_beyond(self, load: Load, in_flight: float) -> bool:
+        low_s, high_s = (
+            find_settled_s(engine, mix, in_flight) for engine, mix in zip(self.engines, load.mixes, strict=True)
+        )
+        return high_s < low_s
 
     def _settle(self, memory: Memory, load: Load, to: int) -> None:
         """Looks back on the change before this one: where it has not paid, the next ones have to promise more."""

@@ -7,12 +7,14 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from engines.physics.forecast import HORIZON_S
-from gateway.core import Demand, Load, MoveTerms, Placeable, Route, State
+from gateway.core import Demand, Kept, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.curve import learning, split, trying
 from gateway.routing.policies.curve.load import Load as NodeLoad
 from gateway.routing.policies.curve.memory import ANSWER_S, ANSWER_TOKENS, ENGINE_WORDS, RATE, Memory
@@ -24,6 +26,19 @@ from gateway.settings import Flag, number
 
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 FORECASTS = 5.0  # after which one counts a third
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned of both engines, and the digest of the node model beside which it holds."""
+
+    node: str
+    low: learning.Learned | None
+    high: learning.Learned | None
+
+
+_LEARNED = TypeAdapter(Learned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,27 @@ class Curve(TwoBackends):
     def find_left(self, state: State) -> Collection[str]:
         """Answers on engines that do not interfere stay where they are: both go on at their own pace."""
         return () if self.node is None or self.splits else {self.low, self.high} - {state.side}
+
+    def find_kept(self, state: State) -> Kept | None:
+        if self.node is None or not state.words:
+            return None
+        low, high = map(learning.Learned.of, Memory.read(state.words).engines)
+        return asdict(Learned(_digest(self.node), low, high)) if low or high else None
+
+    def resume(self, state: State, kept: Kept) -> State:
+        if self.node is None or not self.learns:
+            return state
+        try:
+            learned = _LEARNED.validate_python(kept)
+        except ValidationError as exc:
+            raise ValueError("what was learned has another form") from exc
+        memory = Memory.read(state.words)
+        if learned.node != _digest(self.node):
+            raise ValueError("it was learned beside another node model")
+        for own, engine in zip((learned.low, learned.high), memory.engines, strict=True):
+            if own is not None:
+                own.resume(engine)
+        return replace(state, words=memory.words())
 
     def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         if self.node is None or not state.words:
@@ -227,6 +263,10 @@ class Curve(TwoBackends):
             steps = min(request.max_tokens or math.inf, tokens) / engine.tokens_per_step
         in_flight += request.sequences - 1
         return split.find_cost_ms(own, engine, steps, request.prompt_tokens, in_flight)
+
+
+def _digest(node: NodeModel) -> str:
+    return blake2b(orjson.dumps(asdict(node)), digest_size=8).hexdigest()
 
 
 def _round(number: float) -> float:

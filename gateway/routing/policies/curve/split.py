@@ -14,14 +14,15 @@ from gateway.routing.policies.curve.memory import PROMPT_MS, ROOM, SLOPE_MS, STE
 
 def note(memory: EngineMemory, engine: EngineModel, load: Load, index: int) -> None:
     """Notes a line for the engine's steps about what is in flight on it now."""
-    in_flight, mix = load.backends[index].in_flight, load.mix
+    backend, mix = load.backends[index], load.mixes[index]
+    in_flight = backend.in_flight
     running, share = in_flight / engine.replicas, in_flight / max(load.in_flight, 1)
     rate = load.rate * share / engine.replicas
     step_ms = find_step(engine, running, rate, mix).mean_ms
     more_ms = find_step(engine, running + 1, rate, mix).mean_ms
     memory.slope_ms = max(more_ms - step_ms, 0.0) / engine.replicas
     memory.step_ms = step_ms - memory.slope_ms * in_flight
-    memory.prompt_ms = engine.prompt_ms / 1e3
+    memory.prompt_ms = (1 - backend.cached) * engine.prompt_ms / 1e3
     memory.room = find_room(engine, mix)
 
 
