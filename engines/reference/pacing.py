@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, TypeAlias
 
 from engines.physics import EngineModel, Job, Replica
-from engines.reference.prefix_cache import PrefixCache, hash_blocks
+from engines.prefix_cache import PrefixCache, hash_blocks
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples are spread evenly over [0, 1)
 

@@ -22,7 +22,7 @@ def hash_blocks(token_ids: Sequence[int]) -> tuple[int, ...]:
 class PrefixCache:
     """`queried` and `found`: prompt tokens since the start."""
 
-    def __init__(self, kv_tokens: int) -> None:
+    def __init__(self, kv_tokens: float) -> None:
         self._room = kv_tokens // BLOCK_TOKENS
         self._blocks: dict[int, None] = {}  # the one unused for longest first
         self.queried = self.found = 0
