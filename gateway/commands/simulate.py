@@ -4,7 +4,9 @@ In: a node model's file, traces, policies. Out: a table or JSON. It joins three 
 other: the policies as they serve, the simulated engines, and the instrument's traces and regret.
 """
 
+import heapq
 import json
+import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +19,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from engines.physics import EngineModel, Job, Mix
+from engines.physics import EngineModel, Job, Mix, Replica
 from engines.physics.forecast import find_answer_s, find_capacity, find_room
-from engines.simulation import Engine, NodeSpec, simulate
+from engines.prefix_cache import BLOCK_TOKENS, PrefixCache
+from engines.simulation import Engine, Node, NodeSpec
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
@@ -79,9 +82,10 @@ class _Alone:
 @click.option(
     "--seeds", callback=lambda *given: _read_seeds(given[2]), default="1-3", help="Of the traces: 7, or 1-20."
 )
+@click.option("--prefix-cache", is_flag=True, help="Engines keep blocks of prompts, as KV has room, as vLLM does.")
 @click.option("--json", "as_json", is_flag=True, help="Every trace of every seed as JSON.")
 def simulate_policies(
-    node_file: Path, traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int], as_json: bool
+    node_file: Path, traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int], **options: bool
 ) -> None:
     """Replay traces against a node model under any policies, many times faster than life.
 
@@ -103,9 +107,9 @@ def simulate_policies(
         outcome
         for name in traces or TRACES
         for number, trace in _make_traces(name, node, seeds)
-        for outcome in _serve(name, number, trace, node, arms)
+        for outcome in _serve((name, number), trace, node, arms, caches=options["prefix_cache"])
     ]
-    if as_json:
+    if options["as_json"]:
         click.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     else:
         _print(outcomes)
@@ -179,26 +183,69 @@ def _make_traces(
 
 
 def _serve(
-    name: str, seed: int | None, trace: Sequence[TraceRequest], node: NodeModel, policies: Mapping[str, Policy]
+    title: tuple[str, int | None],
+    trace: Sequence[TraceRequest],
+    node: NodeModel,
+    policies: Mapping[str, Policy],
+    *,
+    caches: bool,
 ) -> Iterable[Outcome]:
     routers: dict[str, _Alone | PolicyRouter] = {
         **{label: _Alone(engine) for engine, label in ALONE.items()},
         **{text: PolicyRouter(policy, (LOW, HIGH)) for text, policy in policies.items()},
     }
-    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s)
+    make_replica = _make_caching if caches else Replica
+    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s, make_replica)
     times = {
-        label: [[_find_time(job) for job in simulate(_make_jobs(trace), spec, router)]]
+        label: [[_find_time(job) for job in _play(trace, _make_jobs(trace, caches), Node(spec, router))]]
         for label, router in routers.items()
     }
     optimum_s = _find_optimum(node, trace)
     for label, router in routers.items():
         regret = find_regret(label, times, tuple(ALONE.values()))
         ratios = (regret.regret.value, regret.over_best.value, regret.mean_s / optimum_s)
-        yield Outcome(name, seed, label, *ratios, regret.mean_s, regret.p99_s, router.changes, router.moves)
+        yield Outcome(*title, label, *ratios, regret.mean_s, regret.p99_s, router.changes, router.moves)
 
 
-def _make_jobs(trace: Sequence[TraceRequest]) -> list[Job]:
-    return [Job(each.at, each.prompt_tokens, each.tokens, each.only or None) for each in trace]
+def _make_jobs(trace: Sequence[TraceRequest], caches: bool) -> Sequence[Job]:
+    blocks = [_hash_blocks(each, place) if caches else () for place, each in enumerate(trace)]
+    return [
+        Job(each.at, each.prompt_tokens, each.tokens, each.only or None, hashes)
+        for each, hashes in zip(trace, blocks, strict=True)
+    ]
+
+
+def _play(trace: Sequence[TraceRequest], jobs: Sequence[Job], node: Node) -> Sequence[Job]:
+    """Serves a trace's jobs. One that waits for an answer comes when that has ended and its user has waited."""
+    followers: dict[Job, list[int]] = {job: [] for job in jobs}
+    for place, each in enumerate(trace):
+        if each.after is not None:
+            followers[jobs[each.after]].append(place)
+    coming = [(each.at, place) for place, each in enumerate(trace) if each.after is None]
+    while coming or node.in_flight:
+        if coming and coming[0][0] < node.find_next():
+            at, place = heapq.heappop(coming)
+            node.run(at)
+            node.arrive(jobs[place])
+            continue
+        for ended in node.go_on():
+            for place in followers[ended]:
+                jobs[place].at = _find_end(ended) + trace[place].wait_s
+                heapq.heappush(coming, (jobs[place].at, place))
+    return jobs
+
+
+def _make_caching(engine: EngineModel) -> Replica:
+    return Replica(engine, PrefixCache(engine.kv_tokens or math.inf))
+
+
+def _hash_blocks(request: TraceRequest, place: int) -> tuple[int, ...]:
+    """Returns a hash for each block of a prefix cache. What no other prompt shares goes by its `place` in the trace."""
+    hashes, last, shared = [], 0, len(request.prefix) * request.block
+    for end in range(BLOCK_TOKENS, request.prompt_tokens + 1, BLOCK_TOKENS):
+        last = hash((last, request.prefix[(end - 1) // request.block]) if end <= shared else (last, place, end))
+        hashes.append(last)
+    return tuple(hashes)
 
 
 def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest]) -> float:
@@ -228,8 +275,12 @@ def _tabulate_step_s(engine: EngineModel, mix: Mix) -> Callable[[float], float]:
 
 
 def _find_time(job: Job) -> float:
+    return _find_end(job) - job.at
+
+
+def _find_end(job: Job) -> float:
     assert job.end_s is not None  # a simulation ends when nothing is in flight
-    return job.end_s - job.at
+    return job.end_s
 
 
 def _print(outcomes: Sequence[Outcome]) -> None:

@@ -188,6 +188,39 @@ def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: P
     assert "low alone" in simulate(node, "--trace", str(trace)).stdout
 
 
+def write_turns(folder: Path, turns: int = 4, wait_s: float = 0.5) -> Path:
+    """One conversation: each prompt goes on from the one before by 512 tokens, and waits for its answer."""
+    path = folder / "turns.jsonl"
+    lines: list[dict[str, Any]] = [
+        {"id": turn, "at": 0.1 * turn, "prompt_tokens": 512 * (turn + 9), "tokens": 20, "block": 512}
+        | {"prefix": [[0, turn + 9]]}
+        | ({"after": turn - 1, "wait_s": wait_s} if turn else {})
+        for turn in range(turns)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_turns_wait_for_their_answers(node: Path, tmp_path: Path) -> None:
+    apart = tmp_path / "apart.jsonl"
+    lines = [{"at": 60 * turn, "prompt_tokens": 512 * (turn + 9), "tokens": 20} for turn in range(4)]
+    apart.write_text("\n".join(map(json.dumps, lines)))
+    outcomes = run(node, "--trace", str(write_turns(tmp_path)), "--trace", str(apart))
+    turns, alone = ([each["mean_s"] for each in outcomes if each["trace"] == outcomes[at]["trace"]] for at in (0, -1))
+    assert turns == pytest.approx(alone)
+
+
+def test_a_prefix_cache_spares_what_prompts_share(node: Path, tmp_path: Path) -> None:
+    trace = ("--trace", str(write_turns(tmp_path)))
+    read, cached = (run(node, *trace, *option) for option in ((), ("--prefix-cache",)))
+    per_token_s = SHARED["low"]["prompt_ms"] / 1e6
+    saved_s = find_mean(read, "low alone", "mean_s") - find_mean(cached, "low alone", "mean_s")
+    assert saved_s > per_token_s * 512 * (9 + 10 + 11) / 4
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(json.dumps({"at": at, "prompt_tokens": 512, "tokens": 20}) for at in range(4)))
+    assert run(node, "--trace", str(other)) == run(node, "--trace", str(other), "--prefix-cache")
+
+
 def test_recorded_traffic_is_a_trace(node: Path) -> None:
     name = "mooncake-chat peak=4 seconds=20 scale_prompt=0.01"
     outcomes = json.loads(simulate(node, "--json", "--trace", name).stdout)
