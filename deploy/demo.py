@@ -25,6 +25,7 @@ from deploy.supervisor import LaunchError
 TIME_SCALE = 16.0  # two cores hold it, also when they are not alone
 ANSWER_TOKENS = 32  # of each answer in the calibration; the paced engines' time to first token goes by it
 STACKS = ("embedded", "cpu")
+NODE = "node.json"  # in the run's folder: what the embedded engines are paced by, for `crossover rehearse --node`
 LAYOUTS = ("shared", "partitioned")  # of the engines on the node's GPUs
 # Of `crossover calibrate` when it has measured: a threshold or none needed, or that no single one is right.
 CALIBRATED = (0, 4)
@@ -89,6 +90,8 @@ def demo(stack_name: str, port: int, calibrate: bool, run_dir: Path | None, **em
         stack = embedded(pace, gpus) if pace else cpu(run_dir / LOGS)
         click.echo(f"starting {', '.join(stack.process_names)}")
         with launched(stack, port, run_dir, demo_output.print_ready) as running:
+            if pace:
+                (run_dir / NODE).write_text(json.dumps(pace.describe_node(is_shared=gpus is not None)))
             if calibrate:
                 _calibrate(running, pace)
             demo_output.print_usage(running.url)

@@ -6,7 +6,7 @@ In: a pace, or None. Out: a Stack. Starts nothing itself.
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ MAX_LEVEL = 128  # of such a calibration
 # An engine that reaches this share of its pace has held it. An idle machine reaches 0.98 and more. The demo's engines
 # are so close together that 3 % less of one move the crossing by some 15 %.
 HELD = 0.97
+MOVE_S = 0.013  # of a move besides its prefill, at any time scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,13 @@ class Pace:
         last = 2 ** math.ceil(math.log2(self.crossing or MAX_LEVEL))
         shares = [(cell["throughput"] / self.throughput(cell["backend"], cell["level"]), cell) for cell in cells]
         return min((pair for pair in shares if pair[1]["level"] <= last), key=lambda pair: pair[0])
+
+    def describe_node(self, prompt_tokens: int = PROMPT_TOKENS, *, is_shared: bool) -> dict[str, object]:
+        """Returns the node model (docs/routing.md) of these engines, as JSON has it. `is_shared`: on the same GPUs."""
+        low, high = (asdict(self.pair.engines[role].slowed(self.time_scale)) for role in ("low", "high"))
+        interference = self.pair.interference if is_shared else 0.0
+        lengths = {"prompt_tokens": prompt_tokens, "answer_tokens": self.answer_tokens}
+        return {"low": low, "high": high, "interference": interference, "move_s": MOVE_S, **lengths}
 
     def options(self, backend: str) -> tuple[str, ...]:
         """Returns the options of the reference engine's command line that set this pace."""

@@ -3,7 +3,7 @@
 In: a Stack and a port. Out: a Launched, ready to answer for as long as the block runs. Raises LaunchError.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +26,17 @@ class Launched:
 
 
 @contextmanager
-def launched(stack: Stack, port: int, run_dir: Path, report: Callable[[str, float], None]) -> Iterator[Launched]:
-    """Every process is ready inside the block and has ended after it. Logs and crossover.yaml stay in `run_dir`."""
+def launched(
+    stack: Stack,
+    port: int,
+    run_dir: Path,
+    report: Callable[[str, float], None],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Launched]:
+    """Every process is ready inside the block and has ended after it. Logs and crossover.yaml stay in `run_dir`.
+
+    `environment`: more of it, for the gateway.
+    """
     if is_taken(port):
         raise LaunchError(f"port {port} of {LOCALHOST} is taken by another program; choose another with --port")
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -36,7 +45,9 @@ def launched(stack: Stack, port: int, run_dir: Path, report: Callable[[str, floa
     configuration = run_dir / "crossover.yaml"
     configuration.write_text(stack.configuration(port))
     with Supervisor(run_dir / LOGS) as supervisor:
-        for process in (*stack.engines, gateway(configuration, port)):
+        served = gateway(configuration, port)
+        served = replace(served, environment={**served.environment, **(environment or {})})
+        for process in (*stack.engines, served):
             supervisor.start(process)
         supervisor.wait_until_ready(stack.startup_s, report)
         yield Launched(stack, f"http://{LOCALHOST}:{port}", run_dir, supervisor)

@@ -31,13 +31,14 @@ from loadtest.rehearsal.outcome import (
     read_objective,
     render_page,
 )
-from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, warm_up
-from loadtest.rehearsal.traces import TRACES, Pair
+from loadtest.rehearsal.rehearse import Rehearsal, Serving, make_arms, name_alone, slug, warm_up
+from loadtest.rehearsal.trace_file import HEADER, write_trace
+from loadtest.rehearsal.traces import TRACES, Pair, TraceRequest
 from loadtest.results.folder import name_run
 from loadtest.results.plan import FULL
 from loadtest.results.system import Json, SystemUnderTest
 
-PLAN, RESULT = "plan.json", "rehearsal.json"
+PLAN, RESULT, SERVED = "plan.json", "rehearsal.json", "traces"
 TABLE_WIDTH = 150  # where nothing shows how wide the reader's window is
 
 
@@ -136,6 +137,7 @@ async def _rehearse(options: Mapping[str, Any]) -> Rehearsed:  # Any: click's
     arms = make_arms(system, options["policies"], node)
     folder = options["out"] or Path("runs") / name_run()
     _keep_plan(folder, {"arms": arms, "tokens": tokens, "traces": {name: len(trace) for name, trace in traces.items()}})
+    _keep_traces(folder, traces)
     objective, rule = (
         options["objective"] or read_objective(system.policy),
         Rule(options["max_loss"], options["repeats"]),
@@ -180,6 +182,13 @@ def _keep_plan(folder: Path, plan: Mapping[str, object]) -> None:
         (folder / PLAN).write_bytes(text)
     except OSError as exc:
         raise ValueError(f"--out: cannot write to {folder}: {exc.strerror}") from exc
+
+
+def _keep_traces(folder: Path, traces: Mapping[str, Sequence[TraceRequest]]) -> None:
+    """Writes what is served, as files that `policy simulate` takes."""
+    (folder / SERVED).mkdir(exist_ok=True)
+    for name, trace in traces.items():
+        write_trace(folder / SERVED / f"{slug(name)}.jsonl", trace, {HEADER: name})
 
 
 def _write(rehearsed: Rehearsed) -> None:

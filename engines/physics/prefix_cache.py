@@ -20,22 +20,21 @@ def hash_blocks(token_ids: Sequence[int]) -> tuple[int, ...]:
 
 
 class PrefixCache:
-    """`queried` and `found`: prompt tokens since the start. `block_tokens`: of the jobs' blocks."""
+    """`queried` and `found`: prompt tokens since the start."""
 
-    def __init__(self, kv_tokens: int, block_tokens: int = BLOCK_TOKENS) -> None:
-        self._block_tokens = block_tokens
-        self._room = kv_tokens // block_tokens
+    def __init__(self, kv_tokens: float) -> None:
+        self._room = kv_tokens // BLOCK_TOKENS
         self._blocks: dict[int, None] = {}  # the one unused for longest first
         self.queried = self.found = 0
 
     def find(self, job: Job) -> int:
         """Returns how many of the prompt's first tokens are here; never all: the last one has to be computed."""
-        blocks = job.blocks[: (job.prompt_tokens - 1) // self._block_tokens]
+        blocks = job.blocks[: (job.prompt_tokens - 1) // BLOCK_TOKENS]
         count = next((index for index, block in enumerate(blocks) if block not in self._blocks), len(blocks))
         self._touch(blocks[:count])
         self.queried += job.prompt_tokens
-        self.found += count * self._block_tokens
-        return count * self._block_tokens
+        self.found += count * BLOCK_TOKENS
+        return count * BLOCK_TOKENS
 
     def keep(self, job: Job) -> None:
         self._touch(job.blocks)

@@ -4,7 +4,9 @@ In: a node model's file, traces, policies. Out: a table or JSON. It joins three 
 other: the policies as they serve, the simulated engines, and the instrument's traces and regret.
 """
 
+import heapq
 import json
+import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,8 +21,8 @@ from rich.table import Column, Table
 
 from engines.physics import EngineModel, Job, Mix, Replica
 from engines.physics.forecast import find_answer_s, find_capacity, find_room
-from engines.physics.prefix_cache import PrefixCache
-from engines.simulation import Engine, NodeSpec, simulate
+from engines.physics.prefix_cache import BLOCK_TOKENS, PrefixCache
+from engines.simulation import Engine, Node, NodeSpec
 from gateway.commands.policy_router import PolicyRouter
 from gateway.core import Policy
 from gateway.routing.policies import NodeModel, read_policy
@@ -57,46 +59,6 @@ class Outcome:
     cached: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """A trace as it is served by every arm. `blocks`: of each prompt; `block_tokens`: of a block."""
-
-    name: str
-    seed: int | None
-    trace: Sequence[TraceRequest]
-    blocks: Sequence[tuple[int, ...]]
-    block_tokens: int
-
-    @classmethod
-    def of(cls, name: str, seed: int | None, trace: Sequence[TraceRequest], *, caches_prefixes: bool) -> "_Run":
-        sizes = {each.block for each in trace if each.prefix} if caches_prefixes else set[int]()
-        if len(sizes) > 1:
-            raise click.BadParameter(f"{name}: its blocks are of several sizes: {sorted(sizes)}", param_hint="--trace")
-        block_tokens = max(sizes, default=0)
-        blocks = [_hash_blocks(number, each, block_tokens) for number, each in enumerate(trace)]
-        return cls(name, seed, trace, blocks, block_tokens)
-
-    def make_jobs(self) -> list[Job]:
-        return [
-            Job(each.at, each.prompt_tokens, each.tokens, each.only or None, blocks)
-            for each, blocks in zip(self.trace, self.blocks, strict=True)
-        ]
-
-    def make_replica(self, engine: EngineModel) -> Replica:
-        if not self.block_tokens:
-            return Replica(engine)
-        return Replica(engine, PrefixCache(engine.kv_tokens or 0, self.block_tokens))
-
-
-def _hash_blocks(number: int, request: TraceRequest, block_tokens: int) -> tuple[int, ...]:
-    """Returns a hash for each whole block, which goes by those before it too. What follows the prefix no other has."""
-    hashes, last = [], 0
-    for index in range(request.prompt_tokens // block_tokens if block_tokens else 0):
-        last = hash((last, request.prefix[index] if index < len(request.prefix) else -1 - number))
-        hashes.append(last)
-    return tuple(hashes)
-
-
 class _Alone:
     """Sends all requests to one engine."""
 
@@ -124,20 +86,10 @@ class _Alone:
 @click.option(
     "--seeds", callback=lambda *given: _read_seeds(given[2]), default="1-3", help="Of the traces: 7, or 1-20."
 )
-@click.option(
-    "--prefix-cache",
-    "caches_prefixes",
-    is_flag=True,
-    help="Engines keep prompts' blocks, as far as a trace has them.",
-)
+@click.option("--prefix-cache", is_flag=True, help="Engines keep blocks of prompts, as KV has room, as vLLM does.")
 @click.option("--json", "as_json", is_flag=True, help="Every trace of every seed as JSON.")
-def simulate_policies(  # noqa: PLR0913, PLR0917 - a command's options
-    node_file: Path,
-    traces: Sequence[str],
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    caches_prefixes: bool,
-    as_json: bool,
+def simulate_policies(
+    node_file: Path, traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int], **options: bool
 ) -> None:
     """Replay traces against a node model under any policies, many times faster than life.
 
@@ -145,7 +97,7 @@ def simulate_policies(  # noqa: PLR0913, PLR0917 - a command's options
     better engine's mean in windows of 50 requests; over best is the mean answer time over the better engine's alone;
     over optimum is that over the least that any division of each window between the engines could give.
 
-    With --prefix-cache each replica holds kv_tokens of blocks that prompts share, by the trace's own ids of them; those
+    Turns of a conversation wait for their answers. With --prefix-cache each replica keeps blocks of prompts, and those
     unused for longest leave first.
 
     \b
@@ -158,19 +110,17 @@ def simulate_policies(  # noqa: PLR0913, PLR0917 - a command's options
     Exit codes: 0 done; 2 bad arguments.
     """
     node = _read_node(node_file)
-    if caches_prefixes and not any(engine.kv_tokens for engine in node):
-        raise click.BadParameter("neither engine of the node model has kv_tokens", param_hint="--prefix-cache")
     arms = {text: _read_policy(text, node) for text in policies}
     outcomes = [
         outcome
         for name in traces or TRACES
         for number, trace in _make_traces(name, node, seeds)
-        for outcome in _serve(_Run.of(name, number, trace, caches_prefixes=caches_prefixes), node, arms)
+        for outcome in _serve((name, number), trace, node, arms, caches=options["prefix_cache"])
     ]
-    if as_json:
+    if options["as_json"]:
         click.echo(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     else:
-        _print(outcomes, shows_cached=caches_prefixes)
+        _print(outcomes, shows_cached=options["prefix_cache"])
 
 
 def _read_seeds(text: str) -> range:
@@ -240,23 +190,74 @@ def _make_traces(
     return [(seed, make_trace(variant, pair, seed)) for seed in seeds]
 
 
-def _serve(run: _Run, node: NodeModel, policies: Mapping[str, Policy]) -> Iterable[Outcome]:
+def _serve(
+    title: tuple[str, int | None],
+    trace: Sequence[TraceRequest],
+    node: NodeModel,
+    policies: Mapping[str, Policy],
+    *,
+    caches: bool,
+) -> Iterable[Outcome]:
     routers: dict[str, _Alone | PolicyRouter] = {
         **{label: _Alone(engine) for engine, label in ALONE.items()},
         **{text: PolicyRouter(policy, (LOW, HIGH)) for text, policy in policies.items()},
     }
-    spec = NodeSpec({LOW: node.low, HIGH: node.high}, node.interference, node.move_s, run.make_replica)
+    spec = NodeSpec(
+        {LOW: node.low, HIGH: node.high}, node.interference, node.move_s, _make_caching if caches else Replica
+    )
     times, cached = dict[str, list[list[float]]](), dict[str, float]()
     for label, router in routers.items():
-        jobs = simulate(run.make_jobs(), spec, router)
-        times[label] = [[_find_time(job) for job in jobs]]
+        jobs = play(trace, make_jobs(trace, caches=caches), Node(spec, router))
+        times[label] = [[_find_end(job) - job.at for job in jobs]]
         cached[label] = sum(job.cached for job in jobs) / sum(job.prompt_tokens for job in jobs)
-    optimum_s = _find_optimum(node, run.trace, max(cached.values()))
+    optimum_s = _find_optimum(node, trace, max(cached.values()))
     for label, router in routers.items():
         regret = find_regret(label, times, tuple(ALONE.values()))
         ratios = (regret.regret.value, regret.over_best.value, regret.mean_s / optimum_s)
-        counts = (router.changes, router.moves, cached[label])
-        yield Outcome(run.name, run.seed, label, *ratios, regret.mean_s, regret.p99_s, *counts)
+        counts = router.changes, router.moves
+        yield Outcome(*title, label, *ratios, regret.mean_s, regret.p99_s, *counts, cached[label])
+
+
+def make_jobs(trace: Sequence[TraceRequest], *, caches: bool) -> Sequence[Job]:
+    """Returns a trace's requests as jobs, with hashes of their prompts' blocks where caches need them."""
+    blocks = [_hash_blocks(each, place) if caches else () for place, each in enumerate(trace)]
+    return [
+        Job(each.at, each.prompt_tokens, each.tokens, each.only or None, hashes)
+        for each, hashes in zip(trace, blocks, strict=True)
+    ]
+
+
+def play(trace: Sequence[TraceRequest], jobs: Sequence[Job], node: Node) -> Sequence[Job]:
+    """Serves a trace's jobs. One that waits for an answer comes when that has ended and its user has waited."""
+    followers: dict[Job, list[int]] = {job: [] for job in jobs}
+    for place, each in enumerate(trace):
+        if each.after is not None:
+            followers[jobs[each.after]].append(place)
+    coming = [(each.at, place) for place, each in enumerate(trace) if each.after is None]
+    while coming or node.in_flight:
+        if coming and coming[0][0] < node.find_next():
+            at, place = heapq.heappop(coming)
+            node.run(at)
+            node.arrive(jobs[place])
+            continue
+        for ended in node.go_on():
+            for place in followers[ended]:
+                jobs[place].at = _find_end(ended) + trace[place].wait_s
+                heapq.heappush(coming, (jobs[place].at, place))
+    return jobs
+
+
+def _make_caching(engine: EngineModel) -> Replica:
+    return Replica(engine, PrefixCache(engine.kv_tokens or math.inf))
+
+
+def _hash_blocks(request: TraceRequest, place: int) -> tuple[int, ...]:
+    """Returns a hash for each block of a prefix cache. What no other prompt shares goes by its `place` in the trace."""
+    hashes, last, shared = [], 0, len(request.prefix) * request.block
+    for end in range(BLOCK_TOKENS, request.prompt_tokens + 1, BLOCK_TOKENS):
+        last = hash((last, request.prefix[(end - 1) // request.block]) if end <= shared else (last, place, end))
+        hashes.append(last)
+    return tuple(hashes)
 
 
 def _find_optimum(node: NodeModel, trace: Sequence[TraceRequest], cached: float) -> float:
@@ -286,9 +287,9 @@ def _tabulate_step_s(engine: EngineModel, mix: Mix) -> Callable[[float], float]:
     return step_s
 
 
-def _find_time(job: Job) -> float:
+def _find_end(job: Job) -> float:
     assert job.end_s is not None  # a simulation ends when nothing is in flight
-    return job.end_s - job.at
+    return job.end_s
 
 
 def _print(outcomes: Sequence[Outcome], *, shows_cached: bool) -> None:

@@ -74,9 +74,13 @@ class Serving:
 _SERVINGS = TypeAdapter(Serving)
 
 
+def slug(name: str) -> str:
+    """Makes a part of a file's name of the name of a trace, or of an arm."""
+    return "".join(char if char.isalnum() else "-" for char in name).strip("-")
+
+
 def name_file(trace: str, repeat: int, arm: str) -> str:
-    names = ("".join(char if char.isalnum() else "-" for char in name).strip("-") for name in (trace, arm))
-    return f"{'_'.join(names)}_{repeat}.json"
+    return f"{slug(trace)}_{slug(arm)}_{repeat}.json"
 
 
 @dataclass(slots=True)

@@ -102,11 +102,11 @@ def find_mean(outcomes: Iterable[dict[str, Any]], policy: str, figure: str) -> f
     [
         (SHARED, "ramp", 1.03, 1.04),
         (SHARED, "step", 1.005, 1.01),
-        (SHARED, "bursts", 1.015, 1.015),
-        (DRAFTS, "ramp", 1.02, 1.02),
-        (DRAFTS, "step", 1.22, 1.23),  # at four fifths of its capacity the plan leaves an engine that would keep up
-        (DRAFTS, "bursts", 1.13, 1.14),
-        (DRAFTS, "day", 1.11, 1.18),
+        (SHARED, "bursts", 1.02, 1.02),
+        (DRAFTS, "ramp", 1.002, 1.005),
+        (DRAFTS, "step", 1.002, 1.01),
+        (DRAFTS, "bursts", 1.002, 1.01),
+        (DRAFTS, "day", 1.08, 1.14),
     ],
 )
 def test_curve_costs_no_more_beside_the_better_engine_than_was_measured(
@@ -135,7 +135,7 @@ def test_an_engine_that_is_better_at_every_load_is_kept(tmp_path: Path, better: 
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("trace", "mean", "most"), [("ramp", 1.33, 1.7), ("step", 1.28, 1.7), ("bursts", 1.36, 1.65)])
+@pytest.mark.parametrize(("trace", "mean", "most"), [("ramp", 1.37, 1.65), ("step", 1.15, 1.26), ("bursts", 1.22, 1.42)])
 def test_numbers_that_are_a_third_off_cost_no_more_than_was_measured(
     tmp_path: Path, trace: str, mean: float, most: float
 ) -> None:
@@ -189,6 +189,20 @@ def test_one_seed_gives_one_result_and_a_file_is_a_trace(node: Path, tmp_path: P
     assert "low alone" in simulate(node, "--trace", str(trace)).stdout
 
 
+def test_turns_wait_for_their_answers(node: Path, tmp_path: Path) -> None:
+    lengths = [{"prompt_tokens": 512 * (turn + 9), "tokens": 20} for turn in range(4)]
+    turns = [
+        {"id": turn, "at": 0.1 * turn, **each, **({"after": turn - 1, "wait_s": 0.5} if turn else {})}
+        for turn, each in enumerate(lengths)
+    ]
+    apart = [{"at": 60 * turn, **each} for turn, each in enumerate(lengths)]
+    means = []
+    for name, lines in (("turns", turns), ("apart", apart)):
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+        means.append([outcome["mean_s"] for outcome in run(node, "--trace", str(tmp_path / name))])
+    assert means[0] == pytest.approx(means[1])
+
+
 def write_shared(folder: Path) -> str:
     """A trace of prompts of 2,048 tokens, of which each of five kinds begins with the same 1,536."""
     kinds = [{"prefix": [6 * (n % 5) + index for index in range(6)], "block": 256} for n in range(300)]
@@ -210,22 +224,9 @@ def test_with_prefix_caches_what_prompts_share_is_read_once(node: Path, tmp_path
     assert "cached" not in simulate(node, "--trace", trace).output
 
 
-def test_blocks_of_several_sizes_are_refused(node: Path, tmp_path: Path) -> None:
-    lines = [{"at": n, "prompt_tokens": 2048, "tokens": 4, "prefix": [1], "block": 256 * n} for n in (1, 2)]
-    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    result = simulate(node, "--trace", str(tmp_path / "mixed.jsonl"), "--prefix-cache")
-    assert (result.exit_code, "several sizes: [256, 512]" in " ".join(result.output.split())) == (2, True)
-
-
 def test_a_trace_without_blocks_has_nothing_to_be_cached(node: Path) -> None:
     arguments = ("--trace", "step", "--seeds", "1")
     assert run(node, *arguments, "--prefix-cache") == run(node, *arguments)
-
-
-def test_a_prefix_cache_needs_room(tmp_path: Path) -> None:
-    apart = {name: {**SHARED[name], "kv_tokens": None} for name in ("low", "high")}
-    result = simulate(write(tmp_path, {**SHARED, **apart}), "--prefix-cache")
-    assert (result.exit_code, "neither engine of the node model has kv_tokens" in result.output) == (2, True)
 
 
 def test_the_demand_has_what_simulated_caches_hold() -> None:

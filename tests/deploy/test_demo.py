@@ -40,7 +40,7 @@ def port() -> int:
     return find_free(1)[0]
 
 
-def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: Start, port: int) -> None:
+def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: Start, port: int, tmp_path: Path) -> None:
     demo = start("--no-calibrate", "--port", str(port))
     demo.wait_for(rf"ready http://127\.0\.0\.1:{port}/v1", 50)
     children = find_children(demo.process.pid)
@@ -52,6 +52,7 @@ def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: St
             model=MODEL, messages=[{"role": "user", "content": QUESTION}], stream=True
         )
         assert "Paris" in "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert json.loads((tmp_path / "run/node.json").read_text())["interference"] == 1.0
     assert demo.end() == 0
     assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)

@@ -1,9 +1,14 @@
 """Whether the embedded engines held the pace they were given, by a calibration's cells."""
 
+import json
+
 import pytest
+from pydantic import TypeAdapter
 
 from deploy import demo_output
 from deploy.embedded import Pace
+from engines.reference.pairs import load_pairs
+from gateway.routing.policies import NodeModel
 
 PACE = Pace(10, 32)
 LEVELS = (1, 8, 32, 64, 128)
@@ -35,3 +40,11 @@ def test_a_slow_demo_names_the_slow_engine(share: float, is_named: bool, capsys:
     printed = capsys.readouterr().out
     assert "cross at 48.7; measured 33.7, -31%" in printed
     assert ("could not hold that pace: triton gave 80% of it at 64 in flight" in printed) == is_named
+
+
+@pytest.mark.parametrize(("is_shared", "interference"), [(True, 1.4), (False, 0.0)])
+def test_a_paced_pair_has_a_node_model(is_shared: bool, interference: float) -> None:
+    described = json.loads(json.dumps(Pace(2, 213, "tp-dp").describe_node(290, is_shared=is_shared)))
+    node = TypeAdapter(NodeModel).validate_python(described)
+    assert node.low == load_pairs()["tp-dp"].engines["low"].slowed(2)
+    assert (node.interference, node.prompt_tokens, node.answer_tokens) == (interference, 290, 213)

@@ -7,6 +7,7 @@ import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
 
+from loadtest.rehearsal.trace_file import read_trace
 from loadtest.rehearse_cli import rehearse
 from tests.loadtest.fake_gateway import FakeGateway, Faults, Speed
 
@@ -54,6 +55,8 @@ async def test_a_trace_is_served_in_turns_by_either_engine_and_by_the_policy_in_
         assert all(a["regret"]["mean_s"] < 0.8 * b["regret"]["mean_s"] for a, b in zip(first, outcomes, strict=True))
         assert "Times are those of a first token" in (files / "run/rehearsal.html").read_text()
         assert len(gateway.bodies) < len(asked) + 20  # probes alone
+    (served,) = (files / "run/traces").iterdir()
+    assert read_trace(served) == read_trace(files / "rush.jsonl")
     page = (files / "run/rehearsal.html").read_text()
     assert page.count("<svg") == 2 + 2
     assert "requests that arrive each second" in page

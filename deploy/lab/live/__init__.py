@@ -1,0 +1,1 @@
+"""Live routing on a pair of embedded engines: `python -m deploy.lab.live PAIR`."""
