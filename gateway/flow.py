@@ -13,7 +13,7 @@ from gateway import lengths
 from gateway.core import NO_CACHE_USE, FirstToken
 from gateway.lengths import Lengths
 
-FIRSTS = 32  # first tokens that a row keeps, of a backend
+FIRSTS = 128  # first tokens that a row keeps, of a backend
 PROMPTS = 128  # recent prompts that it keeps
 NOTHING = FirstToken(0.0, 0)
 

@@ -77,7 +77,7 @@ class Traffic:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_sums_equal_a_recount_after_any_events(seed: int) -> None:
     traffic = Traffic(seed)
-    for turn in range(600):
+    for turn in range(2400):
         traffic.go_on()
         traffic.flow.relayed["high"] = turn % 3
         traffic.flow.cache_use["low"] = traffic.flow.cache_use["low"].add(100, turn)
