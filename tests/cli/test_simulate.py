@@ -135,7 +135,9 @@ def test_an_engine_that_is_better_at_every_load_is_kept(tmp_path: Path, better: 
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("trace", "mean", "most"), [("ramp", 1.37, 1.65), ("step", 1.15, 1.26), ("bursts", 1.22, 1.42)])
+@pytest.mark.parametrize(
+    ("trace", "mean", "most"), [("ramp", 1.37, 1.65), ("step", 1.15, 1.26), ("bursts", 1.22, 1.42)]
+)
 def test_numbers_that_are_a_third_off_cost_no_more_than_was_measured(
     tmp_path: Path, trace: str, mean: float, most: float
 ) -> None:
