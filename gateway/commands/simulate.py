@@ -59,7 +59,7 @@ class Outcome:
     cached: float
 
 
-class _Alone:
+class Alone:
     """Sends all requests to one engine."""
 
     beat_s = 1.0
@@ -198,8 +198,8 @@ def _serve(
     *,
     caches: bool,
 ) -> Iterable[Outcome]:
-    routers: dict[str, _Alone | PolicyRouter] = {
-        **{label: _Alone(engine) for engine, label in ALONE.items()},
+    routers: dict[str, Alone | PolicyRouter] = {
+        **{label: Alone(engine) for engine, label in ALONE.items()},
         **{text: PolicyRouter(policy, (LOW, HIGH)) for text, policy in policies.items()},
     }
     spec = NodeSpec(

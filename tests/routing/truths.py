@@ -1,4 +1,4 @@
-"""Nodes that a policy is tried on in simulated time: the physics that it plans with, and others that it does not know."""
+"""Nodes that a policy is tried on in simulated time: the physics that it plans with, and others it does not know."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,9 @@ class SumNode(Node):
 
     def _begin_step(self, engine: Engine, replica: Replica) -> None:
         if step_ms := replica.begin():
-            beside = (each.step_ms for other in self._engines.values() if other is not engine for each in other.replicas)
+            beside = (
+                each.step_ms for other in self._engines.values() if other is not engine for each in other.replicas
+            )
             more_ms = self._interference * max(beside, default=0.0)
             self._push(self._now + (step_ms + more_ms) / 1e3, engine, replica)
 
