@@ -12,6 +12,7 @@ from openai import APIError, AsyncOpenAI
 from gateway.core import FinishReason, Need, TokenLogprob
 from gateway.errors import BackendError, BackendLost, BackendTimeout, BackendUnavailable, GatewayError
 from gateway.routing import BEAT_S, PolicyChange
+from gateway.routing.moves import BURST_S
 from gateway.routing.policies import Threshold
 from gateway.serving.mover import Mover
 from tests.fakes.backend import Pause, Scores, Script
@@ -322,8 +323,9 @@ async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack
         for beat in range(sum(lengths)):
             mover.beat()
             beats += [beat] * (len(stack.high.calls) - len(beats))
-        # Two tokens at first and then one a beat: an answer moves when those before it are paid for.
-        assert beats == [0, lengths[0] - 1, lengths[0] + lengths[1] - 1]
+        # A second's tokens at first and then one a beat: an answer moves when those before it are paid for.
+        at_once = round(BURST_S / BEAT_S) - 1
+        assert beats == [0, lengths[0] - at_once, lengths[0] + lengths[1] - at_once]
         assert [len(call.request.prompt) for call in stack.high.calls] == lengths
         for dispatch in tuple(stack.app.endpoints._live):
             dispatch.left()
