@@ -21,7 +21,8 @@ class RoutingView:
     """The part of routing that this room reads.
 
     `count`: leases held now at a place, on the whole node. `fingerprint`: that of the engines that a model's policy was
-    measured on; None for a policy set by hand. `identify`: is told at each reading which engine is at a place.
+    measured on; None for a policy set by hand. `identify`: receives, at each
+    reading, the identity of the engine at a place.
     """
 
     count: Ledger

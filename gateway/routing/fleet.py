@@ -274,7 +274,7 @@ class Fleet:
         self._wrong = wrong
 
     def find_learned(self) -> Learned | None:
-        """Returns what the policy has learned, and of which engines, as far as this worker knows them."""
+        """Returns what the policy has learned, and the engines that it was learned of; those this worker knows."""
         state, _ = self._follow_others()
         kept = self._policy.find_kept(state)
         return None if kept is None else Learned(self._policy.kind, kept, dict(self._engines))

@@ -206,7 +206,7 @@ def test_turns_wait_for_their_answers(node: Path, tmp_path: Path) -> None:
 
 
 def write_shared(folder: Path) -> str:
-    """A trace of prompts of 2,048 tokens, of which each of five kinds begins with the same 1,536."""
+    """Writes a trace: prompts of 2,048 tokens in five kinds. Prompts of one kind share their first 1,536 tokens."""
     kinds = [{"prefix": [6 * (n % 5) + index for index in range(6)], "block": 256} for n in range(300)]
     requests = [{"at": n / 10, "prompt_tokens": 2048, "tokens": 40, **kind} for n, kind in enumerate(kinds)]
     (folder / "shared.jsonl").write_text("\n".join(map(json.dumps, requests)))

@@ -404,7 +404,7 @@ def test_live_steps_correct_the_model_of_an_engine_that_works_alone(learns: bool
 
 
 def hold(load: Demand, low: float, high: float, prompt_tokens: float = 2000.0) -> Demand:
-    """The load with long prompts, of which the engines' caches hold such parts."""
+    """Returns the load with long prompts. `low`, `high`: the part of them that each engine's cache holds."""
     backends = zip(load.backends.items(), (low, high), strict=True)
     held = {name: backend._replace(cached=cached) for (name, backend), cached in backends}
     return replace(load, backends=held, prompts=(prompt_tokens,))
