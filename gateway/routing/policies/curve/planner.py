@@ -125,11 +125,11 @@ class Planner:
         engine comes back when the load falls, and who goes to it leaves again when the load rises.
         """
         low, high = self.engines
-        crossing = self._find_crossing(load)
         if to:
-            moved = min(load.free, crossing)
+            moved = self._find_crossing(load, load.free)
             return self._find_loss(high, load, moved) + self._find_loss(low, load, moved)
-        return self._find_loss(low, load, load.free) + self._find_loss(high, load, min(BACK * crossing, load.free))
+        back = BACK * self._find_crossing(load, load.free / BACK)
+        return self._find_loss(low, load, load.free) + self._find_loss(high, load, back)
 
     def _find_loss(self, to: EngineModel, load: Load, moved: float) -> float:
         """Returns what requests lose while `moved` of them are prefilled, and nobody gets a token.
@@ -141,9 +141,12 @@ class Planner:
         coming = load.rate * pause_s * pause_s / 2
         return coming if self.rules.objective == "ttft" else pause_s * moved + coming
 
-    def _find_crossing(self, load: Load) -> float:
-        """Returns how many are in flight on either engine when the high-load one's answers become the shorter ones."""
-        least, most = 1.0, min(map(find_room, self.engines, load.mixes))
+    def _find_crossing(self, load: Load, most: float) -> float:
+        """Returns how many are in flight on either engine when the high-load one's answers become the shorter ones.
+
+        `most`: at most; what is beyond it makes no difference, and looking for it is what a plan takes longest for.
+        """
+        least, most = 1.0, min(most, *map(find_room, self.engines, load.mixes))
         if not self._is_beyond(load, most):
             return most
         while most > least * CLOSE:
