@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from gateway.core import Call, FinishReason, TokenLogprob
 from gateway.errors import GatewayError
 
-PATIENCE_S = 20.0  # for a loaded machine; nothing waits that long when all is well
+PATIENCE_S = 60.0  # for a loaded machine, on which vLLM compiles what its first log probabilities need
 
 
 async def settled(is_so: Callable[[], bool], what: str) -> None:

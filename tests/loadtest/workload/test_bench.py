@@ -49,6 +49,7 @@ async def test_a_closed_loop_may_end_by_requests_that_its_window_held() -> None:
     assert found["in_flight"] == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.alone  # a client that gets no CPU in time says so
 async def test_a_traces_requests_have_their_own_arrivals_and_lengths(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     requests = [{"at": 7 + 0.1 * n, "prompt_tokens": 20 + 10 * n, "tokens": 3 + n} for n in range(6)]

@@ -80,7 +80,7 @@ MUTANTS = (
         (f"{POLICY}a_side_is_kept_for_its_dwell",)),
     Mutant("a change of plan has its price", f"{PLANNER}._find_loss", returns(0.0),
         (f"{PLANNED}what_was_lost_pays_the_price_of_a_change_and_the_way_back",)),
-    Mutant("an overload does not lock the plan", f"{PLANNER}._find_crossing", lambda _was: lambda self, load: load.free,
+    Mutant("an overload does not lock the plan", f"{PLANNER}._find_crossing", lambda _was: lambda _self, _load, most: most,
         (f"{PLANNED}an_overload_does_not_lock_the_plan",)),
     Mutant("a change that has not paid makes the next ones promise more", f"{PLANNER}._settle", returns(None),
         (f"{PLANNED}a_change_that_has_not_paid_makes_the_next_ones_promise_more",)),
