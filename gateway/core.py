@@ -4,7 +4,6 @@ A request changes type between rooms: OpenAI JSON -> GenerateRequest -> Lease ->
 Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy and the type of header lines.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -458,7 +457,7 @@ class MoveTerms(NamedTuple):
     """
 
     min_left: int = 16
-    tokens_per_s: float = math.inf
+    tokens_per_s: float = 50_000.0
 
 
 class Leaving(NamedTuple):

@@ -1,6 +1,6 @@
 """How long answers are, by those that have ended and by how far the others are: one worker's counts, and estimates.
 
-In: answers that begin, grow past a bound, and end. Out: means. Pure; older answers count less and less.
+In: answers that begin, grow past a bound, and end; prompts. Out: means. Pure; older answers count less and less.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,11 @@ ENDLESS = 1 << 60
 # Lengths that count beside those that were seen, one each: the first answers to end are the short ones. Quantiles of a
 # conversation's answers (Azure LLM inference trace 2023; Patel et al., Splitwise, ISCA 2024).
 PRIOR = (10, 25, 45, 65, 90, 125, 165, 225, 320, 480)
-WORDS = 3 * BUCKETS + 1  # of a Lengths: ended, passed, running by bucket, and the weight of the next answer
+CLASSES = 48  # of prompts by length, two an octave
+FEW = 4.0  # so many answers to a class of prompts count as much as all others
+# Of a Lengths: ended, passed, running by bucket, the weight of the next answer; answers and their tokens by class.
+_WEIGHT = 3 * BUCKETS
+_ANSWERS, _TOKENS, WORDS = _WEIGHT + 1, _WEIGHT + 1 + CLASSES, _WEIGHT + 1 + 2 * CLASSES
 
 
 def find_bucket(tokens: int) -> int:
@@ -29,13 +33,23 @@ def find_bound(bucket: int) -> int:
     return BOUNDS[bucket] if bucket < THIRDS else ENDLESS
 
 
+def find_class(prompt_tokens: int) -> int:
+    """Returns which half octave a prompt's length is in."""
+    octave = prompt_tokens.bit_length()
+    return min(2 * octave + (prompt_tokens >> (octave - 2) & 1), CLASSES - 1) if octave > 1 else octave
+
+
 class Lengths:
-    """Counts by bucket of length: answers that ended in it, that grew past it, and that are in it now."""
+    """Counts by bucket of length: answers that ended in it, that grew past it, and that are in it now. By class of
+    prompt: answers that ended, and their tokens.
+    """
 
     def __init__(self) -> None:
         self.ended = [0.0] * BUCKETS
         self.passed = [0.0] * BUCKETS
         self.running = [0.0] * BUCKETS
+        self.answers = [0.0] * CLASSES
+        self.tokens = [0.0] * CLASSES
         self.next = 1.0  # weight of the next event: it grows, which costs less than to let all others shrink
 
     def begin(self, tokens: int) -> int:
@@ -58,26 +72,31 @@ class Lengths:
         self.running[to] += 1
         return to
 
-    def end(self, bucket: int, is_finished: bool) -> None:
-        """Counts an answer no more. Of one that was left or has gone elsewhere it is not known how long it was."""
+    def leave(self, bucket: int) -> None:
+        """Counts an answer no more that was left or has gone elsewhere: it is not known how long it was."""
         self.running[bucket] -= 1
-        if is_finished:
-            self.ended[bucket] += self.next
-            self.next /= FADING
-            if self.next > HEAVY:
-                self.ended = [weight / HEAVY for weight in self.ended]
-                self.passed = [weight / HEAVY for weight in self.passed]
-                self.next /= HEAVY
+
+    def finish(self, bucket: int, prompt_tokens: int, tokens: int) -> None:
+        self.running[bucket] -= 1
+        self.ended[bucket] += self.next
+        at = find_class(prompt_tokens)
+        self.answers[at] += self.next
+        self.tokens[at] += self.next * tokens
+        self.next /= FADING
+        if self.next > HEAVY:
+            for counts in (self.ended, self.passed, self.answers, self.tokens):
+                counts[:] = [weight / HEAVY for weight in counts]
+            self.next /= HEAVY
 
     def words(self) -> list[float]:
-        return [*self.ended, *self.passed, *self.running, self.next]
+        return [*self.ended, *self.passed, *self.running, self.next, *self.answers, *self.tokens]
 
 
 def estimate(rows: Sequence[Sequence[float]]) -> "Survival":
     """Returns how long answers are by the words of several Lengths."""
     ended, passed, running = [0.0] * BUCKETS, [0.0] * BUCKETS, [0.0] * BUCKETS
     for row in rows:
-        weight = row[3 * BUCKETS] or 1.0
+        weight = row[_WEIGHT] or 1.0
         for bucket in range(BUCKETS):
             ended[bucket] += row[bucket] / weight
             passed[bucket] += row[BUCKETS + bucket] / weight
@@ -86,6 +105,32 @@ def estimate(rows: Sequence[Sequence[float]]) -> "Survival":
         ended[bucket] += _PRIOR_ENDED[bucket]
         passed[bucket] += _PRIOR_PASSED[bucket]
     return _survive(ended, passed, running)
+
+
+def find_usual(rows: Sequence[Sequence[float]], prompts: Sequence[float]) -> float:
+    """Returns how long answers to such prompts are, in tokens, in the mean.
+
+    Who asks changes from minute to minute, and with it both lengths; but a prompt's is known at once, and an answer's
+    when it has ended. So the mean of all answers counts as many times as answers to such prompts were longer.
+    """
+    mean, (answers, tokens) = estimate(rows).mean, _sum_classes(rows)
+    total = sum(answers)
+    if not total or not prompts:
+        return mean
+    all_alike = sum(tokens) / total
+    each = [(long + FEW * all_alike) / (count + FEW) for count, long in zip(answers, tokens, strict=True)]
+    known = sum(count * length for count, length in zip(answers, each, strict=True)) / total
+    return mean * sum(each[find_class(int(prompt))] for prompt in prompts) / len(prompts) / known
+
+
+def _sum_classes(rows: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    answers, tokens = [0.0] * CLASSES, [0.0] * CLASSES
+    for row in rows:
+        weight = row[_WEIGHT] or 1.0
+        for at in range(CLASSES):
+            answers[at] += row[_ANSWERS + at] / weight
+            tokens[at] += row[_TOKENS + at] / weight
+    return answers, tokens
 
 
 class Survival(NamedTuple):
@@ -127,7 +172,7 @@ def _survive(ended: Sequence[float], passed: Sequence[float], running: Sequence[
 def _count_prior() -> tuple[list[float], list[float]]:
     lengths = Lengths()
     for tokens in PRIOR:
-        lengths.end(lengths.grow(lengths.begin(0), tokens), is_finished=True)
+        lengths.finish(lengths.grow(lengths.begin(0), tokens), 0, tokens)
     weight = lengths.next
     return [each / weight for each in lengths.ended], [each / weight for each in lengths.passed]
 

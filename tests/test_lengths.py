@@ -7,7 +7,21 @@ from random import Random
 
 import pytest
 
-from gateway.lengths import BOUNDS, HEAVY, PRIOR, UNKNOWN, WORDS, Lengths, Survival, estimate, find_bound, find_bucket
+from gateway.lengths import (
+    BOUNDS,
+    CLASSES,
+    HEAVY,
+    PRIOR,
+    UNKNOWN,
+    WORDS,
+    Lengths,
+    Survival,
+    estimate,
+    find_bound,
+    find_bucket,
+    find_class,
+    find_usual,
+)
 
 
 @dataclass(eq=False)
@@ -38,7 +52,7 @@ def serve(draw: Callable[[Random], float], ended: int, running: int, workers: in
             if answer.tokens >= find_bound(answer.bucket):
                 answer.bucket = answer.row.grow(answer.bucket, answer.tokens)
             if answer.tokens == answer.most:
-                answer.row.end(answer.bucket, is_finished=True)
+                answer.row.finish(answer.bucket, 100, answer.most)
                 ended -= 1
                 live.remove(answer)
                 live.append(begin())
@@ -103,7 +117,7 @@ def test_before_any_answer_has_ended_the_usual_ones_are_expected() -> None:
 
 
 def end(lengths: Lengths, tokens: int) -> None:
-    lengths.end(lengths.grow(lengths.begin(0), tokens), is_finished=True)
+    lengths.finish(lengths.grow(lengths.begin(0), tokens), 100, tokens)
 
 
 def test_older_answers_count_less_and_less() -> None:
@@ -128,7 +142,7 @@ def test_weights_stay_finite() -> None:
 def test_an_answer_that_was_left_or_has_moved_on_ended_nowhere() -> None:
     one, other = Lengths(), Lengths()
     bucket = one.grow(one.begin(0), 300)
-    one.end(bucket, is_finished=False)
+    one.leave(bucket)
     assert (sum(one.ended), sum(one.running)) == (0, 0)
     there = other.shift(other.begin(0), 300)
     assert there == bucket
@@ -141,3 +155,42 @@ def test_a_bucket_ends_at_its_bound() -> None:
     for bucket, bound in enumerate(BOUNDS):
         assert (find_bound(bucket), find_bucket(bound - 1), find_bucket(bound)) == (bound, bucket, bucket + 1)
     assert find_bound(find_bucket(1 << 30)) > 1 << 30
+
+
+def test_a_class_of_prompts_is_half_an_octave() -> None:
+    assert [find_class(tokens) for tokens in range(9)] == [0, 1, 4, 5, 6, 6, 7, 7, 8]
+    assert find_class(1 << 60) == CLASSES - 1
+
+
+def serve_two_kinds(lengths: Lengths, count: int) -> None:
+    """Half of them ask with 40 tokens and get 20, half with 1,000 and get 400."""
+    for _ in range(count):
+        for prompt_tokens, tokens in ((40, 20), (1000, 400)):
+            lengths.finish(lengths.grow(lengths.begin(0), tokens), prompt_tokens, tokens)
+
+
+def test_answers_are_as_long_as_those_to_such_prompts_were() -> None:
+    workers = Lengths(), Lengths()
+    for each in workers:
+        serve_two_kinds(each, 300)
+    rows = [each.words() for each in workers]
+    mean = estimate(rows).mean
+    assert mean == pytest.approx(210, rel=0.1)
+    assert find_usual(rows, [40] * 64) == pytest.approx(20, rel=0.2)
+    assert find_usual(rows, [1000] * 64) == pytest.approx(400, rel=0.1)
+    assert find_usual(rows, [40, 1000] * 32) == pytest.approx(mean, rel=0.05)
+
+
+def test_prompts_of_a_length_that_nobody_asked_with_get_the_usual_answer() -> None:
+    lengths = Lengths()
+    serve_two_kinds(lengths, 300)
+    assert find_usual([lengths.words()], [200_000]) == pytest.approx(210, rel=0.1)
+    assert find_usual([Lengths().words()], [200_000]) == UNKNOWN.mean
+    assert find_usual([lengths.words()], []) == estimate([lengths.words()]).mean
+
+
+def test_one_odd_answer_makes_no_kind() -> None:
+    lengths = Lengths()
+    serve_two_kinds(lengths, 100)
+    lengths.finish(lengths.grow(lengths.begin(0), 8000), 90, 8000)
+    assert find_usual([lengths.words()], [90] * 64) < 0.25 * 8000

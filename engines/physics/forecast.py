@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engines.physics.model import EngineModel
 
-HORIZON_S, PARTS = 4.0, 8  # of a forecast
+HORIZON_S, PARTS = 7.0, 7  # of a forecast
 ROUNDS = 8  # of a fixed point, at most
 CLOSE = 0.01  # of a step: then it is found
 SETTLING = 4  # rounds until a rate and an answer's time agree
@@ -67,37 +67,45 @@ class Outlook(NamedTuple):
 def find_step(engine: EngineModel, running: float, rate: float, mix: Mix, before_ms: float = 0.0) -> Step:
     """Returns the steps of one replica with so many that decode, and so many prompts a second, like the mix's.
 
-    Prompts arrive by chance, and the longer a step takes the more of them are in the next one. `before_ms`: about what
-    a step takes, if that is known.
+    Prompts arrive by chance, and the longer a step takes the likelier the next one has prompts: steps with prompts
+    follow each other, and fewer of them have more in them. `before_ms`: about what one with a prompt takes, if that is
+    known.
     """
     count = max(running, 1.0)
     decode_ms = engine.decode_ms(count, running * mix.context)
     idle_ms = max(decode_ms, engine.floor_ms(count, 0))
     if rate <= 0:
         return Step(idle_ms, idle_ms)
-    prompt_ms, budget, mean = engine.prompt_ms / 1e3, engine.budget_tokens, mix.mean
-    graph, eager_ms, mixed_ms = engine.graph_tokens - count * engine.verified, engine.eager_ms, engine.mixed_ms
-    squared_ms = engine.attention_ms / 1e6
-    prefill_ms, mean_ms = idle_ms, before_ms or idle_ms
+    after_idle = -math.expm1(-rate * idle_ms / 1e3)  # the chance that there is a prompt
+    one_ms = _find_prefill_ms(engine, count, decode_ms, mix, 0.0)
+    mean_ms, prefill_ms = idle_ms, before_ms or one_ms
     for _ in range(ROUNDS):
-        expected = rate * mean_ms / 1e3
-        expected = min(expected, MOST_PROMPTS)
-        some = -math.expm1(-expected)  # the chance that there is a prompt
-        more = (expected / some - 1) * mean  # tokens of the others in its step
-        total = 0.0
-        for tokens in mix.prompts:
-            read = tokens + more
-            read = min(read, budget)
-            needed = decode_ms + prompt_ms * read + squared_ms * tokens * tokens
-            floor = eager_ms if read > graph else mixed_ms
-            total += needed if needed > floor else floor
-        prefill_ms = total / len(mix.prompts)
-        found_ms = (1 - some) * idle_ms + some * prefill_ms
-        off = found_ms - mean_ms
-        mean_ms = found_ms
+        after_prefill = -math.expm1(-min(rate * prefill_ms / 1e3, MOST_PROMPTS))
+        some = after_idle / (1 - after_prefill + after_idle)  # the part of steps that have one, of a Markov chain
+        mean_ms = (1 - some) * idle_ms + some * prefill_ms
+        prompts = max(min(rate * mean_ms / 1e3, MOST_PROMPTS) / some, 1.0)
+        more_ms = _find_prefill_ms(engine, count, decode_ms, mix, prompts) if prompts > 1 else one_ms
+        found_ms = one_ms / prompts + more_ms * (1 - 1 / prompts)
+        off = found_ms - prefill_ms
+        prefill_ms = found_ms
         if -CLOSE * found_ms < off < CLOSE * found_ms:
             break
     return Step(mean_ms, prefill_ms)
+
+
+def _find_prefill_ms(engine: EngineModel, count: float, decode_ms: float, mix: Mix, others: float) -> float:
+    """Returns the mean milliseconds of a step with one of the mix's prompts, and as many usual ones besides."""
+    prompt_ms, budget, more = engine.prompt_ms / 1e3, engine.budget_tokens, others * mix.mean
+    graph, eager_ms, mixed_ms = engine.graph_tokens - count * engine.verified, engine.eager_ms, engine.mixed_ms
+    squared_ms = engine.attention_ms / 1e6
+    total, more_ms = 0.0, decode_ms + squared_ms * more * mix.mean
+    for tokens in mix.prompts:
+        read = tokens + more
+        read = min(read, budget)
+        needed = more_ms + prompt_ms * read + squared_ms * tokens * tokens
+        floor = eager_ms if read > graph else mixed_ms
+        total += needed if needed > floor else floor
+    return total / len(mix.prompts)
 
 
 def find_room(engine: EngineModel, mix: Mix) -> float:
@@ -111,7 +119,6 @@ def find_room(engine: EngineModel, mix: Mix) -> float:
 def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Outlook:
     """Foresees HORIZON_S with `rate` arrivals a second, where `in_flight` have come: dn/dt = rate - n / answer time.
 
-
     The point at which n would settle does not count: beyond its capacity an engine has none.
     """
     room, replicas, part_s = find_room(engine, mix), engine.replicas, HORIZON_S / PARTS
@@ -119,7 +126,7 @@ def foresee(engine: EngineModel, mix: Mix, rate: float, in_flight: float) -> Out
     count, total, answer_s, first_s, step = in_flight, 0.0, 0.0, 0.0, UNKNOWN
     for _ in range(PARTS):
         running = min(count, room) / replicas
-        step = find_step(engine, running, rate / replicas, mix, step.mean_ms)
+        step = find_step(engine, running, rate / replicas, mix, step.prefill_ms)
         alone_s = (steps * step.mean_ms + engine.request_ms) / 1e3
         waits_s = alone_s * max(count / room - 1, 0.0)
         answer_s = alone_s + waits_s

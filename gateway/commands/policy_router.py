@@ -31,14 +31,14 @@ class _Request:
 
 
 class PolicyRouter:
-    """The simulation.Router of one policy. `tokens_per_s`: as the setting `moves.tokens_per_s`."""
+    """The simulation.Router of one policy."""
 
     beat_s = BEAT_S
 
-    def __init__(self, policy: Policy, backends: Iterable[str], tokens_per_s: float = 50_000) -> None:
+    def __init__(self, policy: Policy, backends: Iterable[str]) -> None:
         self._policy = policy
         self.state = policy.start(1, 0.0)
-        self._budget = MoveBudget(tokens_per_s)
+        self._budget = MoveBudget()
         names, plan = tuple(backends), Plan()
         spans = DemandSpans.lay(plan, names, workers=1)
         self._demand = DemandCounts(names, spans, Seat.alone(plan.size))
@@ -61,7 +61,7 @@ class PolicyRouter:
         flow.cache_use[engine] = flow.cache_use[engine].add(prompt_tokens, job.cached)
 
     def ended(self, job: Job, engine: str, now: float) -> None:
-        self._demand.flow.lengths.end(self._grow(job), is_finished=True)
+        self._demand.flow.lengths.finish(self._grow(job), job.prompt_tokens, job.tokens)
         del self._buckets[job]
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:

@@ -119,7 +119,11 @@ class Observation:
         self._is_over = True
         generated = len(self.token_ids) - self.earlier
         self._flow.end(len(self.request.prompt), generated, has_begun=self._has_begun)
-        self._lengths.end(self._bucket, is_finished)
+        if is_finished:
+            # The prompt of an attempt that goes on has what was generated before.
+            self._lengths.finish(self._bucket, len(self.request.prompt) - self.earlier, len(self.token_ids))
+        else:
+            self._lengths.leave(self._bucket)
 
     def _begin(self) -> None:
         self._has_begun = True

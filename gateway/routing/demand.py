@@ -12,7 +12,7 @@ from typing import Self
 
 from gateway.core import Arrivals, BackendDemand, Demand
 from gateway.flow import ModelFlow, count_words, read_firsts, read_prompts, read_standing
-from gateway.lengths import WORDS, Survival, estimate
+from gateway.lengths import WORDS, Survival, estimate, find_usual
 from gateway.shared import Floats, Plan, Seat, Span
 
 SAMPLES = 128
@@ -126,12 +126,8 @@ class DemandCounts:
         if known:
             usual = sum(known.values()) / len(known)
             backends = {name: each._replace(cached=known.get(name, usual)) for name, each in backends.items()}
-        return Demand(
-            arrivals=self._read_ring(count),
-            backends=backends,
-            prompts=tuple(chain.from_iterable(map(read_prompts, rows))),
-            answer_tokens=estimate(rows).mean,
-        )
+        prompts = tuple(chain.from_iterable(map(read_prompts, rows)))
+        return Demand(self._read_ring(count), backends, prompts, find_usual(rows, prompts))
 
     def _read_ring(self, count: int) -> tuple[Arrivals, ...]:
         starts = (2 * (index % SAMPLES) for index in range(max(count - SAMPLES, 0), count))

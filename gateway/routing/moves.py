@@ -3,6 +3,7 @@
 In: what moves cost and may cost. Out: who moves. Pure; the workers of a gateway and the simulation share it.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -26,10 +27,12 @@ class Extent(NamedTuple):
 
 
 class MoveBudget:
-    """How many tokens may move. `tokens_per_s`: at most, over all the node's `workers`, of which this is one."""
+    """How many tokens may move. `tokens_per_s`: at most, over all the node's `workers`, of which this is one; None: as
+    many as the engine to go to prefills.
+    """
 
-    def __init__(self, tokens_per_s: float, workers: int = 1) -> None:
-        self._tokens_per_s = tokens_per_s
+    def __init__(self, tokens_per_s: float | None = None, workers: int = 1) -> None:
+        self._tokens_per_s = math.inf if tokens_per_s is None else tokens_per_s
         self._workers = workers
         self._left: float | None = None  # what does not move has saved all that it may
 
@@ -38,7 +41,7 @@ class MoveBudget:
         self._left = None
 
     def choose(self, answers: Iterable[tuple[Answer, Extent]], terms: MoveTerms) -> Iterator[Answer]:
-        """Yields the answers that move in this beat: what the engine to go to prefills, if it is known, sets the pace.
+        """Yields the answers that move in this beat: what the engine to go to prefills sets the pace.
 
         They cost least and last longest who have the fewest tokens.
         """

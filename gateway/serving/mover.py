@@ -17,9 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class Mover:
-    """`tokens_per_s`: how many tokens a model's moves may have engines prefill, over all the node's `workers`."""
+    """`tokens_per_s`: how many tokens a model's moves may have engines prefill, over all the node's `workers`; None: as
+    many as they can.
+    """
 
-    def __init__(self, live: Collection[Dispatch], router: Router, tokens_per_s: float, workers: int) -> None:
+    def __init__(self, live: Collection[Dispatch], router: Router, tokens_per_s: float | None, workers: int) -> None:
         self._live = live
         self._router = router
         self._tokens_per_s = tokens_per_s

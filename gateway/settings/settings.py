@@ -121,9 +121,9 @@ class ResponseSettings:
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class MoveSettings:
-    """How many tokens a second engines have to prefill again for answers that move, over all workers."""
+    """How many tokens a second engines have to prefill again for answers that move at most, over all workers."""
 
-    tokens_per_s: Annotated[int, number(1, 100_000_000)] = 50_000
+    tokens_per_s: Annotated[int, number(1, 100_000_000)] | None = None
 
 
 @with_config(FORM)

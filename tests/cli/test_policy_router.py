@@ -76,7 +76,7 @@ class Live(PolicyRouter):
         stream = self._streams.pop(job)
         self._count(job, stream)
         stream.counts.flow.free[engine].end(stream.prompt_tokens, stream.tokens, has_begun=True)
-        stream.counts.flow.lengths.end(stream.bucket, is_finished=True)
+        stream.counts.flow.lengths.finish(stream.bucket, job.prompt_tokens, job.tokens)
 
     def beat(self, engines: Mapping[str, Engine], now: float) -> Iterable[tuple[Job, str]]:
         for job, stream in self._streams.items():
@@ -106,7 +106,7 @@ class Live(PolicyRouter):
     def _move(self, job: Job, stream: Stream, engine: str) -> None:
         counts, tokens = stream.counts, int(job.so_far)
         counts.flow.free[stream.engine].end(stream.prompt_tokens, stream.tokens, has_begun=stream.has_begun)
-        counts.flow.lengths.end(stream.bucket, is_finished=False)
+        counts.flow.lengths.leave(stream.bucket)
         prompt_tokens = job.prompt_tokens + tokens
         counts.flow.free[engine].begin(prompt_tokens)
         bucket = counts.flow.lengths.shift(counts.flow.lengths.begin(0), tokens)

@@ -101,12 +101,12 @@ def find_mean(outcomes: Iterable[dict[str, Any]], policy: str, figure: str) -> f
     ("model", "trace", "over_best", "regret"),
     [
         (SHARED, "ramp", 1.03, 1.04),
-        (SHARED, "step", 1.005, 1.01),
-        (SHARED, "bursts", 1.02, 1.02),
+        (SHARED, "step", 1.002, 1.01),
+        (SHARED, "bursts", 1.015, 1.02),
         (DRAFTS, "ramp", 1.002, 1.005),
         (DRAFTS, "step", 1.002, 1.01),
         (DRAFTS, "bursts", 1.002, 1.01),
-        (DRAFTS, "day", 1.08, 1.14),
+        (DRAFTS, "day", 1.07, 1.14),
     ],
 )
 def test_curve_costs_no_more_beside_the_better_engine_than_was_measured(
@@ -136,7 +136,7 @@ def test_an_engine_that_is_better_at_every_load_is_kept(tmp_path: Path, better: 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("trace", "mean", "most"), [("ramp", 1.37, 1.65), ("step", 1.15, 1.26), ("bursts", 1.22, 1.42)]
+    ("trace", "mean", "most"), [("ramp", 1.35, 1.65), ("step", 1.17, 1.45), ("bursts", 1.23, 1.46)]
 )
 def test_numbers_that_are_a_third_off_cost_no_more_than_was_measured(
     tmp_path: Path, trace: str, mean: float, most: float
@@ -168,7 +168,8 @@ def test_on_gpus_of_their_own_both_engines_together_are_faster_than_one(tmp_path
     result.write_text(json.dumps({"model": "llama", "node": {**DRAFTS, "interference": 0.0}}))
     outcomes = run(result, "--trace", "step", "--seeds", "1")
     assert find_mean(outcomes, "curve", "over_best") < 0.9
-    assert 1.0 < find_mean(outcomes, "curve", "over_optimum") < find_mean(outcomes, "high alone", "over_optimum")
+    # The optimum is of means, 1 % off what runs.
+    assert 0.98 < find_mean(outcomes, "curve", "over_optimum") < find_mean(outcomes, "high alone", "over_optimum")
 
 
 def test_a_policy_knows_the_lengths_of_answers_and_prompts_as_it_does_live() -> None:

@@ -58,8 +58,8 @@ def make_backend(
 def make_demand(
     rate: float, low: BackendDemand, high: BackendDemand, *, before: float | None = None, now: float = LATER
 ) -> Demand:
-    """Four seconds at a rate; `before`: the rate until the last 0.3 s."""
-    counts = [0.0]
+    """Four seconds at a rate, after others; `before`: the rate until the last 0.3 s."""
+    counts = [1000.0]
     for beat in range(80):
         counts.append(counts[-1] + (rate if before is None or beat >= 74 else before) * BEAT_S)
     arrivals = tuple(Arrivals(now - 4 + BEAT_S * index, round(count)) for index, count in enumerate(counts))

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
+from engines.physics.forecast import HORIZON_S
 from gateway.core import (
     STATE_WORDS,
+    Arrivals,
     Demand,
     GenerateRequest,
     Load,
@@ -248,10 +250,17 @@ def test_what_was_foreseen_is_compared_with_what_came() -> None:
     state = curve.plan(demand(10, low=6), on("triton"), LATER)
     foreseen = remember(state).foreseen
     assert foreseen == pytest.approx(10 * remember(state).answer_s, rel=0.05)
-    for in_flight, later_s, error in ((6, 3.9, 0.0), (12, 4.0, math.log(12 / foreseen))):
+    for in_flight, later_s, error in ((6, HORIZON_S - 0.1, 0.0), (12, HORIZON_S, math.log(12 / foreseen))):
         now = LATER + later_s
         state = curve.plan(make_demand(10, make_backend(in_flight), make_backend(0), now=now), state, now)
         assert remember(state).forecast_error == pytest.approx(error)
+
+
+def test_nothing_is_foreseen_before_a_rate_is_known() -> None:
+    load = demand(10, low=6)
+    first = replace(load, arrivals=[Arrivals(each.at, each.total - load.arrivals[0].total) for each in load.arrivals])
+    assert remember(policy().plan(first, on("triton"), LATER)).foreseen == 0
+    assert remember(policy().plan(load, on("triton"), LATER)).foreseen > 0
 
 
 # ---- GPUs of their own -----------------------------------------------------------------------------------------------

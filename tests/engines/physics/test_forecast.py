@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from engines.physics import EngineModel, Job, Mix, foresee
-from engines.physics.forecast import find_answer_s, find_capacity, find_room
+from engines.physics.forecast import HORIZON_S, find_answer_s, find_capacity, find_room
 from engines.simulation import Engine, NodeSpec, simulate
 
 PLAIN = EngineModel(
@@ -48,13 +48,35 @@ def test_answers_take_as_long_as_step_by_step(engine: EngineModel, rate: float) 
     assert outlook.in_flight == pytest.approx(rate * mean_s, rel=0.12)
 
 
+# A floor that short prompts stay below and two of them together do not: what a step takes is far from what it would
+# with a mean prompt, and steps with prompts follow each other.
+FLOOR = EngineModel(
+    ((1, 3.39), (32, 3.7), (64, 3.96), (128, 5.62)), 0.0178, 12.5, 0.31, eager_ms=23.8, mixed_ms=6.6, request_ms=6.6
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rate", [15.0, 24.0, 28.0])
+def test_prompts_on_both_sides_of_a_floor_settle_as_step_by_step(rate: float) -> None:
+    prompts, answers = (190, 390, 400, 400, 950, 1100, 1600, 4000), (60, 100, 160, 320)
+    draw, at, jobs = random.Random(1), 0.0, list[Job]()
+    while at < 100:
+        at += draw.expovariate(rate)
+        jobs.append(Job(at, draw.choice(prompts), draw.choice(answers)))
+    simulate(jobs, NodeSpec({"it": FLOOR}), Alone())  # type: ignore[arg-type]  # as above
+    mean_s = statistics.fmean((job.end_s or 0.0) - job.at for job in jobs if 20 < job.at < 95)
+    mix, in_flight = Mix.of(prompts, statistics.fmean(answers)), rate
+    for _ in range(10):
+        in_flight = foresee(FLOOR, mix, rate, in_flight).end
+    assert in_flight == pytest.approx(rate * mean_s, rel=0.08)
+
+
 def test_beyond_its_capacity_an_engine_has_a_queue_that_grows() -> None:
     engine, mix = EngineModel(PLAIN.steps_ms, prompt_ms=18.8, max_sequences=16), Mix.of(PROMPTS, 200)
     assert find_room(engine, mix) == 16
     most = find_capacity(engine, mix)
     assert 16 / find_answer_s(engine, mix, most, 16) == pytest.approx(most, rel=0.01)
     outlook = foresee(engine, mix, 2 * most, 16)
-    assert outlook.end == pytest.approx(16 + 4 * most, rel=0.05)
+    assert outlook.end == pytest.approx(16 + HORIZON_S * most, rel=0.07)
     assert outlook.answer_s > 2 * find_answer_s(engine, mix, most, 16)
 
 

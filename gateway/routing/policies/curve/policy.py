@@ -203,7 +203,8 @@ class Curve(TwoBackends):
             to = planner.decide(memory, load, side, state.since, now)
         if to != side:
             memory.owed_s = memory.price_s = memory.foreseen = 0.0
-        self._foresee(memory, planner, load, to, now)
+        if demand.arrivals[0].total:  # else a rate is not known yet
+            self._foresee(memory, planner, load, to, now)
         memory.rate, memory.answer_s = _round(memory.rate), _round(memory.answer_s)
         return State((self.low, self.high)[to], state.since if to == side else now, state.version, memory.words())
 
