@@ -149,6 +149,31 @@ def test_numbers_that_are_a_third_off_cost_no_more_than_was_measured(
     assert max(over_best) < most
 
 
+def test_engines_whose_models_were_exchanged_are_found_out_at_once(tmp_path: Path) -> None:
+    wrong = know({**DRAFTS, "low": DRAFTS["high"], "high": DRAFTS["low"]})
+    trace, options = (
+        "azure-chat scale_prompt=0.25 peak=20 seconds=60",
+        ("--policy", wrong, "--policy", f"{wrong} learns=false"),
+    )
+    outcomes = run(write(tmp_path, DRAFTS), "--trace", trace, *options)
+    assert find_mean(outcomes, wrong, "over_best") < 1.05
+    assert find_mean(outcomes, f"{wrong} learns=false", "over_best") > 1.5  # it serves all with the worse one
+
+
+@pytest.mark.slow
+def test_an_engine_wrongly_thought_worse_is_found_in_a_quiet_hour_and_tries_cost_little(tmp_path: Path) -> None:
+    chance, at, trace = Random(1), 0.0, tmp_path / "quiet.jsonl"
+    with trace.open("w") as file:
+        while at < 800:
+            at += chance.expovariate(10)
+            file.write(json.dumps({"at": at, "prompt_tokens": 80, "tokens": 128}) + "\n")
+    wrong = know({**DRAFTS, "low": slow(DRAFTS["low"], 2.4)})
+    outcomes = run(write(tmp_path, DRAFTS), "--trace", str(trace), "--policy", "curve", "--policy", wrong)
+    assert find_mean(outcomes, "curve", "over_best") < 1.01
+    lost = find_mean(outcomes, wrong, "over_best") - 1
+    assert lost < 0.8 * (find_mean(outcomes, "high alone", "over_best") - 1)  # ten minutes of thirteen
+
+
 def test_without_margin_evidence_dwell_and_price_the_plan_flaps(tmp_path: Path) -> None:
     hasty = "curve margin=0 evidence=0 dwell_s=0 horizon_s=600"  # what is saved in ten minutes pays for any change
     arguments = ("--trace", "ramp", "--seeds", "1", "--policy", "curve", "--policy", hasty)

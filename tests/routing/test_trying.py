@@ -43,6 +43,25 @@ def test_a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures(
     assert trying.is_due(memory, ENGINES, load, 0, now) == is_due
 
 
+@pytest.mark.parametrize(
+    ("here", "other", "tried_s", "load", "is_overdue"),
+    [
+        (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(10, 5), True),
+        (EngineMemory(error=-0.3, windows=8), EngineMemory(), None, make_load(40, 25), True),  # at any load
+        (EngineMemory(error=0.2, windows=8), EngineMemory(), None, make_load(10, 5), False),
+        (EngineMemory(error=0.3, windows=5), EngineMemory(), None, make_load(10, 5), False),  # too early to say
+        (EngineMemory(error=0.3, windows=8), EngineMemory(windows=1), None, make_load(10, 5), False),  # it was seen
+        (EngineMemory(error=0.3, windows=8), EngineMemory(), 1e6, make_load(10, 5), False),  # once
+        (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(1000, 90), False),  # nor would it keep up
+    ],
+)
+def test_an_engine_that_nobody_saw_is_tried_once_where_the_model_of_the_other_one_is_off(
+    here: EngineMemory, other: EngineMemory, tried_s: float | None, load: Load, is_overdue: bool
+) -> None:
+    memory = Memory(here, other) if tried_s is None else Memory(here, other, tried_at=LATER - tried_s)
+    assert trying.is_overdue(memory, NODE.high, load, 0) == is_overdue
+
+
 def test_an_engine_that_was_never_used_counts_as_used_at_the_beginning() -> None:
     memory = Memory()
     for now in (LATER, LATER + 5):

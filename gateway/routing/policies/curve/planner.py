@@ -75,7 +75,7 @@ class Planner:
             guard.begin(memory)
             self._settle(memory, load, other)
             return other
-        if self.rules.tries and trying.is_due(memory, self.engines, load, side, now):
+        if self.rules.tries and self._should_try(memory, load, side, now):
             trying.begin(memory, now)
             return other
         return side
@@ -110,6 +110,10 @@ class Planner:
             slower = 1 + self.node.interference * min(beside.in_flight, 1.0)
             engine = engine.scaled(slower, slower)
         return foresee(engine, load.mixes[index], rate * part.share, part.in_flight)
+
+    def _should_try(self, memory: Memory, load: Load, side: int, now: float) -> bool:
+        unseen = tuple(self.node)[1 - side]
+        return trying.is_overdue(memory, unseen, load, side) or trying.is_due(memory, self.engines, load, side, now)
 
     def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int) -> bool:
         if saved <= self.find_margin(memory) * here.cost:

@@ -1,15 +1,18 @@
 """In a quiet minute the engine not used gets all for a few seconds: one wrongly thought worse is never found otherwise.
+Once at any load, where the model of the engine in use is off and nothing was seen of the other one yet.
 
 In: a load, and when engines were used. Out: whether to try, and how it ended. Pure.
 """
 
 from engines.physics import EngineModel
 from engines.physics.forecast import find_answer_s, find_room
+from gateway.routing.policies.curve.learning import ENOUGH
 from gateway.routing.policies.curve.load import Load
 from gateway.routing.policies.curve.memory import NEVER, Memory
 
 TRY_S = 5.0
 EVERY_S, MOST_EVERY_S = 600.0, 6 * 3600.0  # at most once in so long, rarer after failures
+OFF = 0.25  # of the error of the model in use, a logarithm: then the other one's need not be better
 QUIET = 0.3  # of what either engine completes
 
 
@@ -26,11 +29,23 @@ def is_on(memory: Memory) -> bool:
 
 
 def is_due(memory: Memory, engines: tuple[EngineModel, EngineModel], load: Load, side: int, now: float) -> bool:
+    """`engines`: as corrected."""
     since = max(memory.tried_at, memory.engines[1 - side].used_at)
     pause_s = min(EVERY_S * 2**memory.tries_failed, MOST_EVERY_S)
     if now - since < pause_s or load.backends[side].decoding < 1:
         return False
     return all(_is_quiet(engine, load) for engine in engines)
+
+
+def is_overdue(memory: Memory, unseen: EngineModel, load: Load, side: int) -> bool:
+    """Whether the model of the engine in use is off, and nothing was seen of the other one, `unseen` as calibrated.
+
+    Both may have been taken for each other, and what the one taught would be held against the other.
+    """
+    here, other = memory.engines[side], memory.engines[1 - side]
+    if memory.tried_at > NEVER or other.windows or here.windows < ENOUGH or abs(here.error) < OFF:
+        return False
+    return _completes(unseen, load, load.rate)
 
 
 def begin(memory: Memory, now: float) -> None:
@@ -48,5 +63,9 @@ def go_on(memory: Memory, side: int, now: float, *, is_better: bool) -> int:
 
 def _is_quiet(engine: EngineModel, load: Load) -> bool:
     """Whether the engine would serve several times as much."""
-    rate, room = load.rate / QUIET, find_room(engine, load.mix)
+    return _completes(engine, load, load.rate / QUIET)
+
+
+def _completes(engine: EngineModel, load: Load, rate: float) -> bool:
+    room = find_room(engine, load.mix)
     return rate * find_answer_s(engine, load.mix, rate, room) <= room
