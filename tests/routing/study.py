@@ -76,6 +76,7 @@ class Case:
     trace: str
     rate: float
     seed: int
+    seconds: float = SECONDS
 
 
 class Result(NamedTuple):
@@ -107,7 +108,7 @@ def find_trace(case: Case, node: NodeModel) -> Sequence[TraceRequest]:
         return make_trace(variant, Pair.of({LOW: asdict(node.low), HIGH: asdict(node.high)}, *SHAPE), case.seed)
     source, how, peak = PUBLIC[case.trace]
     share = 0.5 if case.pair == "spec-plain" else 1.0
-    return reshape(_read(source), replace(how, peak=peak * case.rate * share, seconds=SECONDS), case.seed)[0]
+    return reshape(_read(source), replace(how, peak=peak * case.rate * share, seconds=case.seconds), case.seed)[0]
 
 
 @lru_cache
@@ -200,7 +201,8 @@ def list_cases(given: argparse.Namespace) -> Iterator[Case]:
             if TRUTHS[truth].is_earlier and pair in ALWAYS:
                 continue
             for seed in range(1, given.seeds + 1):
-                yield from (Case(truth, pair, trace, rate, seed) for trace in PUBLIC for rate in RATES)
+                public = ((trace, rate) for trace in PUBLIC for rate in RATES)
+                yield from (Case(truth, pair, trace, rate, seed, given.seconds) for trace, rate in public)
                 yield Case(truth, pair, BURSTS, 1.0, seed)
 
 
@@ -233,6 +235,7 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="in which the hour of a public trace passes")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     cases, rows = list(list_cases(given)), list[Row]()
