@@ -46,16 +46,16 @@ def test_a_try_is_due_after_ten_quiet_minutes_and_more_rarely_after_failures(
 @pytest.mark.parametrize(
     ("here", "other", "tried_s", "load", "is_overdue"),
     [
-        (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(10, 5), True),
-        (EngineMemory(error=-0.3, windows=8), EngineMemory(), None, make_load(40, 25), True),  # at any load
-        (EngineMemory(error=0.2, windows=8), EngineMemory(), None, make_load(10, 5), False),
-        (EngineMemory(error=0.3, windows=5), EngineMemory(), None, make_load(10, 5), False),  # too early to say
-        (EngineMemory(error=0.3, windows=8), EngineMemory(windows=1), None, make_load(10, 5), False),  # it was seen
-        (EngineMemory(error=0.3, windows=8), EngineMemory(), 1e6, make_load(10, 5), False),  # once
-        (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(1000, 90), False),  # nor would it keep up
+        (EngineMemory(error=0.4, windows=8), EngineMemory(), None, make_load(10, 5), True),
+        (EngineMemory(error=-0.4, windows=8), EngineMemory(), None, make_load(40, 25), True),  # at any load
+        (EngineMemory(error=0.3, windows=8), EngineMemory(), None, make_load(10, 5), False),
+        (EngineMemory(error=0.4, windows=5), EngineMemory(), None, make_load(10, 5), False),  # too early to say
+        (EngineMemory(error=0.4, windows=8), EngineMemory(windows=1), None, make_load(10, 5), False),  # it was seen
+        (EngineMemory(error=0.4, windows=8), EngineMemory(), 1e6, make_load(10, 5), False),  # once
+        (EngineMemory(error=0.4, windows=8), EngineMemory(), None, make_load(1000, 90), False),  # nor would it keep up
     ],
 )
-def test_an_engine_that_nobody_saw_is_tried_once_where_the_model_of_the_other_one_is_off(
+def test_an_engine_that_nobody_saw_is_tried_once_where_the_model_of_the_other_one_is_wrong(
     here: EngineMemory, other: EngineMemory, tried_s: float | None, load: Load, is_overdue: bool
 ) -> None:
     memory = Memory(here, other) if tried_s is None else Memory(here, other, tried_at=LATER - tried_s)

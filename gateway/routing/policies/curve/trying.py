@@ -1,18 +1,17 @@
 """In a quiet minute the engine not used gets all for a few seconds: one wrongly thought worse is never found otherwise.
-Once at any load, where the model of the engine in use is off and nothing was seen of the other one yet.
+Once at any load, where the model of the engine in use is wrong and nothing was seen of the other one yet.
 
 In: a load, and when engines were used. Out: whether to try, and how it ended. Pure.
 """
 
 from engines.physics import EngineModel
 from engines.physics.forecast import find_answer_s, find_room
-from gateway.routing.policies.curve.learning import ENOUGH
+from gateway.routing.policies.curve.learning import is_wrong
 from gateway.routing.policies.curve.load import Load
 from gateway.routing.policies.curve.memory import NEVER, Memory
 
 TRY_S = 5.0
 EVERY_S, MOST_EVERY_S = 600.0, 6 * 3600.0  # at most once in so long, rarer after failures
-OFF = 0.25  # of the error of the model in use, a logarithm: then the other one's need not be better
 QUIET = 0.3  # of what either engine completes
 
 
@@ -38,12 +37,12 @@ def is_due(memory: Memory, engines: tuple[EngineModel, EngineModel], load: Load,
 
 
 def is_overdue(memory: Memory, unseen: EngineModel, load: Load, side: int) -> bool:
-    """Whether the model of the engine in use is off, and nothing was seen of the other one, `unseen` as calibrated.
+    """Whether the model of the engine in use is wrong, and nothing was seen of the other one, `unseen` as calibrated.
 
     Both may have been taken for each other, and what the one taught would be held against the other.
     """
     here, other = memory.engines[side], memory.engines[1 - side]
-    if memory.tried_at > NEVER or other.windows or here.windows < ENOUGH or abs(here.error) < OFF:
+    if memory.tried_at > NEVER or other.windows or not is_wrong(here):
         return False
     return _completes(unseen, load, load.rate)
 
