@@ -201,7 +201,7 @@ def list_cases(given: argparse.Namespace) -> Iterator[Case]:
             if TRUTHS[truth].is_earlier and pair in ALWAYS:
                 continue
             for seed in range(1, given.seeds + 1):
-                public = ((trace, rate) for trace in PUBLIC for rate in RATES)
+                public = ((trace, rate) for trace in PUBLIC for rate in given.rates)
                 yield from (Case(truth, pair, trace, rate, seed, given.seconds) for trace, rate in public)
                 yield Case(truth, pair, BURSTS, 1.0, seed)
 
@@ -234,6 +234,7 @@ def main() -> None:
     parser.add_argument("--truths", nargs="*", default=list(TRUTHS))
     parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
+    parser.add_argument("--rates", nargs="*", type=float, default=list(RATES), help="times a trace's usual one")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="in which the hour of a public trace passes")
     parser.add_argument("--workers", type=int, default=2)
