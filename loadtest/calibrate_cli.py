@@ -88,7 +88,7 @@ def _parse_shapes(texts: Sequence[str]) -> tuple[Shape, ...]:
     "--budget",
     "budget_s",
     type=float,
-    help="Refine for at most this many seconds from the start.  [default: 400, quick 84]",
+    help="Refine for at most this many seconds from the start.  [default: 400, quick 80]",
 )
 @click.option("--repeats", type=int, help="Pairs at every level before refinement, at least 2.  [default: 3, quick 2]")
 @click.option("--slo", callback=parsed_by(Slo.parse), help="Limits of goodput in seconds, like ttft=0.5,tpot=0.03.")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from loadtest.decide.closed_load import Load
 
 LONGEST = 4096  # tokens of a prompt
-LEVELS = ((16, 48), (2, 16), (4, 32))  # of long prompts with long and with short answers, and of prompts near a graph's
+LEVELS = ((16, 48), (2, 16), (8, 48))  # of long prompts with long and with short answers, and of shorter prompts
 SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
 MOST_IN_FLIGHT = max(map(max, LEVELS))
 
@@ -20,7 +20,7 @@ def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
     """
     long = min(tokens, max(longest // 2, 2))
     short = min(long, SHORT)
-    shapes = ((longest // 2, long), (longest // 2, short), (longest // 16, short))
+    shapes = ((longest // 2, long), (longest // 2, short), (_find_eager(longest), long))
     loads = (
         Load(max(prompt, 1), answer, min(level, most))
         for (prompt, answer), levels in zip(shapes, LEVELS, strict=True)
@@ -31,4 +31,11 @@ def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
 
 def list_prompts(longest: int) -> Sequence[int]:
     """Lists prompts, in tokens, whose first tokens are measured on an idle engine, from the shortest one on."""
-    return tuple(dict.fromkeys(max(tokens, 1) for tokens in (longest // 64, longest // 4, longest)))
+    return tuple(dict.fromkeys(max(tokens, 1) for tokens in (longest // 64, _find_eager(longest), longest // 4, longest)))
+
+
+def _find_eager(longest: int) -> int:
+    """Returns a prompt's tokens that are just too many for a CUDA graph (512), and so few that its step takes no longer
+    than an eager step's floor: nothing else shows the floor as traffic meets it, one prompt at a time beside others.
+    """
+    return longest * 5 // 32

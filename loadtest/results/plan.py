@@ -120,6 +120,6 @@ QUICK = Plan(
     window_s=2.5,
     turns=2,
     widest=4.0,
-    budget_s=84.0,
+    budget_s=80.0,
     limits=LOOSE,
 )
