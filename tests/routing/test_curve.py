@@ -117,6 +117,22 @@ def test_what_was_lost_pays_the_price_of_a_change_and_the_way_back() -> None:
     assert (state.side, remember(state).owed_s, remember(state).price_s) == ("triton", 0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("rate", "in_flight", "owed_s", "minutes", "side"),
+    [
+        (32, 22, 100.0, 1.1, "vllm"),  # vllm is a little worse now, and moving costs little
+        (32, 22, 100.0, 0.9, "triton"),  # all of it may have been one peak
+        (32, 22, 0.1, 1.1, "triton"),  # it would not pay for the change
+        (10, 5, 100.0, 1.1, "triton"),  # vllm is much worse
+    ],
+)
+def test_what_is_owed_for_long_pays_for_a_change_in_a_quiet_moment(
+    rate: float, in_flight: int, owed_s: float, minutes: float, side: str
+) -> None:
+    state = on("triton", since=LATER - 60 * minutes, owed_s=owed_s)
+    assert policy().plan(demand(rate, low=in_flight), state, LATER).side == side
+
+
 @pytest.mark.parametrize("caution", [2.0, 8.0])
 def test_caution_is_how_many_times_its_price_a_change_has_to_be_worth(caution: float) -> None:
     quiet, patient = demand(10, high=6), policy(horizon_s=0.0)

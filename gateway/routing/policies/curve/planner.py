@@ -19,6 +19,7 @@ KNOWN = 0.1  # a model's error up to which the margin is as configured
 SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
 CLOSE = 1.1  # of a crossing: then it is found
+SETTLED_S = 60.0  # on one engine, before what is owed pays for a change in a quiet moment
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
 
@@ -71,7 +72,8 @@ class Planner:
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now
-        if is_time and self._pays(memory, load, here, saved, other):
+        is_settled = since + SETTLED_S <= now
+        if is_time and self._pays(memory, load, here, saved, other, is_settled=is_settled):
             guard.begin(memory)
             self._settle(memory, load, other)
             return other
@@ -115,11 +117,17 @@ class Planner:
         unseen = tuple(self.node)[1 - side]
         return trying.is_overdue(memory, unseen, load, side) or trying.is_due(memory, self.engines, load, side, now)
 
-    def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int) -> bool:
-        if saved <= self.find_margin(memory) * here.cost:
+    def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int, *, is_settled: bool) -> bool:
+        """Whether what it saves soon, if that is more than chance, and what was owed before is more than its price.
+
+        What is owed for long pays for it alone: then a quiet moment is the cheapest, though nothing is saved in it.
+        """
+        is_sure = saved > self.find_margin(memory) * here.cost
+        if not is_sure and not (is_settled and memory.owed_s and -self.rules.margin * here.cost < saved <= 0):
             return False
         memory.price_s = self._find_price(load, to)
-        return saved * self.rules.horizon_s + memory.owed_s > memory.price_s * memory.caution
+        soon = saved * self.rules.horizon_s if is_sure else 0.0
+        return soon + memory.owed_s > memory.price_s * memory.caution
 
     def _find_price(self, load: Load, to: int) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
