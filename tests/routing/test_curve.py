@@ -120,9 +120,9 @@ def test_what_was_lost_pays_the_price_of_a_change_and_the_way_back() -> None:
 @pytest.mark.parametrize(
     ("rate", "in_flight", "owed_s", "minutes", "side"),
     [
-        (32, 22, 100.0, 1.1, "vllm"),  # vllm is a little worse now, and moving costs little
-        (32, 22, 100.0, 0.9, "triton"),  # all of it may have been one peak
-        (32, 22, 0.1, 1.1, "triton"),  # it would not pay for the change
+        (24, 16, 100.0, 1.1, "vllm"),  # vllm is a little worse now, and moving costs little
+        (24, 16, 100.0, 0.9, "triton"),  # all of it may have been one peak
+        (24, 16, 0.1, 1.1, "triton"),  # it would not pay for the change
         (10, 5, 100.0, 1.1, "triton"),  # vllm is much worse
     ],
 )
