@@ -31,7 +31,8 @@ def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
 
 def list_prompts(longest: int) -> Sequence[int]:
     """Lists prompts, in tokens, whose first tokens are measured on an idle engine, from the shortest one on."""
-    return tuple(dict.fromkeys(max(tokens, 1) for tokens in (longest // 64, _find_eager(longest), longest // 4, longest)))
+    lengths = (longest // 64, _find_eager(longest), longest // 4, longest)
+    return tuple(dict.fromkeys(max(tokens, 1) for tokens in lengths))
 
 
 def _find_eager(longest: int) -> int:

@@ -72,8 +72,8 @@ class Planner:
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now
-        is_settled = since + SETTLED_S <= now
-        if is_time and self._pays(memory, load, here, saved, other, is_settled=is_settled):
+        worth = self._find_worth(memory, here, saved, now - since)
+        if is_time and worth and self._pays(memory, load, worth, other):
             guard.begin(memory)
             self._settle(memory, load, other)
             return other
@@ -117,17 +117,20 @@ class Planner:
         unseen = tuple(self.node)[1 - side]
         return trying.is_overdue(memory, unseen, load, side) or trying.is_due(memory, self.engines, load, side, now)
 
-    def _pays(self, memory: Memory, load: Load, here: Weighed, saved: float, to: int, *, is_settled: bool) -> bool:
-        """Whether what it saves soon, if that is more than chance, and what was owed before is more than its price.
+    def _find_worth(self, memory: Memory, here: Weighed, saved: float, age_s: float) -> float:
+        """Returns the seconds that pay for a change: what it saves soon, where that is more than chance, and what is
+        owed. `age_s`: of the plan.
 
-        What is owed for long pays for it alone: then a quiet moment is the cheapest, though nothing is saved in it.
+        What is owed for long pays alone: then a quiet moment is the cheapest, though nothing is saved in it.
         """
-        is_sure = saved > self.find_margin(memory) * here.cost
-        if not is_sure and not (is_settled and memory.owed_s and -self.rules.margin * here.cost < saved <= 0):
-            return False
+        if saved > self.find_margin(memory) * here.cost:
+            return saved * self.rules.horizon_s + memory.owed_s
+        is_quiet = -self.rules.margin * here.cost < saved <= 0
+        return memory.owed_s if is_quiet and age_s >= SETTLED_S else 0.0
+
+    def _pays(self, memory: Memory, load: Load, worth: float, to: int) -> bool:
         memory.price_s = self._find_price(load, to)
-        soon = saved * self.rules.horizon_s if is_sure else 0.0
-        return soon + memory.owed_s > memory.price_s * memory.caution
+        return worth > memory.price_s * memory.caution
 
     def _find_price(self, load: Load, to: int) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
