@@ -14,7 +14,8 @@ from engines.physics.model import EngineModel
 HORIZON_S, PARTS = 7.0, 7  # of a forecast
 ROUNDS = 8  # of a fixed point, at most
 CLOSE = 0.01  # of a step: then it is found
-SETTLING = 4  # rounds until a rate and an answer's time agree
+SETTLING = 12  # rounds, at most, until a rate and an answer's time agree
+SETTLED = 1.02  # of an answer's time: then they do
 MOST_PROMPTS = 30.0  # in a step: with more a load is beyond every engine
 
 
@@ -148,11 +149,19 @@ def find_answer_s(engine: EngineModel, mix: Mix, rate: float, in_flight: float) 
 
 
 def find_settled_s(engine: EngineModel, mix: Mix, in_flight: float) -> float:
-    """Returns an answer's seconds while so many are in flight all the time, and as many come as finish."""
-    answer_s = find_answer_s(engine, mix, 0.0, in_flight)
+    """Returns an answer's seconds while so many are in flight all the time, and as many come as finish.
+
+    The slower they finish the fewer come, and the faster they are served: between a time and what it makes of itself
+    lies the one that is sought.
+    """
+    answer_s, least, most = find_answer_s(engine, mix, 0.0, in_flight), 0.0, math.inf
     for _ in range(SETTLING):
-        answer_s = find_answer_s(engine, mix, in_flight / answer_s, in_flight)
-    return answer_s
+        lower, upper = sorted((answer_s, find_answer_s(engine, mix, in_flight / answer_s, in_flight)))
+        least, most = max(least, lower), min(most, upper)
+        if most < least * SETTLED:
+            break
+        answer_s = math.sqrt(least * most)
+    return math.sqrt(least * most)
 
 
 def find_capacity(engine: EngineModel, mix: Mix) -> float:

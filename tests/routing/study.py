@@ -46,7 +46,7 @@ PUBLIC: Mapping[str, tuple[str, Reshape, float]] = {
 BURSTS, SHAPE = "bursts", (152, 128)
 OFF = 1.3
 OVERLOADED_S = 20.0  # a trace that the better engine answers more slowly says nothing
-CALIBRATIONS = 2  # of each node
+CALIBRATIONS = 8  # of each node
 ARMS = ("curve", "fitted", "off", "threshold")
 
 

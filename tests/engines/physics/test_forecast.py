@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from engines.physics import EngineModel, Job, Mix, foresee
-from engines.physics.forecast import HORIZON_S, find_answer_s, find_capacity, find_room
+from engines.physics.forecast import HORIZON_S, find_answer_s, find_capacity, find_room, find_settled_s
 from engines.simulation import Engine, NodeSpec, simulate
 
 PLAIN = EngineModel(
@@ -89,3 +89,12 @@ def test_a_sample_is_drawn_as_quantiles() -> None:
     assert Mix.of(range(100), 10).prompts == (6, 18, 31, 43, 56, 68, 81, 93)
     assert Mix.of([5, 3], 10).prompts == (3, 5)
     assert Mix.of([], 0).answer_tokens == 1
+
+
+@pytest.mark.parametrize("engine", [PLAIN, SPEC, DP, FLOOR], ids=["plain", "speculating", "two replicas", "floor"])
+@pytest.mark.parametrize("in_flight", [8, 60, 250])
+def test_in_a_closed_loop_as_many_come_as_finish(engine: EngineModel, in_flight: int) -> None:
+    mix = Mix.of((190, 390, 400, 400, 950, 1100, 1600, 4000), 200)
+    answer_s = find_settled_s(engine, mix, in_flight)
+    assert find_answer_s(engine, mix, in_flight / answer_s, in_flight) == pytest.approx(answer_s, rel=0.05)
+    assert in_flight / answer_s < 1.03 * find_capacity(engine, mix)

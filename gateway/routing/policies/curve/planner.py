@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engines.physics import EngineModel, Outlook, foresee
-from engines.physics.forecast import find_room, find_settled_s
+from engines.physics.forecast import find_answer_s, find_room, find_settled_s
 from gateway.routing.policies.curve import guard, trying
 from gateway.routing.policies.curve.load import Load, Part
 from gateway.routing.policies.curve.memory import Memory
@@ -170,10 +170,12 @@ class Planner:
         return most
 
     def _is_beyond(self, load: Load, in_flight: float) -> bool:
-        low_s, high_s = (
-            find_settled_s(engine, mix, in_flight) for engine, mix in zip(self.engines, load.mixes, strict=True)
-        )
-        return high_s < low_s
+        """Whether the high-load engine's answers are the shorter ones: in the time of the other one's it gets as many,
+        and takes less for them.
+        """
+        (low, high), (mix, high_mix) = self.engines, load.mixes
+        low_s = find_settled_s(low, mix, in_flight)
+        return find_answer_s(high, high_mix, in_flight / low_s, in_flight) < low_s
 
     def _settle(self, memory: Memory, load: Load, to: int) -> None:
         """Looks back on the change before this one: where it has not paid, the next ones have to promise more."""
