@@ -135,13 +135,14 @@ class Planner:
     def _find_price(self, load: Load, to: int) -> float:
         """Returns the seconds that requests lose by a change: the pause of what moves now, and of what moves back.
 
-        What is in flight beyond the crossing has come while the plan waited, and does not make its change dearer: an
-        engine that does not keep up would be kept for ever. The way back is part of the price: who leaves the low-load
-        engine comes back when the load falls, and who goes to it leaves again when the load rises.
+        What is in flight beyond the crossing has come while the plan waited, and counts in part (the geometric mean of
+        both): in full, an engine that does not keep up would be kept for ever; but it moves. The way back is part of
+        the price: who leaves the low-load engine comes back when the load falls, and who goes to it leaves again when
+        the load rises.
         """
         low, high = self.engines
         if to:
-            moved = self._find_crossing(load, load.free)
+            moved = math.sqrt(self._find_crossing(load, load.free) * load.free)
             return self._find_loss(high, load, moved) + self._find_loss(low, load, moved)
         back = BACK * self._find_crossing(load, load.free / BACK)
         return self._find_loss(low, load, load.free) + self._find_loss(high, load, back)
