@@ -129,7 +129,7 @@ async def test_a_policy_by_the_node_model_needs_no_crossing(tmp_path: Path) -> N
     assert low_end <= result["node"]["interference"] <= high_end
     (note,) = [check["message"] for check in result["checks"] if check["name"] == "interference"]
     assert re.match(r"with 8 in flight on each, a step of triton takes .* alone and a step of vllm takes ", note)
-    assert {len(cells) for cells in result["node_cells"].values()} == {3 + 5 + 3}
+    assert {len(cells) for cells in result["node_cells"].values()} == {3 + 5 + 4}
     read = parse_result((tmp_path / result["run"] / "result.json").read_bytes())
     assert orjson.loads(orjson.dumps(read.to_json())) == result
 
