@@ -36,7 +36,7 @@ def list_prompts(longest: int) -> Sequence[int]:
 
 
 def _find_eager(longest: int) -> int:
-    """Returns a prompt's tokens that are just too many for a CUDA graph (512), and so few that its step takes no longer
-    than an eager step's floor: nothing else shows the floor as traffic meets it, one prompt at a time beside others.
+    """Returns a prompt's tokens. Of LONGEST they are just too many for a CUDA graph (512), and so few that their step
+    takes no longer than an eager one's floor: nothing else shows it as traffic does, with one prompt beside others.
     """
     return longest * 5 // 32

@@ -160,7 +160,7 @@ def find_price(load: Demand, side: str) -> float:
 
 
 def test_an_overload_does_not_lock_the_plan() -> None:
-    """Twice as many beyond the crossing make the change twice as dear, not four times: each waits for half of them."""
+    """Twice as many beyond the crossing make the change twice as dear, not four times: they count in part."""
     some, many, more = (find_price(demand(300, low=count), "triton") for count in (10, 200, 400))
     assert some < many / 4
     assert more == pytest.approx(2 * many, rel=0.15)

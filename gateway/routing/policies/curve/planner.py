@@ -121,12 +121,12 @@ class Planner:
         """Returns the seconds that pay for a change: what it saves soon, where that is more than chance, and what is
         owed. `age_s`: of the plan.
 
-        What is owed for long pays alone: then a quiet moment is the cheapest, though nothing is saved in it.
+        What is owed for long pays alone, in a lull: nothing is saved in it, but a change costs least there.
         """
         if saved > self.find_margin(memory) * here.cost:
             return saved * self.rules.horizon_s + memory.owed_s
-        is_quiet = -self.rules.margin * here.cost < saved <= 0
-        return memory.owed_s if is_quiet and age_s >= SETTLED_S else 0.0
+        is_lull = -self.rules.margin * here.cost < saved <= 0
+        return memory.owed_s if is_lull and age_s >= SETTLED_S else 0.0
 
     def _pays(self, memory: Memory, load: Load, worth: float, to: int) -> bool:
         memory.price_s = self._find_price(load, to)
