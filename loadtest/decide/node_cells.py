@@ -10,6 +10,7 @@ from loadtest.decide.closed_load import Load
 
 LONGEST = 4096  # tokens of a prompt
 LEVELS = ((16, 48), (2, 16), (8, 48))  # of long prompts with long and with short answers, and of shorter prompts
+EAGER = 640  # tokens
 SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
 MOST_IN_FLIGHT = max(map(max, LEVELS))
 
@@ -31,12 +32,13 @@ def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
 
 def list_prompts(longest: int) -> Sequence[int]:
     """Lists prompts, in tokens, whose first tokens are measured on an idle engine, from the shortest one on."""
-    lengths = (longest // 64, _find_eager(longest), longest // 4, longest)
-    return tuple(dict.fromkeys(max(tokens, 1) for tokens in lengths))
+    lengths = (longest // 64, longest // 4, _find_eager(longest), longest)
+    return sorted({max(tokens, 1) for tokens in lengths})
 
 
 def _find_eager(longest: int) -> int:
-    """Returns a prompt's tokens. Of LONGEST they are just too many for a CUDA graph (512), and so few that their step
-    takes no longer than an eager one's floor: nothing else shows it as traffic does, with one prompt beside others.
+    """Returns a prompt's tokens: just too many for a CUDA graph (512), if the longest allows it, and so few that their
+    step takes no longer than an eager one's floor. Nothing else shows that floor as traffic does, with one prompt
+    beside others.
     """
-    return longest * 5 // 32
+    return min(EAGER, longest * 5 // 8)

@@ -116,7 +116,7 @@ def test_replicas_share_arrivals() -> None:
     [
         (256, LONGEST, 128, "2048x256@16 2048x256@48 2048x8@2 2048x8@16 640x256@8 640x256@48"),
         (128, LONGEST, 16, "2048x128@16 2048x8@2 2048x8@16 640x128@8 640x128@16"),
-        (256, 512, 128, "256x256@16 256x256@48 256x8@2 256x8@16 80x256@8 80x256@48"),
+        (256, 512, 128, "256x256@16 256x256@48 256x8@2 256x8@16 320x256@8 320x256@48"),
         (8, LONGEST, 1, "2048x8@1 640x8@1"),
     ],
 )
@@ -125,7 +125,7 @@ def test_shapes_are_shortened_to_a_context_and_to_what_may_be_in_flight(
 ) -> None:
     loads = list_loads(tokens, longest, most)
     assert " ".join(f"{each.prompt_tokens}x{each.answer_tokens}@{each.in_flight}" for each in loads) == shown
-    assert list_prompts(512) == (8, 80, 128, 512)
+    assert list_prompts(512) == [8, 128, 320, 512]
 
 
 @pytest.mark.parametrize(("plan", "most_s"), [(QUICK, 180.0), (FULL, 600.0)], ids=["quick", "full"])
