@@ -18,3 +18,8 @@ def test_free_ports_are_distinct_and_free() -> None:
     ports = find_free(20)
     assert len(set(ports)) == 20
     assert not any(is_taken(port) for port in ports)
+
+
+def test_a_port_that_was_given_is_not_given_again_soon() -> None:
+    """Whoever has it may not listen there yet."""
+    assert len({find_free(1)[0] for _ in range(300)}) == 300

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import re
 import selectors
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from deploy.ports import is_taken
+from deploy.ports import find_free
 
 ROOT = Path(__file__).parents[3]
 WEIGHTS = ROOT / "engines/reference/weights"
@@ -61,8 +60,7 @@ def ready_line(process: subprocess.Popen[str]) -> str:
 
 
 def free_ports(count: int) -> list[str]:
-    """Below the range that outgoing connections take theirs from, so that none of these has one before its server."""
-    return [str(port) for port in random.sample(range(20_000, 32_000), 50 * count) if not is_taken(port)][:count]
+    return [str(port) for port in find_free(count)]
 
 
 def triton_ports() -> tuple[str, ...]:
