@@ -390,7 +390,7 @@ def test_it_starts_where_the_policy_before_it_was() -> None:
 
 
 def test_what_was_learned_can_be_read() -> None:
-    low = EngineMemory(decode=1.5, prefill=0.8, error=0.4, misfit=0.02, windows=7)
+    low = EngineMemory(decode=1.5, prefill=0.8, error=0.4, misfit=0.02, windows=7, max_sequences=63.6)
     readings = policy().readings(on("triton", low=low, forecast_error=-0.1))
     assert readings == {
         "triton": {
@@ -400,6 +400,7 @@ def test_what_was_learned_can_be_read() -> None:
             "step_misfit": 0.02,
             "forecast_error": -0.1,
             "model_wrong": 1.0,
+            "max_sequences": 64.0,
         }
     }
 

@@ -21,7 +21,7 @@ from tests.routing.conftest import Node
 from tests.routing.nodes import read_node
 
 CURVE = Curve(low="triton", high="vllm", node=read_node())
-LOW = EngineMemory(1.4, 0.8, 0.004, -0.001, 0.02, 0.3, 0.05, 12.0, seen=900.0, beats=4.0, steps=11.0)
+LOW = EngineMemory(1.4, 0.8, 0.004, -0.001, 0.02, 0.3, 0.05, 12.0, 48.0, seen=900.0, beats=4.0, steps=11.0)
 ENGINES: Mapping[str, Mapping[str, str | int]] = {"triton": {"engine": "triton", "version": "2.50"}}
 
 
@@ -83,7 +83,7 @@ OTHER = replace(CURVE, node=replace(read_node(), move_s=0.06))
         {**keep(), "low": {"decode": 1.0}},
         *({**keep(), "low": {**keep()["low"], "decode": bad}} for bad in (0.0, 9.0, None, "fast")),
         *({**keep(), "low": {**keep()["low"], "spread_prefill": bad}} for bad in (-0.1, 1.0)),
-        {**keep(), "low": {**keep()["low"], "windows": 1e9}},
+        *({**keep(), "low": {**keep()["low"], **bad}} for bad in ({"windows": 1e9}, {"max_sequences": -1})),
     ],
 )
 def test_what_is_of_another_node_model_or_damaged_is_reported_and_ignored(

@@ -14,6 +14,7 @@ from engines.simulation import Engine, NodeSpec, simulate
 from gateway.core import NO_CACHE_USE, BackendDemand, CacheUse, FirstToken
 from gateway.routing.policies.curve import learning
 from gateway.routing.policies.curve.memory import EngineMemory, Memory
+from gateway.routing.policies.curve.node_model import NodeModel
 from tests.routing.nodes import BEAT_S, read_node
 
 ENGINES = {
@@ -155,6 +156,39 @@ def test_one_late_beat_begins_the_window_anew() -> None:
     for index, each in enumerate(serve(engine.scaled(2.0, 2.0), seconds=5.0)[:80]):
         learning.learn(memory, engine, each, 0.13 if index % 8 == 7 else BEAT_S, is_alone=True)
     assert memory.windows == 0.0
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_how_many_run_at_once_shows_where_prompts_wait_for_a_place(name: str) -> None:
+    engine = ENGINES[name]
+    memory = learn(engine, serve(replace(engine, max_sequences=16), rate=60.0, seconds=10.0, prompt_tokens=200))
+    assert memory.max_sequences == pytest.approx(16, abs=1)
+    low, high = learning.correct(NodeModel(engine, read_node().high, 0.0, 80, 128, 0.01), Memory(low=memory))
+    assert low.max_sequences == 16
+    assert high.max_sequences == 16  # of 256, as the other one that was thought to have as many
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(
+    ("rate", "prompt_tokens", "kv_tokens"),
+    [(60.0, 2000, None), (20.0, 4000, None), (20.0, 200, None), (3.0, 8000, None), (60.0, 400, 10_000)],
+    ids=["overloaded by prompts", "long prompts", "light", "few and long", "no KV left"],
+)
+def test_prompts_that_wait_for_something_else_do_not_show_it(
+    name: str, rate: float, prompt_tokens: int, kv_tokens: int | None
+) -> None:
+    engine = replace(ENGINES[name], kv_tokens=kv_tokens)
+    assert learn(engine, serve(engine, rate=rate, seconds=10.0, prompt_tokens=prompt_tokens)).max_sequences == 0.0
+
+
+def test_an_engine_that_runs_more_at_once_than_was_thought_is_taken_at_that() -> None:
+    node, engine = read_node(), ENGINES["tensor parallel"]
+    small = replace(engine, max_sequences=8)
+    memory = learn(small, serve(engine, rate=60.0, seconds=10.0, prompt_tokens=200))
+    assert memory.max_sequences > 30
+    low, high = learning.correct(replace(node, low=small), Memory(low=memory))
+    assert low.max_sequences == round(memory.max_sequences)
+    assert high.max_sequences == node.high.max_sequences  # the other one is not taken to run more, too
 
 
 def test_a_worker_that_dies_teaches_nothing() -> None:

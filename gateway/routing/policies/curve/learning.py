@@ -1,11 +1,12 @@
-"""How fast engines are beside their model: live steps correct two scales of each, of decoding and of prefill.
+"""How fast engines are beside their model: live steps correct two scales of each, of decoding and of prefill, and how
+many sequences it runs at once.
 
-In: what an engine generated in a beat, and what it had to do. Out: an EngineMemory's scales and errors. Pure.
+In: what an engine generated in a beat, and what it had to do. Out: an EngineMemory's scales, room and errors. Pure.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, TypeAlias
 
 from pydantic import ConfigDict, Field, with_config
@@ -26,6 +27,10 @@ TOGETHER_S = 0.0015  # first tokens that come so close together were prefilled i
 MEMORY = 20.0  # windows, after which one counts a third
 WRONG = math.log(1.4)
 ENOUGH = 6.0  # windows, before which nothing is called wrong
+STEADY, FULL = 0.05, 0.8  # of those that decode: as many as before; of its KV, which limits them too
+MANY = 4.0  # that wait, and that begin in a window: fewer show nothing
+TOO_LONG = 2.0  # times as long as they take to read prompts wait for a place
+MOST_SEQUENCES = 1e5
 LESS_SURE = 0.1  # of a scale: what a machine may have become meanwhile is not known
 
 Scale: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
@@ -46,6 +51,7 @@ class Learned:
     error: Error
     misfit: Error
     windows: Annotated[float, Field(gt=0, le=MEMORY)]
+    max_sequences: Annotated[float, Field(ge=0, le=MOST_SEQUENCES)] = 0.0
 
     @classmethod
     def of(cls, memory: EngineMemory) -> "Learned | None":
@@ -83,7 +89,7 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
         return
     memory.beats += 1
     if not memory.beats:  # the first one begins somewhere within it
-        memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
+        _begin_window(memory)
         return
     sequences, held = decoding / engine.replicas, context / engine.replicas
     memory.steps += max(new - len(seen.firsts), 0) / decoding / engine.tokens_per_step
@@ -91,10 +97,22 @@ def learn(memory: EngineMemory, engine: EngineModel, seen: BackendDemand, elapse
     memory.held += held
     memory.elapsed_ms += 1000 * elapsed_s
     memory.prefill_ms += _find_prefill_ms(engine, sequences, held, seen) / engine.replicas
+    memory.waiting += seen.in_flight - seen.decoding
+    memory.begun += len(seen.firsts)
+    for first in seen.firsts:
+        tokens = (1 - seen.cached) * first.prompt_tokens
+        memory.begun_tokens += tokens
+        memory.begun_squares += tokens * tokens
     if memory.beats >= WINDOW_BEATS:
         _take(memory, engine)
-        memory.beats = 0.0
-        memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
+        memory.max_sequences = _find_max_sequences(memory, engine)
+        _begin_window(memory)
+
+
+def _begin_window(memory: EngineMemory) -> None:
+    memory.since, memory.beats = memory.decoding, 0.0
+    memory.steps = memory.sequences = memory.held = memory.prefill_ms = memory.elapsed_ms = 0.0
+    memory.waiting = memory.begun = memory.begun_tokens = memory.begun_squares = 0.0
 
 
 def find_work_ms(engine: EngineModel, seen: BackendDemand, new: int | float) -> float:
@@ -114,13 +132,17 @@ def correct(node: NodeModel, memory: Memory) -> tuple[EngineModel, EngineModel]:
     requests that no model fits) mostly slows both, and by itself the idle one would look better than it is.
     """
     low, high = memory.engines
-    return _correct(node.low, low, high), _correct(node.high, high, low)
+    return _correct(node.low, low, node.high, high), _correct(node.high, high, node.low, low)
 
 
-def _correct(engine: EngineModel, own: EngineMemory, other: EngineMemory) -> EngineModel:
+def _correct(engine: EngineModel, own: EngineMemory, other_engine: EngineModel, other: EngineMemory) -> EngineModel:
     known, alike = min(own.windows / KNOWN, 1.0), ALIKE * min(other.windows / KNOWN, 1.0)
     decode = known * own.decode + (1 - known) * (1 + alike * (other.decode - 1))
     prefill = known * own.prefill + (1 - known) * (1 + alike * (other.prefill - 1))
+    fewer = min(other.max_sequences / other_engine.max_sequences or 1.0, 1.0)
+    most = round(own.max_sequences or fewer * engine.max_sequences)
+    if most != engine.max_sequences:
+        engine = replace(engine, max_sequences=max(most, 1))
     return engine if decode == prefill == 1.0 else engine.scaled(decode, prefill)
 
 
@@ -153,6 +175,28 @@ def _group(firsts: Sequence[FirstToken]) -> Iterator[list[int]]:
         last = first.at
     if batch:
         yield batch
+
+
+def _find_max_sequences(memory: EngineMemory, engine: EngineModel) -> float:
+    """Returns how many sequences a replica runs at once at most, 0: as calibrated.
+
+    More than that decode; or as many as before, while prompts wait far longer than all that wait take to be read.
+    """
+    beats, known = memory.beats, memory.max_sequences
+    each, held = memory.sequences / beats, memory.held / beats
+    if each > (known or engine.max_sequences):
+        return each
+    waiting = memory.waiting / beats
+    is_steady = abs(memory.decoding - memory.since) <= STEADY * each * engine.replicas
+    has_kv = engine.kv_tokens is None or held < FULL * engine.kv_tokens
+    if min(waiting, memory.begun) < MANY or not (is_steady and has_kv):
+        return known
+    waits_ms = waiting / memory.begun * memory.elapsed_ms
+    tokens = memory.begun_squares / max(memory.begun_tokens, 1.0)  # of one that waits: long ones take longer
+    waiting_tokens = waiting / engine.replicas * tokens
+    reads_ms = memory.prefill * engine.prefill_ms(waiting_tokens, waiting_tokens * tokens)
+    step_ms = memory.decode * engine.decode_ms(each, held)
+    return each if waits_ms > TOO_LONG * (reads_ms + 2 * step_ms + engine.request_ms) else known
 
 
 def _take(memory: EngineMemory, engine: EngineModel) -> None:

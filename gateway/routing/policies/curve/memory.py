@@ -16,10 +16,10 @@ class EngineMemory:
     """Of one engine. `decode`, `prefill`: its times over the model's; `spread_*`: how unsure they are, as covariances.
 
     `error`: how far the model as calibrated was off of late, `misfit`: the corrected one, as logarithms of measured
-    over predicted steps; `windows`: how many that is the mean of, older ones less. `seen`, `decoding`, `context`: at
-    the beat before, tokens generated so far, sequences and what they held. The window under way has `beats` (below 0:
-    there is none), and sums over them. `until`: it is not gone to before; `failures`: how often that was wrong in a
-    row.
+    over predicted steps; `windows`: how many that is the mean of, older ones less. `max_sequences`: how many a replica
+    runs at once, 0: as calibrated. `seen`, `decoding`, `context`: at the beat before, tokens generated so far,
+    sequences and what they held. The window under way has `beats` (below 0: there is none), `since` it began so many
+    decoded, and sums over them. `until`: it is not gone to before; `failures`: how often that was wrong in a row.
     """
 
     decode: float = 1.0
@@ -30,6 +30,7 @@ class EngineMemory:
     error: float = 0.0
     misfit: float = 0.0
     windows: float = 0.0
+    max_sequences: float = 0.0
     seen: float = 0.0
     decoding: float = 0.0
     context: float = 0.0
@@ -39,6 +40,11 @@ class EngineMemory:
     held: float = 0.0
     prefill_ms: float = 0.0
     elapsed_ms: float = 0.0
+    since: float = 0.0
+    waiting: float = 0.0
+    begun: float = 0.0
+    begun_tokens: float = 0.0
+    begun_squares: float = 0.0
     until: float = NEVER
     failures: float = 0.0
     used_at: float = NEVER

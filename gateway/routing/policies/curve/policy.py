@@ -149,8 +149,11 @@ class Curve(TwoBackends):
                 "step_misfit": round(seen.misfit, 3),
                 "forecast_error": round(memory.forecast_error, 3),
                 "model_wrong": float(is_wrong),
+                "max_sequences": float(round(seen.max_sequences or engine.max_sequences)),
             }
-            for name, seen, is_wrong in zip((self.low, self.high), memory.engines, wrong, strict=True)
+            for name, engine, seen, is_wrong in zip(
+                (self.low, self.high), self.node, memory.engines, wrong, strict=True
+            )
             if seen.windows
         }
 
