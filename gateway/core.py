@@ -392,7 +392,7 @@ class State:
     words: tuple[float, ...] = ()
 
 
-STATE_WORDS = 80
+STATE_WORDS = 96
 
 Kept: TypeAlias = Mapping[str, object]  # what of a policy's state outlives a restart, as JSON values
 

@@ -140,6 +140,23 @@ def test_caution_is_how_many_times_its_price_a_change_has_to_be_worth(caution: f
     assert count_beats(patient, quiet, on("vllm", caution=caution)) == pytest.approx(caution * usual, rel=0.05)
 
 
+def test_a_saving_counts_for_half_as_long_as_plans_of_its_kind_lasted() -> None:
+    """After peaks of two seconds a change has to pay within one, or what staying has lost pays for it."""
+    quiet, patient = demand(10, high=6), policy(horizon_s=0.0)
+    long, short, none = (on("vllm", low=EngineMemory(lasted_s=lasted_s)) for lasted_s in (600.0, 0.5, 1e-9))
+    beats = [count_beats(policy(), quiet, state) for state in (on("vllm"), long, short, none)]
+    assert beats[0] == beats[1] == 1 < beats[2] < beats[3] == count_beats(patient, quiet, on("vllm"))
+
+
+def test_plans_last_as_long_as_they_did_of_late() -> None:
+    load, state = demand(10, high=6), on("vllm", since=LATER - 6.0)
+    first = remember(policy().plan(load, state, LATER))
+    assert first.low.lasted_s == 0.0
+    assert first.high.lasted_s == pytest.approx(6.0)
+    again = on("vllm", since=LATER - 2.0, high=EngineMemory(lasted_s=6.0))
+    assert remember(policy().plan(load, again, LATER)).high.lasted_s == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize(
     ("paid_s", "gained_s", "before", "after"),
     [(1.0, 5.0, 4.0, 3.6), (1.0, 0.5, 4.0, 8.0), (1.0, 0.5, 8.0, 8.0), (1.0, 5.0, 1.0, 1.0), (0.0, -5.0, 1.0, 1.0)],

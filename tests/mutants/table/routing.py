@@ -96,6 +96,8 @@ MUTANTS = (
         (f"{PLANNED}a_plan_serves_its_objective",)),
     Mutant("what only one engine serves counts there", "gateway.routing.policies.curve.load:Load.split",
         split_without_fixed, (f"{PLANNED}what_only_one_engine_serves_counts_and_slows_the_other_down",)),
+    Mutant("a saving lasts no longer than plans did", "gateway.routing.policies.curve.planner:LASTING", becomes(1e9),
+        (f"{PLANNED}a_saving_counts_for_half_as_long_as_plans_of_its_kind_lasted",)),
     Mutant("what was foreseen is compared with what came", f"{CURVE}._compare", returns(None),
         (f"{PLANNED}what_was_foreseen_is_compared_with_what_came",)),
     Mutant("answers follow a plan", f"{CURVE}.find_left", returns(()),

@@ -19,7 +19,8 @@ class EngineMemory:
     over predicted steps; `windows`: how many that is the mean of, older ones less. `max_sequences`: how many a replica
     runs at once, 0: as calibrated. `seen`, `decoding`, `context`: at the beat before, tokens generated so far,
     sequences and what they held. The window under way has `beats` (below 0: there is none), `since` it began so many
-    decoded, and sums over them. `until`: it is not gone to before; `failures`: how often that was wrong in a row.
+    decoded, and sums over them. `lasted_s`: how long plans on it lasted of late, 0: none has ended. `until`: it is not
+    gone to before; `failures`: how often that was wrong in a row.
     """
 
     decode: float = 1.0
@@ -45,6 +46,7 @@ class EngineMemory:
     begun: float = 0.0
     begun_tokens: float = 0.0
     begun_squares: float = 0.0
+    lasted_s: float = 0.0
     until: float = NEVER
     failures: float = 0.0
     used_at: float = NEVER

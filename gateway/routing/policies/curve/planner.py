@@ -12,13 +12,14 @@ from engines.physics import EngineModel, Outlook, foresee
 from engines.physics.forecast import find_answer_s, find_room, find_settled_s
 from gateway.routing.policies.curve import guard, trying
 from gateway.routing.policies.curve.load import Load, Part
-from gateway.routing.policies.curve.memory import Memory
+from gateway.routing.policies.curve.memory import EngineMemory, Memory
 from gateway.routing.policies.curve.node_model import NodeModel
 
 KNOWN = 0.1  # a model's error up to which the margin is as configured
 SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
 CLOSE = 1.1  # of a crossing: then it is found
+LASTING = 0.5  # of the time for which plans on an engine have lasted of late: so long a saving counts at most
 SETTLED_S = 60.0  # on one engine, before what is owed pays for a change in a quiet moment
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
@@ -72,10 +73,11 @@ class Planner:
             guard.block(memory.engines[side], now)
             return other
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now
-        worth = self._find_worth(memory, here, saved, now - since)
+        worth = self._find_worth(memory, here, saved, now - since, memory.engines[other].lasted_s)
         if is_time and worth and self._pays(memory, load, worth, other):
             guard.begin(memory)
             self._settle(memory, load, other)
+            _note_age(memory.engines[side], now - since)
             return other
         if self.rules.tries and self._should_try(memory, load, side, now):
             trying.begin(memory, now)
@@ -117,14 +119,16 @@ class Planner:
         unseen = tuple(self.node)[1 - side]
         return trying.is_overdue(memory, unseen, load, side) or trying.is_due(memory, self.engines, load, side, now)
 
-    def _find_worth(self, memory: Memory, here: Weighed, saved: float, age_s: float) -> float:
+    def _find_worth(self, memory: Memory, here: Weighed, saved: float, age_s: float, lasted_s: float) -> float:
         """Returns the seconds that pay for a change: what it saves soon, where that is more than chance, and what is
-        owed. `age_s`: of the plan.
+        owed. `age_s`: of the plan; `lasted_s`: of those on the other engine, of late.
 
-        What is owed for long pays alone, in a lull: nothing is saved in it, but a change costs least there.
+        Where peaks are shorter than the horizon a change saves less than it seems to; those that last show in what is
+        owed. That pays alone after long, in a lull: nothing is saved in it, but a change costs least there.
         """
         if saved > self.find_margin(memory) * here.cost:
-            return saved * self.rules.horizon_s + memory.owed_s
+            horizon_s = min(self.rules.horizon_s, LASTING * lasted_s or math.inf)
+            return saved * horizon_s + memory.owed_s
         is_lull = -self.rules.margin * here.cost < saved <= 0
         return memory.owed_s if is_lull and age_s >= SETTLED_S else 0.0
 
@@ -184,3 +188,8 @@ class Planner:
             has_paid = memory.gained_s > memory.paid_s
             memory.caution = max(memory.caution * LESS, 1.0) if has_paid else min(memory.caution * MORE, MOST_CAUTION)
         memory.gained_s, memory.paid_s = 0.0, self._find_price(load, to)
+
+
+def _note_age(ended: EngineMemory, age_s: float) -> None:
+    """Adds a plan that has ended to how long those on its engine last: the mean, older ones less."""
+    ended.lasted_s = (ended.lasted_s + age_s) / 2 if ended.lasted_s else age_s

@@ -58,7 +58,9 @@ class Curve(TwoBackends):
     objective: Annotated[
         Literal["answer", "ttft"], Field(description="What is to be short: whole answers, or the time to first tokens.")
     ] = "answer"
-    horizon_s: Annotated[float, number(0, 600, "A change has to pay within this many seconds.")] = 8.0
+    horizon_s: Annotated[
+        float, number(0, 600, "A change has to pay within this many seconds; sooner where plans have not lasted.")
+    ] = 8.0
     headroom: Annotated[
         float, number(0, 10, "Plans are made for this part more arrivals than there are, on either engine.")
     ] = 0.1
