@@ -56,7 +56,10 @@ class Stack:
 
 
 def copy_tokenizer(weights: Path, folder: Path, context_length: int) -> Path:
-    """Copies what the gateway reads of a model to `folder`, with another context length. Returns the folder."""
+    """Copies what the gateway reads of a model to `folder`, with another context length.
+
+    Returns the folder, absolute: paths in crossover.yaml are relative to that file.
+    """
     folder.mkdir(exist_ok=True)
     lengths = {"config.json": "max_position_embeddings", "tokenizer_config.json": "model_max_length"}
     for file in weights.iterdir():
@@ -66,7 +69,7 @@ def copy_tokenizer(weights: Path, folder: Path, context_length: int) -> Path:
         if (key := lengths.get(file.name)) is not None:
             text = json.dumps(json.loads(text) | {key: context_length})
         (folder / file.name).write_text(text)
-    return folder
+    return folder.resolve()
 
 
 def gateway(configuration: Path, port: int) -> Process:

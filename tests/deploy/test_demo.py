@@ -1,12 +1,14 @@
 """`crossover demo` as a user runs it: a process with options, output, signals and an exit code."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -56,6 +58,21 @@ def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: St
     assert demo.end() == 0
     assert not [command for pid, command in children.items() if is_running(pid)]
     assert not is_taken(port)
+
+
+def test_demo_of_a_pair_serves_from_a_folder_named_from_here(port: int, tmp_path: Path) -> None:
+    run_dir = Path(os.path.relpath(tmp_path / "run"))
+    demo = Demo("--pair", "tp-dp", "--time-scale", "1", "--no-calibrate", "--port", str(port), run_dir=run_dir)
+    try:
+        demo.wait_for(rf"ready http://127\.0\.0\.1:{port}/v1", 50)
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-", max_retries=0) as client:
+            question: Any = {"role": "user", "content": QUESTION}  # Any: the client's own types
+            answer = client.chat.completions.create(model=MODEL, messages=[question], max_tokens=5)
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 5
+        assert demo.end() == 0
+    finally:
+        demo.close()
 
 
 def test_ctrl_c_while_calibrating_ends_the_demo_and_keeps_results(start: Start, port: int, tmp_path: Path) -> None:
