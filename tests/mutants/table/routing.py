@@ -84,7 +84,7 @@ MUTANTS = (
         lambda _was: lambda _self, _load, most: most,
         (f"{PLANNED}an_overload_does_not_lock_the_plan",)),
     Mutant("what is owed for long pays for a change in a quiet moment", f"{PLANNER}._find_worth",
-        lambda was: lambda self, memory, here, saved, _age_s: was(self, memory, here, saved, 0.0),
+        lambda was: lambda self, memory, here, saved, _age_s, lasted_s: was(self, memory, here, saved, 0.0, lasted_s),
         (f"{PLANNED}what_is_owed_for_long_pays_for_a_change_in_a_quiet_moment",)),
     Mutant("a change that has not paid makes the next ones promise more", f"{PLANNER}._settle", returns(None),
         (f"{PLANNED}a_change_that_has_not_paid_makes_the_next_ones_promise_more",)),
