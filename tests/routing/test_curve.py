@@ -155,6 +155,8 @@ def test_plans_last_as_long_as_they_did_of_late() -> None:
     assert first.high.lasted_s == pytest.approx(6.0)
     again = on("vllm", since=LATER - 2.0, high=EngineMemory(lasted_s=6.0))
     assert remember(policy().plan(load, again, LATER)).high.lasted_s == pytest.approx(4.0)
+    taken_back = on("vllm", since=LATER - 0.4, high=EngineMemory(lasted_s=6.0))
+    assert remember(policy().plan(load, taken_back, LATER)).high.lasted_s == 6.0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
 CLOSE = 1.1  # of a crossing: then it is found
 LASTING = 0.5  # of the time for which plans on an engine have lasted of late: so long a saving counts at most
+BRIEF_S = 0.5  # a plan that is taken back sooner was a mistake, and no short peak
 SETTLED_S = 60.0  # on one engine, before what is owed pays for a change in a quiet moment
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
@@ -192,4 +193,5 @@ class Planner:
 
 def _note_age(ended: EngineMemory, age_s: float) -> None:
     """Adds a plan that has ended to how long those on its engine last: the mean, older ones less."""
-    ended.lasted_s = (ended.lasted_s + age_s) / 2 if ended.lasted_s else age_s
+    if age_s >= BRIEF_S:
+        ended.lasted_s = (ended.lasted_s + age_s) / 2 if ended.lasted_s else age_s
