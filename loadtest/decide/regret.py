@@ -45,13 +45,11 @@ class Rule:
     most: int
 
     def judge(self, over_best: Ratio) -> Verdict:
-        """Decides by the whole interval; by the value where there is none, after one repeat."""
-        low, high = over_best.low, over_best.high
-        if low is None or high is None:
-            low = high = over_best.value
-        if low > 1 + self.max_loss:
+        """Decides by the whole interval; one repeat has none, and decides nothing."""
+        if over_best.low is not None and over_best.low > 1 + self.max_loss:
             return "worse"
-        return "not worse" if high <= 1 + self.max_loss else "not decided"
+        is_sure = over_best.high is not None and over_best.high <= 1 + self.max_loss
+        return "not worse" if is_sure else "not decided"
 
 
 def check_regret(live: Regret, alone: Mapping[str, Regret], rule: Rule, what: str = "an answer") -> Check:
@@ -67,7 +65,10 @@ def check_regret(live: Regret, alone: Mapping[str, Regret], rule: Rule, what: st
     if verdict == "worse":
         advice = f"The policy before is in force again. Use {best} alone: over the whole rehearsal it was faster."
         return Check("regret", "failed", f"REGRET: {found}, while the load changes. {advice}")
-    doubt = f"the interval {ratio.low:.2f} to {ratio.high:.2f} holds the limit of {1 + rule.max_loss:.2f}"
+    limit = 1 + rule.max_loss
+    doubt = f"one rehearsal has no interval to compare with the limit of {limit:.2f}"
+    if ratio.low is not None:
+        doubt = f"the interval {ratio.low:.2f} to {ratio.high:.2f} holds the limit of {limit:.2f}"
     advice = f"The policy stays. More rehearsals may decide: --rehearsals {2 * rule.most}."
     return Check("regret", "warning", f"REGRET NOT DECIDED: {found}, while the load changes: {doubt}. {advice}")
 

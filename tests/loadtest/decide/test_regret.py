@@ -135,8 +135,8 @@ def test_a_policy_that_is_a_tenth_slower_is_called_worse_within_five_repeats() -
         (Ratio(1.30, 1.04, 1.56), "warning", "1.04 to 1.56 holds the limit of 1.05. The policy stays."),
         (Ratio(1.30, 1.04, 1.56), "warning", "--rehearsals 10"),
         (Ratio(0.80, 0.79, 0.81), "passed", "takes 0.80 times"),
-        (Ratio(1.06), "failed", "REGRET: with routing live, an answer takes 1.06 times as long"),
-        (Ratio(1.04), "passed", "takes 1.04 times"),
+        (Ratio(1.90), "warning", "one rehearsal has no interval"),
+        (Ratio(0.90), "warning", "one rehearsal has no interval"),
     ],
 )
 def test_only_a_sure_loss_is_refused_and_a_doubt_is_reported(ratio: Ratio, status: str, message: str) -> None:
