@@ -7,7 +7,7 @@ Knows nothing of HTTP, gRPC, tokenizers or time; imports only the error taxonomy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from gateway.errors import GatewayError
 from gateway.header import Lines
@@ -240,6 +240,7 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
 class TokenBackend(Backend, Protocol):
     """A server that turns prompt ids into token ids.
 
@@ -530,6 +531,10 @@ class Policy(Protocol):
 
     def gauges(self) -> Mapping[str, float]:
         """Returns the keys that /metrics shows, as `crossover_policy_<key>`, and their values."""
+        ...
+
+    def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
+        """Returns the seconds of a step beside so many streams that prefills all tokens that wait; None: unknown."""
         ...
 
     def max_in_flight(self, backend: str) -> int | None:

@@ -8,6 +8,7 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
         ContextLengthExceeded   400   prompt, or prompt and max_tokens, beyond the model's context
         NeedRefused             400   an engine does not support what only some do; another backend may be tried
         PolicyChanged           409   the policy to replace is no longer the one in force
+      LastBackend             409   it is the only one left that gets requests
         CalibrationRunning      409   there is one already
       Unauthorized            401   the operator key is missing or wrong
       ModelNotFound             404
@@ -61,6 +62,11 @@ class NeedRefused(InvalidRequest):
 class PolicyChanged(InvalidRequest):
     status = 409
     code = "policy_changed"
+
+
+class LastBackend(InvalidRequest):
+    status = 409
+    code = "last_backend"
 
 
 class CalibrationRunning(InvalidRequest):

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from gateway.core import FinishReason, SamplingParams, Sink, TokenLogprob
+from gateway.core import FinishReason, GenerateRequest, Sink, TokenLogprob
 from gateway.errors import (
     BackendError,
     BackendLost,
@@ -68,12 +68,13 @@ class LiveCall:
     """
 
     # Any: as in receive
-    def __init__(self, calls: "LiveCalls", sink: Sink, params: SamplingParams, answer: Reader[Any]) -> None:
+    def __init__(self, calls: "LiveCalls", sink: Sink, request: GenerateRequest, answer: Reader[Any]) -> None:
         self._answer = answer
         self._calls = calls
         self._sink = sink
-        self._params = params
-        self._max_tokens = params.max_tokens
+        self._params = request.params
+        self._prompt_tokens = len(request.prompt)
+        self._max_tokens = request.params.max_tokens
         self._delivered = 0
         self._silent_sweeps = 0
         self.is_over = False
@@ -138,6 +139,9 @@ class LiveCall:
         if isinstance(end, FinishReason) and self._delivered < self._min_length(end):
             early = f"after {self._delivered} of {self._max_tokens} tokens, which the request does not allow"
             end = BackendProtocolError(f"{self._calls.backend} ended the answer {early}")
+        elif isinstance(end, FinishReason) and not self._may_end(end):
+            early = f"after {self._delivered} of {self._max_tokens} tokens, for a limit that others went beyond"
+            end = BackendProtocolError(f"{self._calls.backend} ended the answer {early}")
         sink = self._detach_sink()
         if isinstance(end, GatewayError):
             self._abort_and_release()
@@ -156,6 +160,10 @@ class LiveCall:
         params = self._params
         may_stop = reason is FinishReason.STOP and params.stop_token_ids
         return params.max_tokens if params.ignore_eos and not may_stop else 1
+
+    def _may_end(self, reason: FinishReason) -> bool:
+        is_short = reason is FinishReason.LENGTH and self._delivered < self._max_tokens
+        return self._calls.may_end(self._prompt_tokens + self._delivered, is_short)
 
     def _detach_sink(self) -> Sink:
         """Mark the call as over and return its sink. The call drops it: the two must not keep each other in memory."""
@@ -217,6 +225,7 @@ class LiveCalls:
         self.backend = backend
         self._idle_timeout_s = idle_timeout_s
         self._calls: set[WatchedCall] = set()
+        self._longest = 0  # tokens of a prompt and its answer, which the engine's limit on the context allows
         self._next_sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -233,20 +242,30 @@ class LiveCalls:
     def discard(self, call: WatchedCall) -> None:
         self._calls.discard(call)
 
+    def may_end(self, tokens: int, is_short: bool) -> bool:
+        """Whether an answer may end now that it has so many tokens with its prompt. `is_short`: for its length, but it
+        may have more tokens: that is the engine's limit on the context, unless a longer one was seen.
+        """
+        if is_short and tokens < self._longest:
+            return False
+        self._longest = max(self._longest, tokens)
+        return True
+
     def fail_waiting(self) -> None:
         """Fail calls without a token, because the engine answers no probes: another backend can take them at once.
 
         A vLLM that is shutting down, for example, keeps its connections open and sends nothing more on them.
         """
+        self._longest = 0  # another server may come in its place
         for call in tuple(self._calls):
             call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))
 
     def measure_progress(self) -> Mapping[WatchedCall, int]:
-        """Returns the progress of each call, for `is_busy` after a probe that begins now."""
+        """Returns the progress of each call, for `survive` after a probe that begins now."""
         return {call: call.progress for call in self._calls}
 
-    def is_busy(self, before: Mapping[WatchedCall, int]) -> bool:
-        """Returns whether the engine, which has let a probe wait too long, has generated since; logs which it is.
+    def survive(self, before: Mapping[WatchedCall, int]) -> bool:
+        """Returns whether the engine, which has let a probe wait too long, has generated since; if not, all calls fail.
 
         Short of processor time, an engine that is well may answer no probe in time. Then nothing is to leave it:
         everything at once would come to an engine that may be as short of time.
@@ -254,6 +273,9 @@ class LiveCalls:
         is_busy = any(call.progress > before.get(call, 0) for call in (*before, *self._calls))
         state = "but generates: it is busy" if is_busy else "and generates nothing"
         logger.warning("%s answers no probe within %g s, %s", self.backend, READY_TIMEOUT_S, state)
+        if not is_busy:
+            for call in tuple(self._calls):
+                call.fail(BackendUnavailable(f"{self.backend} answers nothing any more"))
         return is_busy
 
     def close(self, error: GatewayError) -> None:

@@ -47,7 +47,7 @@ class TritonCall(LiveCall):
     """One answer from Triton: a gRPC stream of its own, since cancelling a stream cancels every request on it."""
 
     def __init__(self, backend: "TritonBackend", request: GenerateRequest, sink: Sink) -> None:
-        super().__init__(backend.calls, sink, request.params, TensorReader(backend.name, request, backend.id_limit))
+        super().__init__(backend.calls, sink, request, TensorReader(backend.name, request, backend.id_limit))
         self._peer = backend.name
         self._backend = backend
         call_id = f"{request.request_id}-{token_hex(4)}"
@@ -126,7 +126,7 @@ class TritonBackend:
             return False
         except TimeoutError:
             self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
-            return self.calls.is_busy(before)
+            return self.calls.survive(before)
 
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()

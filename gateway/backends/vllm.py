@@ -39,7 +39,7 @@ class VLLMCall(LiveCall):
 
     def __init__(self, backend: "VLLMBackend", request: GenerateRequest, sink: Sink) -> None:
         self._if_refused = None if request.params.guide is None else guide_error(request)
-        super().__init__(backend.calls, sink, request.params, self._make_reader(backend, request))
+        super().__init__(backend.calls, sink, request, self._make_reader(backend, request))
         self._backend = backend
         self._request = request
         # The random part: when a request is sent again, vLLM may still hold the first one.
@@ -193,7 +193,7 @@ class VLLMBackend:
         except GatewayError:
             is_healthy = False
         except TimeoutError:
-            is_healthy = self.calls.is_busy(before)
+            is_healthy = self.calls.survive(before)
         if not is_healthy:
             # The server may come back as another release with other flags, and comes with an empty cache.
             self.route, self.cache_use = None, NO_CACHE_USE

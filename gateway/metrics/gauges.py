@@ -20,6 +20,8 @@ class BackendReading(Protocol):
     @property
     def is_ready(self) -> bool: ...
     @property
+    def is_ejected(self) -> bool: ...
+    @property
     def readings(self) -> Mapping[str, float]: ...
 
 
@@ -71,6 +73,9 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
         "crossover_steering_in_flight", "Those the policy decides by", labels=["model", "backend"]
     )
     ready = GaugeMetricFamily("crossover_backend_ready", "1 if the backend may be chosen", labels=["model", "backend"])
+    ejected = GaugeMetricFamily(
+        "crossover_backend_ejected", "1 if most requests failed there", labels=["model", "backend"]
+    )
     side = GaugeMetricFamily(
         "crossover_policy_side", "1 for the backend the policy stands on", labels=["model", "backend"]
     )
@@ -81,10 +86,11 @@ def _backend_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
             in_flight.add_metric(labels, backend.in_flight)
             steering.add_metric(labels, backend.steering)
             ready.add_metric(labels, backend.is_ready)
+            ejected.add_metric(labels, backend.is_ejected)
             side.add_metric(labels, name == model.side)
             for key, value in backend.readings.items():
                 readings.setdefault(key, _reading_gauge(key)).add_metric(labels, value)
-    return iter((in_flight, steering, ready, side, *readings.values()))
+    return iter((in_flight, steering, ready, ejected, side, *readings.values()))
 
 
 def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:

@@ -46,7 +46,7 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
     @routes.put("/backends/{backend}")
     async def drain_backend(backend: str, body: DrainBody) -> ModelView:
         """Empty a backend, so that it can be stopped, or use it again. Its answers go on elsewhere, where they may."""
-        state = router.drain(backend, body.draining, body.model)
+        state = router.drain(backend, body.draining, body.model, force=body.force)
         logger.info("backend %s of %s is %s", backend, state.model, "drained" if body.draining else "used again")
         return ModelView.of(state, latest)
 

@@ -120,6 +120,7 @@ def _describe(model: str, record: PolicyRecord) -> dict[str, Any]:  # Any: Polic
 class BackendView(BaseModel):
     """`in_flight` and `steering` are the present counts; the engine's own are `evidence_age_s` old. Null is unknown.
 
+    `ejected`: most of this worker's requests failed there: it gets none, or some on trial.
     `draining`: an operator wants it empty: it gets pinned requests only, and its answers go on elsewhere.
     `capabilities`: the needs it can meet, as far as it has been asked. `engine_in_flight`: the requests it held.
     `drift`: how many more these were than it had been sent by then. `readings`: what the policy has found out about it,
@@ -128,6 +129,7 @@ class BackendView(BaseModel):
     """
 
     ready: bool
+    ejected: bool
     draining: bool
     in_flight: int
     steering: int
@@ -144,6 +146,7 @@ class BackendView(BaseModel):
     def of(cls, backend: BackendState, evidence: Evidence) -> Self:
         return cls(
             ready=backend.is_ready,
+            ejected=backend.is_ejected,
             draining=backend.is_draining,
             in_flight=backend.in_flight,
             steering=backend.steering,
@@ -159,12 +162,13 @@ class BackendView(BaseModel):
 
 
 class DrainBody(BaseModel):
-    """Whether a backend is to be emptied. `model`: needed when there are several."""
+    """Whether a backend is to be emptied. `model`: needed when there are several. `force`: also the last one in use."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     draining: bool
     model: Text | None = None
+    force: bool = False
 
 
 class DryView(BaseModel):

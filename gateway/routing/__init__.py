@@ -5,7 +5,7 @@ from gateway.routing.dry import DryRun, DrySpans
 from gateway.routing.fleet import Fleet, Shared, first_policy
 from gateway.routing.learned import LearnedFile
 from gateway.routing.ledger import Lease, Ledger, LedgerSpans
-from gateway.routing.moves import Extent, MoveBudget
+from gateway.routing.moves import Extent, MoveBudget, RetryBudget
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.router import Router
 from gateway.routing.states import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
@@ -27,6 +27,7 @@ __all__ = [
     "PolicyChange",
     "PolicyFile",
     "PolicyRecord",
+    "RetryBudget",
     "Router",
     "Shared",
     "WorkerState",

@@ -11,9 +11,10 @@ from functools import lru_cache, partial
 from typing import NamedTuple, Self
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
-from gateway.errors import BackendUnavailable, InvalidRequest, PolicyChanged
+from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, LastBackend, PolicyChanged
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
+from gateway.routing.conduct import Stage
 from gateway.routing.dry import DryRun
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
@@ -22,6 +23,7 @@ from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
+from gateway.routing.stall import LEAST_S, Stall
 from gateway.routing.states import BackendState, Engine, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
@@ -87,12 +89,15 @@ class Fleet:
         shared: Shared | None = None,
     ) -> None:
         self.model = settings.id
+        self._ejects = settings.ejection == "on"
+        self._suspects: set[str] = set()  # ejected, or on trial
+        self._stalls = {name: Stall() for name in settings.chosen_from}
         self.backends = backends
         self._chosen_from = settings.chosen_from
         self._clock = clock
         self._ledger, self._dry = shared or Shared.alone(settings, clock)
         self.healths = {
-            name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name))
+            name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name), clock)
             for name, backend in backends.items()
         }
         self._follow(self._ledger.read().text)
@@ -118,6 +123,8 @@ class Fleet:
         if self._dry is not None and is_free:
             choose = partial(self._choose_beside, choose, request, avoid)
         lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
+        if lease.route.backend in self._suspects:
+            self.healths[lease.route.backend].conduct.took(self._clock())
         if steers:
             only = None if is_free else lease.route.backend
             self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
@@ -152,10 +159,19 @@ class Fleet:
     ) -> Mapping[str, Load]:
         if self._ledger.draining and request.pin is None:
             avoid = self._ledger.draining.union(avoid)
+        if self._suspects and request.pin is None:
+            avoid = self._bar_suspects(avoid)
         loads = {}
         for name, health in self.healths.items():
             loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid)
         return loads
+
+    def _bar_suspects(self, avoid: Collection[str]) -> Collection[str]:
+        """Returns `avoid` with the backends that are ejected or have had a trial just now, while another is ready."""
+        now = self._clock()
+        barred = {name for name in self._suspects if not self.healths[name].conduct.may_take(now)}.union(avoid)
+        is_any_ready = any(health.is_ready and name not in barred for name, health in self.healths.items())
+        return barred if is_any_ready else avoid
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -311,20 +327,74 @@ class Fleet:
         self._ledger.replace(replace)
         return has_learned
 
-    def drain(self, backend: str, is_draining: bool) -> None:
+    def drain(self, backend: str, is_draining: bool, force: bool) -> None:
         """Lets a backend get no further requests but pinned ones, and its answers go on elsewhere; or ends that."""
         if backend not in self.backends:
             known = ", ".join(self.backends)
             raise InvalidRequest(
                 f"{backend!r} is not a backend of model {self.model} (it has {known})", param="backend"
             )
+        left = set(self._chosen_from) - self._ledger.draining - {backend}
+        if is_draining and not force and not left and backend in self._chosen_from:
+            raise LastBackend(
+                f"{backend} is the last backend of model {self.model} that gets requests: without it all are answered "
+                'with 503. Add "force": true to the body for that',
+                param="backend",
+            )
         self._ledger.drain(backend, is_draining)
+
+    def note_end(self, name: str, fault: GatewayError | None) -> None:
+        """Notes how a request ended at a backend: with a fault of its own, or well.
+
+        A backend where most of them fail is ejected while another serves.
+        """
+        conduct = self.healths[name].conduct
+        if fault is None:
+            conduct.succeed(self._clock())
+            if self._suspects and conduct.stage is Stage.IN:
+                self._suspects.discard(name)
+            return
+        conduct.fail(self._clock())
+        if self._ejects and conduct.stage is Stage.IN and conduct.is_sick(self._clock()) and self._other_serves(name):
+            self._eject(name, f"most of its requests fail, the last one with: {fault.message}")
+
+    def find_stuck(self) -> Collection[str]:
+        """Ejects the backends whose streams have had no token for far too long, and returns them. Once a beat."""
+        stuck = []
+        for name, stall in self._stalls.items():
+            stall.note((self.flow.free[name], self.flow.fixed[name]))
+            if stall.silent_s >= LEAST_S and self._is_stuck(name, stall):
+                count = f"none of {stall.streams} streams has had a token for {stall.silent_s:.1f} s"
+                self._eject(name, count)
+                stuck.append(name)
+        return stuck
+
+    def _is_stuck(self, name: str, stall: Stall) -> bool:
+        if not self._ejects or self.healths[name].conduct.stage is Stage.OUT or not self._other_serves(name):
+            return False
+        state, _ = self._follow_others()
+        streams = self._ledger.read().in_flight[name]  # of all workers, whose prompts this one does not know
+        waiting = stall.waiting * max(streams / stall.streams, 1.0)
+        return stall.is_over(self._policy.find_step_s(name, state, streams, waiting), waiting)
+
+    def _eject(self, name: str, why: str) -> None:
+        self.healths[name].eject(why)
+        self._suspects.add(name)
+
+    def retract_fault(self, name: str) -> None:
+        """Holds the last fault not against the backend: the request failed at another one too."""
+        self.healths[name].conduct.retract(self._clock())
+
+    def _other_serves(self, name: str) -> bool:
+        others = [other for other in self._chosen_from if other != name and other not in self._ledger.draining]
+        ready = [health.conduct for other in others if (health := self.healths[other]).is_ready]
+        return any(conduct.stage is Stage.IN and not conduct.is_sick(self._clock()) for conduct in ready)
 
     def find_left(self) -> Leaving | None:
         """Returns the backends that running answers should leave, if there is another: drained ones, the policy's."""
         state, draining = self._follow_others()
         left = draining.union(self._policy.find_left(state))
-        has_other = any(health.is_ready for name, health in self.healths.items() if name not in left)
+        has_other = any(health.is_ready for name, health in self.healths.items() if name not in left | self._suspects)
         if not left or not has_other:
             return None
         return Leaving(left, self._policy.find_terms(state, left, sum(self._ledger.read().in_flight.values())))
@@ -339,6 +409,7 @@ class Fleet:
                 ledger.in_flight[name],
                 ledger.steering[name],
                 health.is_ready and name not in ledger.doubted,
+                health.conduct.stage is not Stage.IN,
                 name in ledger.draining,
                 self.backends[name].capabilities,
                 readings.get(name, {}),

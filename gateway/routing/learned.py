@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from gateway.core import Kept
-from gateway.routing.policy_file import locked, write_whole
 from gateway.routing.states import Fingerprint
+from gateway.state_folder import locked, read_whole, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,14 @@ class LearnedFile:
 
     def read(self, model: str, kind: str) -> Learned | None:
         """Returns what a model's policy of this kind has learned. Raises OSError, and ValueError for anything else."""
-        match self._read().get(model):
+        try:
+            entry = self._read().get(model)
+        except ValueError as exc:
+            if self._folder is not None and self.path is not None:
+                with locked(self._folder):
+                    set_aside(self.path, exc)
+            raise
+        match entry:
             case None:
                 return None
             case {"kind": str(by), "kept": dict(kept), "engines": dict(engines)}:
@@ -78,10 +85,8 @@ class LearnedFile:
             self._written, self._is_failing = learned, False
 
     def _read(self) -> Mapping[str, Any]:  # Any: JSON
-        try:
-            content = orjson.loads(self.path.read_bytes()) if self.path else {}
-        except FileNotFoundError:
-            return {}
+        data = None if self.path is None else read_whole(self.path)
+        content = {} if data is None else orjson.loads(data)
         if not isinstance(content, dict):
             raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
         return content

@@ -1,4 +1,5 @@
-"""Which answers leave their backend now: those with the fewest tokens first, as many as engines may prefill again.
+"""Which answers leave their backend now: those with the fewest tokens first, as many as engines may prefill again; and
+how many requests may be tried again after a fault.
 
 In: what moves cost and may cost. Out: who moves. Pure; the workers of a gateway and the simulation share it.
 """
@@ -55,3 +56,25 @@ class MoveBudget:
             left -= extent.context
             yield answer
         self._left = left
+
+
+RETRIES = 64  # at once, of all the node's workers
+RETRY_SHARE = 0.2  # and of the requests that succeed
+
+
+class RetryBudget:
+    """How often requests of this worker may be tried again, so that a fault of all engines does not double the load."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self._most = self._left = RETRIES / workers
+
+    def earn(self) -> None:
+        """A request succeeded."""
+        self._left = min(self._left + RETRY_SHARE, self._most)
+
+    def spend(self) -> bool:
+        """Takes one try, if there is one."""
+        may_try = self._left >= 1
+        if may_try:
+            self._left -= 1
+        return may_try

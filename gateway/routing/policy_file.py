@@ -3,12 +3,10 @@
 In: what is configured, and each change. Out: the history that a model begins with. Knows neither HTTP nor the ledger.
 """
 
-import fcntl
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,13 @@ from gateway.routing.history import decode_history, encode_history
 from gateway.routing.policies import POLICIES, READERS
 from gateway.routing.states import PolicyRecord
 from gateway.settings import ModelSettings
+from gateway.state_folder import locked, read_whole, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
 NAME = "policies.json"
 CONFIGURATION = "configuration"  # who set the policy of crossover.yaml
+MOST_VERSIONS = 2**31
 
 Entry = dict[str, Any]  # of a model: {"configured": the policy configured then, "history": records}; JSON, our own
 
@@ -42,13 +42,17 @@ class PolicyFile:
         That is the policy kept, unless the configuration's has been changed since, or its backends are no more.
         """
         configured = PolicyRecord(version=1, policy=model.policy, by=CONFIGURATION, at=time.time())
+        kept: Mapping[str, Entry] = {}
         try:
-            entry = self._read().get(model.id)
+            kept = self._read()
+            entry = kept.get(model.id)
             records = (configured,) if entry is None else _decode(entry)
         except (OSError, ValueError) as exc:
             logger.warning(
                 "policy of %s is the configuration's, because %s cannot be read: %s", model.id, self._path, exc
             )
+            if isinstance(exc, ValueError):
+                self._set_aside(model.id, kept, exc)
             return (configured,)
         if entry is None:
             return records
@@ -77,6 +81,15 @@ class PolicyFile:
         except OSError as exc:
             logger.warning("the policy of %s ends with this gateway: cannot write %s: %s", model, self._path, exc)
 
+    def _set_aside(self, model: str, kept: Mapping[str, Entry], why: ValueError) -> None:
+        """Sets the file aside, and goes on with the entries of the other models, `kept`."""
+        assert self._folder is not None  # a file was there
+        assert self._path is not None
+        with locked(self._folder):
+            set_aside(self._path, why)
+            if others := {name: entry for name, entry in kept.items() if name != model}:
+                write_whole(self._path, orjson.dumps(others, option=orjson.OPT_INDENT_2))
+
     def _holds(self, current: PolicyRecord, entry: Entry, model: ModelSettings) -> bool:
         """Whether a kept policy goes on; a configuration that has been changed to the very same policy is no change."""
         if model.policy is None or current.policy is None:
@@ -87,12 +100,10 @@ class PolicyFile:
 
     def _read(self) -> Mapping[str, Entry]:
         """Reads the file; empty if there is none. Raises OSError, and ValueError for what is no JSON object."""
-        if self._path is None:
+        data = None if self._path is None else read_whole(self._path)
+        if data is None:
             return {}
-        try:
-            content = orjson.loads(self._path.read_bytes())
-        except FileNotFoundError:
-            return {}
+        content = orjson.loads(data)
         if not isinstance(content, dict):
             raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
         return content
@@ -117,7 +128,19 @@ def _decode(entry: Entry) -> tuple[PolicyRecord, ...]:
         raise ValueError(f"{type(exc).__name__}: {exc}") from exc
     if not records:
         raise ValueError("holds no policy")
+    for record in records:
+        _check(record)
     return records
+
+
+def _check(record: PolicyRecord) -> None:
+    """Raises ValueError for a field that no gateway wrote."""
+    is_number = type(record.version) is int and type(record.at) in {int, float}
+    if not is_number or not 1 <= record.version <= MOST_VERSIONS:
+        raise ValueError(f"the version {str(record.version)[:40]} or its time is no number of ours")
+    texts = (record.by, record.calibration or "")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(record.fingerprint or {}, dict):
+        raise ValueError(f"version {record.version} has an origin of another form")
 
 
 def _renew(history: Sequence[tuple[str | None, Entry]]) -> Sequence[tuple[str | None, Entry]]:
@@ -136,25 +159,3 @@ def _find_newest(entry: Entry | None) -> int:
         return 0 if entry is None else _decode(entry)[-1].version
     except ValueError:
         return 0
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Makes the folder where there is none, and yields its descriptor, which one process has at a time."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file, all or nothing. Call it with the folder locked."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Leaving, Placeable
-from gateway.errors import InvalidRequest, ModelNotFound
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
 from gateway.routing.fleet import Fleet
@@ -67,6 +67,14 @@ class Router:
             if fleet.model == (model or fleet.model) and name in fleet.healths:
                 fleet.healths[name].doubt(why)
 
+    def note_end(self, backend: str, model: str, fault: GatewayError | None) -> None:
+        """Notes how a request ended at its backend: by a fault of the backend's, or well."""
+        self._fleets[model].note_end(backend, fault)
+
+    def retract_fault(self, backend: str, model: str) -> None:
+        """Holds the last fault not against the backend: the request failed at another one too."""
+        self._fleets[model].retract_fault(backend)
+
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
         fleet = self._find(change.model)
@@ -87,10 +95,13 @@ class Router:
         """Notes which engine a backend is; what a policy has learned of another one is forgotten."""
         self._fleets[model].identify(backend, engine)
 
-    def drain(self, backend: str, is_draining: bool, model: str | None = None) -> ModelState:
-        """Empties a backend, or uses it again; `model` None: the only one. Raises InvalidRequest, ModelNotFound."""
+    def drain(self, backend: str, is_draining: bool, model: str | None = None, *, force: bool = False) -> ModelState:
+        """Empties a backend, or uses it again; `model` None: the only one. `force`: also the last one that is used.
+
+        Raises InvalidRequest, ModelNotFound, LastBackend.
+        """
         fleet = self._find(model)
-        fleet.drain(backend, is_draining)
+        fleet.drain(backend, is_draining, force)
         return fleet.state()
 
     def plans(self) -> bool:
@@ -110,6 +121,10 @@ class Router:
     def find_lengths(self, model: str) -> Survival:
         """Returns how long a model's answers are."""
         return self._fleets[model].find_lengths()
+
+    def find_stuck(self) -> Mapping[str, Collection[str]]:
+        """Returns by model the backends that have just been found to generate nothing; once a beat."""
+        return {name: stuck for name, fleet in self._fleets.items() if (stuck := fleet.find_stuck())}
 
     def find_left(self) -> Mapping[str, Leaving]:
         """Returns by model the backends that running answers should leave; no entry where there are none."""

@@ -41,7 +41,8 @@ class PolicyRecord:
 class BackendState:
     """A backend. Over all workers, `in_flight` counts every lease's sequences, `steering` those the policy decides by.
 
-    `is_ready`: this worker may choose it and no other worker doubts it. `is_draining`: an operator wants it empty.
+    `is_ready`: this worker finds it ready and no other worker doubts it. `is_ejected`: most of this worker's requests
+    failed there, and it gets none, or some on trial. `is_draining`: an operator wants it empty.
     `capabilities`: the needs that it meets, as far as this worker knows. `readings`: what the policy has
     found out about it, by name. `cached`: the part of recent prompts' tokens that its prefix cache held; None: unknown.
     """
@@ -49,6 +50,7 @@ class BackendState:
     in_flight: int
     steering: int
     is_ready: bool
+    is_ejected: bool
     is_draining: bool
     capabilities: frozenset[Need]
     readings: Mapping[str, float]

@@ -1,43 +1,55 @@
 """The spine: one request from its bytes to the end of its answer, whatever its kind.
 
 It is understood, gets a lease of a backend, and begins there; the backend's calls feed the reply; the lease is released
-at the end. A request whose backend was lost goes on at another, once. All calls are plain: in a task of its own a
+at the end. A request whose backend failed goes on at another, once. All calls are plain: in a task of its own a
 request would go on only when everything that arrived with it has been read.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gateway.client_http import ClientLeft
 from gateway.core import Route
-from gateway.errors import BackendLost, BackendTimeout, BackendUnavailable, GatewayError, InternalError, NeedRefused
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendLost,
+    BackendTimeout,
+    BackendUnavailable,
+    GatewayError,
+    InternalError,
+    NeedRefused,
+)
 from gateway.metrics import Metrics
-from gateway.routing import Lease, Router
+from gateway.routing import Lease, RetryBudget, Router
 from gateway.serving.reply import Reply
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
-LOST = (BackendUnavailable, BackendLost, BackendTimeout, NeedRefused)
+AWAY = (BackendUnavailable, BackendLost, BackendTimeout, NeedRefused)  # why there is no other backend matters more
 
 
 class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it.
 
-    `live`: the set of all dispatches that are under way.
+    `live`: the set of all dispatches that are under way. `retries`: what all of them may spend.
     """
 
-    __slots__ = ("_has_moved", "_live", "_metrics", "_reply", "_router", "attempt", "lease", "work")
+    __slots__ = ("_failed_at", "_live", "_metrics", "_reply", "_retries", "_router", "attempt", "lease", "work")
 
-    def __init__(self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]") -> None:
+    def __init__(
+        self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]", retries: RetryBudget
+    ) -> None:
         self._router = router
         self._metrics = metrics
         self._reply = reply
         self._live = live
+        self._retries = retries
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
-        self._has_moved = False  # since a backend was lost
+        self._failed_at: str | None = None  # the backend that it left for a fault
         reply.on_end = self._end
         live.add(self)
 
@@ -69,14 +81,14 @@ class Dispatch:
         if self not in self._live:
             return
         if (work := self.work) is not None and (lease := self.lease) is not None:
-            if isinstance(error, GatewayError) and error.is_down:
-                self._router.mark_unavailable(lease.route.backend, error.message, work.request.model)
+            self._judge(work, lease, error)
             if error is not None and self._may_move(work, error):
-                self._has_moved = True
+                self._failed_at = lease.route.backend
                 if (no_other := self.go_elsewhere(work.barred | {lease.route.backend}, error)) is None:
                     logger.info("request %s goes on at %s: %s", self._reply.request_id, lease.route.backend, error)
                     return
-                error = error if self._reply.has_begun else no_other
+                if isinstance(error, AWAY) and not self._reply.has_begun:
+                    error = no_other
             attempt, self.attempt, self.lease = self.attempt, None, None
             # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
             if attempt is not None:
@@ -84,9 +96,41 @@ class Dispatch:
             lease.close()
         self._finish(error)
 
+    def _judge(self, work: Work, lease: Lease, error: Exception | None) -> None:
+        """Note what the end shows of the backend. A client that left, and a request that was refused, show nothing."""
+        model, backend = work.request.model, lease.route.backend
+        if isinstance(error, BackendError) and error.is_down:
+            self._router.mark_unavailable(backend, error.message, model)
+        if isinstance(error, BackendFull):
+            return
+        if isinstance(error, BackendError):
+            if self._failed_at is None:
+                self._router.note_end(backend, model, error)
+            else:  # one that fails at two backends may be the reason
+                self._router.retract_fault(self._failed_at, model)
+        elif error is None and self.attempt is not None:
+            self._retries.earn()
+            self._router.note_end(backend, model, self.attempt.find_fault())
+
     def _may_move(self, work: Work, error: Exception) -> bool:
-        is_free = work.request.pin is None and not self._has_moved  # one that ends two backends may be the reason
-        return is_free and isinstance(error, LOST) and (self.attempt is None or self.attempt.may_move(error))
+        if work.request.pin is not None or self._failed_at is not None:
+            return False
+        if not isinstance(error, (BackendError, NeedRefused)):
+            return False
+        if self.attempt is not None and not self.attempt.may_move(error):
+            return False
+        is_exempt = isinstance(error, (BackendFull, NeedRefused)) or error.is_down
+        return is_exempt or self._retries.spend()
+
+    def leave(self, stuck: Collection[str]) -> None:
+        """Goes on elsewhere if it is at one of these backends, and may; else it stays, for the engine may wake up."""
+        if (work := self.work) is None or (lease := self.lease) is None or lease.route.backend not in stuck:
+            return
+        error = BackendLost(f"{lease.route.backend} generates nothing")
+        if self._may_move(work, error):
+            self._failed_at = lease.route.backend
+            if self.go_elsewhere(work.barred.union(stuck), error) is not None:
+                self._failed_at = None
 
     def go_elsewhere(self, barred: frozenset[str], error: Exception | None = None) -> GatewayError | None:
         """Goes on at a backend that is not barred. Returns why there is none; then it stays where it is."""

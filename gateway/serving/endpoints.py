@@ -27,7 +27,7 @@ from gateway.openai.errors import OPENAI_ERRORS
 from gateway.openai.models import ModelList, unknown_model
 from gateway.openai.responses import ResponsesRequest
 from gateway.openai.tokenize import detokenize, tokenize
-from gateway.routing import Router
+from gateway.routing import RetryBudget, Router
 from gateway.serving.cors import Cors
 from gateway.serving.dispatch import Dispatch
 from gateway.serving.guide_checks import GuideChecks
@@ -120,6 +120,7 @@ class Endpoints:
         self._offload = Offload(max_waiting=MAX_WAITING * count_units(settings.limits.max_body_bytes))
         self._guides = GuideChecks()
         self._live: set[Dispatch] = set()
+        self.retries = RetryBudget(settings.workers)
         self.mover = Mover(self._live, router, settings.moves.tokens_per_s, settings.workers)
         self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
@@ -128,7 +129,7 @@ class Endpoints:
         head = exchange.head
         errors = ERROR_FORMS.get(head.path, OPENAI_ERRORS)
         reply = Reply(exchange, self._ids.mint(), self._metrics.clock, errors, self._cors.find_lines(head))
-        dispatch = Dispatch(self._router, self._metrics, reply, self._live)
+        dispatch = Dispatch(self._router, self._metrics, reply, self._live, self.retries)
         exchange.attach(dispatch)
         message = _Message(reply.request_id, head, bytes(exchange.body))
         exchange.body = b""

@@ -1,7 +1,7 @@
-"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left.
+"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left or that are stuck.
 
 In: one worker's answers under way. Out: Dispatch.go_elsewhere, for as many tokens a second as engines may prefill again
-beside their other work.
+beside their other work; what a stuck engine has goes at once.
 """
 
 import asyncio
@@ -40,6 +40,10 @@ class Mover:
 
     def beat(self) -> None:
         """Plans, and moves the answers that may go now."""
+        for model, stuck in self._router.find_stuck().items():
+            for dispatch in tuple(self._live):
+                if dispatch.work is not None and dispatch.work.request.model == model:
+                    dispatch.leave(stuck)
         self._router.plan()
         left = self._router.find_left()
         self._budgets = {

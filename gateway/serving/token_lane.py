@@ -112,6 +112,9 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
+    def find_fault(self) -> GatewayError | None:
+        return None
+
     def measure(self, lengths: Survival) -> Extent:
         requests = self._requests
         context, left = 0, 0.0

@@ -21,6 +21,10 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
+    def find_fault(self) -> GatewayError | None:
+        """Returns the backend's fault where an answer that has ended well for us reports one."""
+        ...
+
     def measure(self, lengths: Survival) -> Extent:
         """Returns how much there is of the answer, and how much is to come by how long answers are."""
         ...

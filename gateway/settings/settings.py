@@ -39,7 +39,8 @@ ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 class ModelSettings:
     """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one.
 
-    `dry`: a policy on trial, which places nothing.
+    `dry`: a policy on trial, which places nothing. `ejection`: whether a backend whose requests fail gets none for a
+    while.
     `relay_paths`: the paths that go on to a backend that speaks OpenAI's API, beside those the gateway itself answers.
     """
 
@@ -48,6 +49,7 @@ class ModelSettings:
     backends: Mapping[str, BackendSettings]
     policy: Policy | None = None
     dry: Policy | None = None
+    ejection: Literal["on", "off"] = "on"
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
     reasoning_field: ReasoningField = "reasoning"

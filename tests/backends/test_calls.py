@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.backends.calls import End, LiveCall, LiveCalls
-from gateway.core import FinishReason, SamplingParams
+from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
 from gateway.errors import BackendError, BackendLost, BackendProtocolError, BackendTimeout, BackendUnavailable
 from tests.fakes.sink import RecordingSink, settled
 
@@ -38,7 +38,8 @@ class BareCall(LiveCall):
 
 def begin(calls: LiveCalls, max_tokens: int = 8, **params: Any) -> tuple[BareCall, RecordingSink]:  # Any: of any field
     sink = RecordingSink()
-    sink.call = call = BareCall(calls, sink, SamplingParams(max_tokens, **params), ScriptedReader())
+    request = GenerateRequest("r", "m", Prompt((1, 2, 3)), SamplingParams(max_tokens, **params), ())
+    sink.call = call = BareCall(calls, sink, request, ScriptedReader())
     return call, sink
 
 
@@ -82,6 +83,22 @@ async def test_an_end_that_comes_too_early_is_a_protocol_error(
     assert call.aborts == (not is_allowed)
 
 
+async def test_an_answer_may_be_short_where_no_longer_one_was_seen() -> None:
+    """Prompts have three tokens. Where all end at eight, that is the engine's context; five are too few then."""
+    calls = LiveCalls("e", 60)
+    for delivered, is_allowed in ((2, True), (5, True), (5, True), (2, False), (8, True), (5, False)):
+        call, sink = begin(calls)
+        call.feed([9] * delivered, FinishReason.LENGTH)
+        assert (type(sink.end) is not BackendProtocolError) == is_allowed
+    call, sink = begin(calls)
+    call.feed([9], FinishReason.STOP)
+    assert sink.end is FinishReason.STOP
+    calls.fail_waiting()  # not ready: another server may come, with a narrower context
+    call, sink = begin(calls)
+    call.feed([9, 9], FinishReason.LENGTH)
+    assert sink.end is FinishReason.LENGTH
+
+
 async def test_unavailable_becomes_an_error_once_tokens_went_out() -> None:
     call, sink = begin(LiveCalls("e", 60))
     call.feed([1], BackendUnavailable("gone"))
@@ -103,7 +120,8 @@ async def test_an_engine_that_would_go_on_is_aborted_at_the_end() -> None:
     calls = LiveCalls("e", 60)
     sink = RecordingSink()
     reader = ScriptedReader()
-    sink.call = call = BareCall(calls, sink, SamplingParams(8), reader)
+    request = GenerateRequest("r", "m", Prompt((1,)), SamplingParams(8), ())
+    sink.call = call = BareCall(calls, sink, request, reader)
     call.feed([1])
     reader.must_abort = True
     call.feed([2], FinishReason.STOP)

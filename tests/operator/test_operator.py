@@ -16,6 +16,7 @@ Json: TypeAlias = Any  # whatever the server answered
 
 READY: dict[str, object] = {
     "ready": True,
+    "ejected": False,
     "draining": False,
     **dict.fromkeys(("engine_in_flight", "drift", "steady_drift", "evidence_age_s")),
     "readings": {},
@@ -302,6 +303,18 @@ def test_a_backend_that_drains_gets_pinned_requests_only() -> None:
             assert (placed.route.backend, pinned.route.backend) == ("vllm", "triton")
         ask(gateway, "PUT", path, json={"draining": False})
         assert gateway.router.lease(gateway.request()).route.backend == "triton"
+
+
+def test_the_last_backend_in_use_is_drained_by_force_only() -> None:
+    with Operated().serving() as gateway:
+        paths = ("/admin/backends/triton", "/admin/backends/vllm")
+        assert ask(gateway, "PUT", paths[0], json={"draining": True}).status_code == 200
+        refused = ask(gateway, "PUT", paths[1], json={"draining": True})
+        assert (refused.status_code, error(refused)["code"]) == (409, "last_backend")
+        assert '"force": true' in error(refused)["message"]
+        assert gateway.router.lease(gateway.request()).route.backend == "vllm"
+        assert ask(gateway, "PUT", paths[1], json={"draining": True, "force": True}).status_code == 200
+        assert ask(gateway, "PUT", paths[1], json={"draining": False}).status_code == 200
 
 
 @pytest.mark.parametrize(

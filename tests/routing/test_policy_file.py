@@ -1,5 +1,7 @@
 """Policies that outlive a gateway: what its next start begins with, and what is never lost or half written."""
 
+import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from gateway.routing.policies import Curve, Share, Threshold, read_policy
 from gateway.routing.policy_file import NAME, PolicyFile
 from gateway.routing.states import PolicyRecord
 from gateway.settings import ModelSettings
+from gateway.state_folder import MOST_BYTES
 from tests.fakes.backend import described
 
 CONFIGURED = Threshold(low="triton", high="vllm", up=48, down=40)
@@ -102,6 +105,65 @@ def test_a_file_that_is_none_is_reported_and_replaced_by_the_next_change(
     assert (f"{tmp_path / NAME} cannot be read" in caplog.text) == (b"null" not in content)
     keep(tmp_path, PolicyRecord(2, SET, "alice", 1.5))
     assert PolicyFile(tmp_path, [settings()]).begin(settings())[-1].policy == SET
+
+
+def make_unreadable(path: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+        (path / "inside").write_text("kept")
+    elif kind == "endless":
+        with path.open("wb") as file:
+            file.truncate(MOST_BYTES + 1)
+    else:
+        loop = path.with_name("loop")
+        loop.symlink_to(path)
+        path.symlink_to(loop)
+
+
+@pytest.mark.timeout(20)  # a pipe would be waited for
+@pytest.mark.parametrize("kind", ["pipe", "folder", "endless", "loop"])
+def test_what_is_no_file_is_set_aside_and_prevents_no_start(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_unreadable(tmp_path / NAME, kind)
+    (record,) = PolicyFile(tmp_path, [settings()]).begin(settings())
+    assert record.policy == CONFIGURED
+    assert "cannot be read" in caplog.text
+    if kind != "loop":  # nobody knows what would be there
+        assert os.path.lexists(tmp_path / f"{NAME}.unreadable-1")
+        keep(tmp_path, PolicyRecord(2, SET, "alice", 1.5))
+        assert PolicyFile(tmp_path, [settings()]).begin(settings())[-1].policy == SET
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2**70},
+        {"version": "3"},
+        {"version": 0},
+        {"version": True},
+        {"at": "now"},
+        {"by": 7},
+        {"fingerprint": [1]},
+    ],
+    ids=str,
+)
+def test_an_entry_with_a_field_of_another_form_is_set_aside_and_others_stay(
+    tmp_path: Path, changed: PolicyRecord, change: dict[str, object]
+) -> None:
+    qwen = settings(model="qwen")
+    keep(tmp_path / "state", PolicyRecord(2, SET, "bob", 1.5), qwen)
+    path = tmp_path / "state" / NAME
+    content = orjson.loads(path.read_bytes())
+    content["llama"]["history"][-1][1] |= change
+    damaged = json.dumps(content)  # orjson writes no 2**70
+    path.write_text(damaged)
+    (record,) = PolicyFile(tmp_path / "state", [settings(), qwen]).begin(settings())
+    assert (record.version, record.policy) == (1, CONFIGURED)
+    assert path.with_name(f"{NAME}.unreadable-1").read_text() == damaged
+    assert PolicyFile(tmp_path / "state", [settings(), qwen]).begin(qwen)[-1].by == "bob"
 
 
 def test_what_cannot_be_written_is_reported_and_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

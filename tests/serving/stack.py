@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import orjson
 import pytest
@@ -189,6 +189,7 @@ def make_stack(
     limits: LimitSettings = LIMITS,
     operator_key: str | None = None,
     streams: StreamSettings = SILENT,
+    ejection: Literal["on", "off"] = "on",
     **others: Any,  # Any: of the settings
 ) -> Stack:
     low, high = ScriptedBackend("low"), ScriptedBackend("high")
@@ -198,6 +199,7 @@ def make_stack(
         tokenizer=TOKENIZER,
         backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
         policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
+        ejection=ejection,
     )
     settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams, **others)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
@@ -228,8 +230,9 @@ async def running(
 
 
 @pytest.fixture
-async def stack(language: ModelLanguage) -> AsyncIterator[Stack]:
-    async with running(make_stack(language)) as stack:
+async def stack(language: ModelLanguage, request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
+    """`request.param`: whether backends are ejected, if the test sets it."""
+    async with running(make_stack(language, ejection=getattr(request, "param", "on"))) as stack:
         yield stack
 
 

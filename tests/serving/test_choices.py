@@ -91,7 +91,8 @@ async def test_a_choice_that_met_its_stop_string_leaves_its_engine_while_others_
 async def test_one_choice_that_fails_ends_all_of_them(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
     scripts: list[Script] = [[writer.ids("Paris"), Pause()], [writer.ids("Berlin"), BackendError("it died")]]
     turns = iter(scripts)
-    stack.low.script = lambda _: next(turns)
+    stack.low.script, stack.high.ready = lambda _: next(turns), False
+    await eventually(lambda: not stack.is_ready("high"))
     with pytest.raises(APIStatusError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, n=2)
     assert caught.value.status_code == 502

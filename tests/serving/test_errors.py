@@ -9,10 +9,15 @@ from openai import APIStatusError, AsyncOpenAI
 from gateway.errors import BackendError, GatewayError
 from gateway.language import ModelLanguage
 from tests.openai.streams import read_events
-from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, fault, make_stack, raw_client, running
+from tests.serving.stack import HELLO, LIMITS, MODEL, Stack, Writer, eventually, fault, make_stack, raw_client, running
 
 DIED = BackendError("the engine died")
 CHAT = "/v1/chat/completions"
+
+
+async def be_alone(stack: Stack) -> None:
+    stack.high.ready = False
+    await eventually(lambda: not stack.is_ready("high"))
 
 
 @pytest.mark.parametrize(
@@ -23,7 +28,8 @@ CHAT = "/v1/chat/completions"
 async def test_an_error_before_the_first_frame_is_a_status(
     client: AsyncOpenAI, stack: Stack, writer: Writer, *, error: GatewayError, text: str, stream: bool
 ) -> None:
-    """A folded answer has no frame before its end."""
+    """A folded answer has no frame before its end. Another backend would be tried first."""
+    await be_alone(stack)
     stack.low.script = writer.script(text, error)
     with pytest.raises(APIStatusError) as caught:
         await client.chat.completions.create(model=MODEL, messages=HELLO, stream=stream)
@@ -38,6 +44,7 @@ async def test_an_error_before_the_first_frame_is_a_status(
 
 
 async def test_an_error_after_two_tokens_of_a_stream_is_its_last_event(stack: Stack, writer: Writer) -> None:
+    await be_alone(stack)
     stack.low.script = writer.script("Pa", DIED)
     async with raw_client(stack) as client:
         for _ in range(2):  # the connection is good for another request

@@ -13,7 +13,7 @@ from gateway.language import ModelLanguage
 from gateway.serving.token_lane import KeepAlive
 from gateway.settings import StreamSettings
 from tests.fakes.backend import Pause, Step
-from tests.serving.stack import HELLO, MODEL, Stack, Writer, make_stack, raw_client, running
+from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually, make_stack, raw_client, running
 
 ALIVE = ": keep-alive"
 OFTEN_S = 0.02
@@ -60,7 +60,8 @@ async def test_a_comment_may_commit_the_status_and_then_errors_are_events(stack:
     stack.low.script = [SILENCE, *writer.script("Rome")]
     data = [block for block in (await ask(stack)).text.split("\n\n") if block.startswith("data: ")]
     assert ('"role":"assistant"' in data[0], data[-1]) == (True, "data: [DONE]")
-    stack.low.script = [SILENCE, BackendError("low failed")]
+    stack.low.script, stack.high.ready = [SILENCE, BackendError("low failed")], False
+    await eventually(lambda: not stack.is_ready("high"))
     answer = await ask(stack)
     assert answer.status_code == 200
     assert answer.text.startswith(ALIVE)

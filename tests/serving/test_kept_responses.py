@@ -1,6 +1,8 @@
 """Responses that are kept: what later requests find of them, for how long, and who may not."""
 
-from collections.abc import AsyncIterator
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +156,42 @@ def test_a_file_outlives_the_gateway_and_is_shared(tmp_path: Path) -> None:
     one.close()
     other.close()
     assert KeptResponses(ResponseSettings(keep="file"), tmp_path).find("b") == ONE
+
+
+def write_other_tables(path: Path) -> None:
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE responses (name TEXT)")
+    base.close()
+
+
+def cut_in_half(path: Path) -> None:
+    kept = KeptResponses(ResponseSettings(keep="file"), path.parent)
+    for number in range(200):
+        kept.keep(f"resp_{number}", Kept(b"{}" * 500, b"[]"))
+    kept.close()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no base": lambda path: path.write_bytes(b"not a database" * 500),
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+    "cut off": cut_in_half,
+    "other tables": write_other_tables,
+}
+
+
+@pytest.mark.timeout(20)  # a pipe would be waited for
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_file_that_cannot_be_read_is_set_aside_and_a_new_one_begins(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    DAMAGE[kind](tmp_path / "responses.sqlite")
+    first, second = (KeptResponses(ResponseSettings(keep="file"), tmp_path) for _ in range(2))
+    first.keep("resp_1", Kept(b"{}", b"[]"))
+    assert second.find("resp_1").response == b"{}"
+    assert os.path.lexists(tmp_path / "responses.sqlite.unreadable-1")
+    assert not os.path.lexists(tmp_path / "responses.sqlite.unreadable-2")
+    assert "responses.sqlite cannot be read" in caplog.text
+    first.close()
+    second.close()

@@ -206,10 +206,10 @@ async def test_where_there_is_no_other_engine_the_stream_ends_with_the_first_one
     assert (b"low was lost" in answer.body, stack.high.calls) == (True, [])
 
 
-async def test_errors_of_the_request_itself_do_not_move_it(stack: Stack, writer: Writer) -> None:
+async def test_a_stream_goes_on_after_any_fault_of_its_engine(stack: Stack, writer: Writer) -> None:
     lose(stack, writer, BackendError("out of memory"))
-    assert b'"code":"backend_error"' in (await ask(stack, stream=True)).body
-    assert not stack.high.calls
+    assert b"error" not in (await ask(stack, stream=True)).body
+    assert len(stack.high.calls) == 1
 
 
 async def test_a_client_may_leave_after_the_move(stack: Stack, writer: Writer) -> None:
@@ -310,6 +310,7 @@ async def test_an_answer_leaves_a_drained_backend_again_when_another_is_ready(st
     assert (len(stack.high.calls), stack.low.calls[0].was_cancelled) == (2, True)
 
 
+@pytest.mark.parametrize("stack", ["off"], indirect=True)  # beats without time look like silence
 async def test_answers_move_at_the_pace_of_their_tokens_the_shortest_first(stack: Stack, writer: Writer) -> None:
     stack.low.script, stack.high.script = [writer.ids(BEGUN), Pause()], [Pause()]
     mover = Mover(stack.app.endpoints._live, stack.app.router, tokens_per_s=2 / BEAT_S, workers=2)

@@ -4,7 +4,14 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI, BadRequestError, InternalServerError
 
 from gateway.core import GenerateRequest, Need
-from gateway.errors import BackendError, BackendFull, BackendUnavailable, NeedRefused
+from gateway.errors import (
+    BackendError,
+    BackendFull,
+    BackendProtocolError,
+    BackendUnavailable,
+    InvalidRequest,
+    NeedRefused,
+)
 from tests.fakes.backend import Pause, Script
 from tests.serving.stack import HELLO, MODEL, Stack, Writer, eventually, fault, raw_client
 
@@ -99,11 +106,42 @@ async def test_a_pinned_request_stays_where_it_was_sent(client: AsyncOpenAI, sta
     assert not stack.high.calls
 
 
-async def test_other_errors_are_not_tried_elsewhere(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
-    stack.low.script, stack.high.script = [BackendError("out of memory")], writer.script("Paris")
-    with pytest.raises(APIStatusError):
+@pytest.mark.parametrize("error", [BackendError("out of memory"), BackendProtocolError("id -3")], ids=lambda e: e.code)
+async def test_any_fault_of_an_engine_is_tried_elsewhere(
+    client: AsyncOpenAI, stack: Stack, writer: Writer, error: BackendError
+) -> None:
+    stack.low.script, stack.high.script = [error], writer.script("Paris")
+    answer = await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert answer.choices[0].message.content == "Paris"
+    assert stack.is_ready("low")
+    stack.high.script = [error]
+    with pytest.raises(APIStatusError) as caught:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    assert (caught.value.status_code, caught.value.response.headers["x-crossover-backend"]) == (502, "high")
+
+
+async def test_errors_that_a_request_makes_itself_are_not_tried_elsewhere(client: AsyncOpenAI, stack: Stack) -> None:
+    stack.low.script = [InvalidRequest("the engine refuses it")]
+    with pytest.raises(BadRequestError):
         await client.chat.completions.create(model=MODEL, messages=HELLO)
     assert not stack.high.calls
+
+
+async def test_faults_are_tried_elsewhere_within_a_budget(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+    stack.low.script, stack.high.script = [BackendError("out of memory")], writer.script("Paris")
+    for _ in range(64):
+        stack.app.endpoints.retries.spend()
+    with pytest.raises(APIStatusError):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    stack.low.script = writer.script("Paris")
+    for _ in range(5):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    stack.low.script = [BackendError("out of memory")]
+    await client.chat.completions.create(model=MODEL, messages=HELLO)
+    with pytest.raises(APIStatusError):
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+    stack.low.script = [GONE]  # a loss costs nothing
+    await client.chat.completions.create(model=MODEL, messages=HELLO)
 
 
 @pytest.mark.parametrize("user", ["u", "u" * 20_000], ids=["at once", "in a task"])

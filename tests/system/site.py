@@ -170,11 +170,11 @@ def pid_of(stack: Launched, name: str) -> int:
     return list(_descendants(_leash_of(stack, name)))[-1]
 
 
-def kill(stack: Launched, name: str) -> None:
-    """Kills the process of that name, and all that it has started, at once."""
+def kill(stack: Launched, name: str, by: signal.Signals = signal.SIGKILL) -> None:
+    """Kills the process of that name, and all that it has started, at once; SIGSTOP freezes them until SIGCONT."""
     for pid in list(_descendants(_leash_of(stack, name))):
         with suppress(ProcessLookupError):  # it ended with the one before it
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, by)
 
 
 def _leash_of(stack: Launched, name: str) -> int:

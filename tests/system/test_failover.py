@@ -1,6 +1,7 @@
-"""An engine dies under load, and comes back."""
+"""An engine dies under load, or freezes, and comes back."""
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ def find_process(site: Site, name: str) -> Process:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 @pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
-async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survivor: str) -> None:
+async def test_an_engine_lost_under_120_requests(own: Site, victim: str, survivor: str, blow: signal.Signals) -> None:
     """Sixty streams, sixty whole answers: all are whole but the begun streams that must not move, and it comes back."""
     tokens = TOKENS[own.stack.stack.name]
     undisturbed = {prompt: (await own.ask(tokens, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
@@ -36,7 +38,7 @@ async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survi
         for stream in streams:
             await stream.began.wait()
         await becomes(own.in_flight, 120, within_s=20)
-        kill(own.stack, victim)
+        kill(own.stack, victim, blow)
 
     for stream, (how, prompt) in zip(streams, asked, strict=True):
         assert (stream.status, stream.backend) == (200, victim)
@@ -51,11 +53,17 @@ async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survi
         assert answer["usage"]["completion_tokens"] == tokens
         assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
     assert await own.in_flight() == 0
+    await _serve_again(own, victim, survivor, blow)
 
+
+async def _serve_again(own: Site, victim: str, survivor: str, blow: signal.Signals) -> None:
     after = await asyncio.gather(*(own.ask(2) for _ in range(30)))
     assert all(answer.is_whole and answer.backend == survivor for answer in after)
 
-    own.stack.supervisor.start(find_process(own, victim))
+    if blow is signal.SIGSTOP:
+        kill(own.stack, victim, signal.SIGCONT)
+    else:
+        own.stack.supervisor.start(find_process(own, victim))
 
     async def backend_of_a_request() -> str | None:
         answer = await own.ask(1)

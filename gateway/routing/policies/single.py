@@ -39,6 +39,9 @@ class Single:
     def splits(self) -> bool:
         return False
 
+    def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
+        return None
+
     def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         return MoveTerms()
 

@@ -66,6 +66,9 @@ class TwoBackends(Policy):
     def plan(self, demand: Demand, state: State, now: float) -> State:
         return state
 
+    def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
+        return None
+
     def max_in_flight(self, backend: str) -> int | None:
         return None
 

@@ -43,8 +43,8 @@ def choose_without_band(was: Any) -> Any:  # Any: a policy's method
 
 def probe_without_doubt(_was: Any) -> Any:  # Any: a method of Health
     async def probe(self: Any) -> None:
-        self._doubted.clear()
-        self._settle(await self._ask())
+        self._woken.clear()
+        self._update(await self._ask())
 
     return probe
 

@@ -21,6 +21,7 @@ OWN = "gateway.serving.own_headers"
 
 MOVED = "tests/serving/test_moves.py::test_"
 RETRIED = "tests/serving/test_retry.py::test_"
+EJECTED = "tests/serving/test_ejection.py::test_"
 CHATS = "tests/serving/test_chat.py::test_"
 CHOICES = "tests/serving/test_choices.py::test_"
 ERRORS = "tests/serving/test_errors.py::test_"
@@ -60,11 +61,26 @@ MUTANTS = (
     Mutant("a begun stream that may not go on does not start again", f"{TOKENS}.may_move", returns(True),
         (f"{CHOICES}a_stream_whose_first_choice_has_begun_and_may_not_move_ends_with_the_error",)),
     Mutant("a pinned request does not move", f"{DISPATCH}._may_move",
-        lambda _was: lambda self, _work, error: not self._has_moved and isinstance(error, BackendUnavailable),
+        lambda _was: lambda self, _work, error: self._failed_at is None and isinstance(error, BackendUnavailable),
         (f"{RETRIED}a_pinned_request_stays_where_it_was_sent",)),
     Mutant("no move after an error of the request itself", f"{DISPATCH}._may_move",
-        lambda _was: lambda self, _work, error: not self._has_moved and isinstance(error, BackendError),
-        (f"{RETRIED}other_errors_are_not_tried_elsewhere",)),
+        lambda _was: lambda self, _work, error: self._failed_at is None,
+        (f"{RETRIED}errors_that_a_request_makes_itself_are_not_tried_elsewhere",)),
+    Mutant("faults are tried elsewhere within a budget", "gateway.routing.moves:RetryBudget.spend", returns(True),
+        (f"{RETRIED}faults_are_tried_elsewhere_within_a_budget",)),
+    Mutant("a sick engine is ejected", "gateway.routing.conduct:Conduct.is_sick", returns(False),
+        (f"{EJECTED}a_sick_engine_costs_clients_nothing_and_is_left_until_it_is_well",)),
+    Mutant("no engine is ejected while no other serves", "gateway.routing.fleet:Fleet._other_serves", returns(True),
+        (f"{EJECTED}an_engine_is_not_ejected_while_no_other_serves",)),
+    Mutant("a request that fails everywhere is held against nobody", "gateway.routing.router:Router.retract_fault",
+        returns(None), (f"{EJECTED}requests_that_fail_everywhere_and_refusals_eject_nobody",)),
+    Mutant("an ejected engine is tried by a token", "gateway.routing.conduct:Conduct.may_take", returns(True),
+        (f"{EJECTED}an_engine_that_fails_its_trial_gets_no_request",)),
+    Mutant("an ejected engine is better than none", "gateway.routing.fleet:Fleet._bar_suspects",
+        lambda _was: lambda self, avoid: self._suspects.union(avoid),
+        (f"{EJECTED}the_ejected_engine_serves_where_the_other_goes_away",)),
+    Mutant("an answer that ends short of what others had is a fault", "gateway.backends.calls:LiveCalls.may_end",
+        returns(True), ("tests/backends/test_calls.py::test_an_answer_may_be_short_where_no_longer_one_was_seen",)),
     Mutant("what may not go on starts again", f"{CONTINUED}:find_obstacle", returns(None),
         (f"{MOVED}what_must_not_move_starts_again_where_its_client_has_seen_nothing",)),
     Mutant("an answer that is complete goes nowhere", f"{CONTINUED}:find_end", returns(None),

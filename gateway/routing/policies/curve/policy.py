@@ -172,6 +172,16 @@ class Curve(TwoBackends):
         tokens_per_s = 1e6 * to.replicas / to.prompt_ms if to.prompt_ms else math.inf
         return MoveTerms(math.ceil(pause_ms * to.tokens_per_step / to.decode_ms(each, each * context)), tokens_per_s)
 
+    def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
+        node = self.node
+        if node is None or backend not in {self.low, self.high}:
+            return None
+        engine = learning.correct(node, Memory.read(state.words))[int(backend == self.high)]
+        each = streams / engine.replicas
+        step_ms = engine.decode_ms(each, each * (node.prompt_tokens + node.answer_tokens))
+        step_ms += engine.prefill_ms(waiting / engine.replicas, waiting**2 / max(streams, 1) / engine.replicas)
+        return (1 + node.interference) * (max(step_ms, engine.eager_ms) + engine.request_ms) / 1e3
+
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
         node, words = self.node, state.words
         is_split = node is not None and node.interference < SHARED

@@ -1,0 +1,82 @@
+"""How long an engine may generate nothing, by streams that the test counts."""
+
+from gateway.flow import Flow
+from gateway.routing.demand import BEAT_S
+from gateway.routing.policies import Threshold
+from gateway.routing.policies.curve import Curve
+from gateway.routing.stall import GAPS, LEAST_S, SLOWEST_PREFILL, STEPS, UNKNOWN_S, Stall
+from tests.routing.nodes import read_node
+
+
+def beat(stall: Stall, flow: Flow, seconds: float, tokens: int = 0) -> None:
+    for _ in range(round(seconds / BEAT_S)):
+        flow.generated += tokens
+        stall.note((flow, Flow()))
+
+
+def make(gap_s: float = 0.02, streams: int = 4) -> tuple[Stall, Flow]:
+    """Streams that have decoded for a while."""
+    stall, flow = Stall(), Flow()
+    for _ in range(streams):
+        flow.begin(100)
+        flow.decode(100, 0.0)
+    beat(stall, flow, 5.0, round(streams * BEAT_S / gap_s))
+    return stall, flow
+
+
+def test_silence_lasts_while_streams_wait_and_nothing_comes() -> None:
+    stall, flow = make()
+    assert stall.silent_s == 0
+    beat(stall, flow, 2.0)
+    assert round(stall.silent_s, 6) == 2.0
+    beat(stall, flow, BEAT_S, tokens=1)
+    assert stall.silent_s == 0
+    beat(stall, flow, 1.0)
+    flow.streams = 0
+    beat(stall, flow, BEAT_S)
+    assert stall.silent_s == 0
+
+
+def test_without_a_model_it_may_last_many_usual_gaps_and_as_long_as_prompts_need() -> None:
+    stall, flow = make(gap_s=0.1)
+    beat(stall, flow, GAPS * 0.1 - 0.2)
+    assert not stall.is_over(None, 0.0)
+    beat(stall, flow, 0.4)
+    assert stall.is_over(None, 0.0)
+    assert not stall.is_over(None, SLOWEST_PREFILL)
+    fast, flow = make(gap_s=0.01)
+    beat(fast, flow, LEAST_S)
+    assert not fast.is_over(None, 0.0)
+    beat(fast, flow, 2 * BEAT_S)
+    assert fast.is_over(None, 0.0)
+
+
+def test_the_first_token_of_all_may_take_long() -> None:
+    stall, flow = Stall(), Flow()
+    flow.begin(100)
+    beat(stall, flow, UNKNOWN_S)
+    assert not stall.is_over(None, 0.0)
+    beat(stall, flow, 2 * BEAT_S)
+    assert stall.is_over(None, 0.0)
+
+
+def test_with_a_model_the_longest_step_counts() -> None:
+    stall, flow = make()
+    beat(stall, flow, 2.0)
+    assert stall.is_over(0.1, 0.0)
+    assert not stall.is_over(2.0 / STEPS + 0.1, 0.0)
+
+
+def test_the_longest_step_has_all_prompts_that_wait_in_it() -> None:
+    node = read_node()
+    curve = Curve("low", "high", node=node)
+    state = curve.start(1, 0.0)
+    quiet, one, many = (curve.find_step_s("low", state, *load) for load in ((1, 0.0), (1, 8000.0), (8, 8000.0)))
+    assert quiet is not None
+    assert one is not None
+    assert many is not None
+    assert quiet < many < one  # one long prompt has more to attend to than eight short ones
+    assert one > 8 * node.low.prompt_ms / 1e3
+    assert curve.find_step_s("third", state, 1, 0.0) is None
+    assert Curve("low", "high").find_step_s("low", state, 1, 0.0) is None
+    assert Threshold(low="low", high="high", up=5, down=2).find_step_s("low", state, 1, 0.0) is None
