@@ -37,8 +37,11 @@ def read_whole(path: Path) -> bytes | None:
     return path.read_bytes()
 
 
-def set_aside(path: Path, why: Exception) -> None:
-    """Gives a file another name, because it cannot be read. What it holds stays, and a new one can be written."""
+def set_aside(path: Path, why: Exception) -> bool:
+    """Gives a file another name, because it cannot be read. What it holds stays, and a new one can be written.
+
+    Returns whether it could.
+    """
     for number in range(1, MOST_ASIDE + 1):
         aside = path.with_name(f"{path.name}.unreadable-{number}")
         if not os.path.lexists(aside):
@@ -46,9 +49,11 @@ def set_aside(path: Path, why: Exception) -> None:
                 path.rename(aside)
             except OSError as exc:
                 logger.warning("%s cannot be read (%s), nor set aside: %s", path, why, exc)
-            else:
-                logger.warning("%s cannot be read, and is %s now: %s", path, aside.name, why)
-            return
+                return False
+            logger.warning("%s cannot be read, and is %s now: %s", path, aside.name, why)
+            return True
+    logger.warning("%s cannot be read (%s), nor set aside: there are %d of them", path, why, MOST_ASIDE)
+    return False
 
 
 @contextmanager

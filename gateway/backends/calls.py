@@ -261,11 +261,11 @@ class LiveCalls:
             call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))
 
     def measure_progress(self) -> Mapping[WatchedCall, int]:
-        """Returns the progress of each call, for `survive` after a probe that begins now."""
+        """Returns the progress of each call, for `is_busy` after a probe that begins now."""
         return {call: call.progress for call in self._calls}
 
-    def survive(self, before: Mapping[WatchedCall, int]) -> bool:
-        """Returns whether the engine, which has let a probe wait too long, has generated since; if not, all calls fail.
+    def is_busy(self, before: Mapping[WatchedCall, int]) -> bool:
+        """Returns whether the engine, which has let a probe wait too long, has generated since; logs which it is.
 
         Short of processor time, an engine that is well may answer no probe in time. Then nothing is to leave it:
         everything at once would come to an engine that may be as short of time.
@@ -273,9 +273,6 @@ class LiveCalls:
         is_busy = any(call.progress > before.get(call, 0) for call in (*before, *self._calls))
         state = "but generates: it is busy" if is_busy else "and generates nothing"
         logger.warning("%s answers no probe within %g s, %s", self.backend, READY_TIMEOUT_S, state)
-        if not is_busy:
-            for call in tuple(self._calls):
-                call.fail(BackendUnavailable(f"{self.backend} answers nothing any more"))
         return is_busy
 
     def close(self, error: GatewayError) -> None:

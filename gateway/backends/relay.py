@@ -351,7 +351,7 @@ class RelayServer:
         except GatewayError:
             is_healthy = False
         except TimeoutError:
-            is_healthy = self.calls.survive(before)
+            is_healthy = self.calls.is_busy(before)
         if not is_healthy:
             self.calls.fail_waiting()
         return is_healthy

@@ -126,7 +126,7 @@ class TritonBackend:
             return False
         except TimeoutError:
             self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
-            return self.calls.survive(before)
+            return self.calls.is_busy(before)
 
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()

@@ -193,7 +193,7 @@ class VLLMBackend:
         except GatewayError:
             is_healthy = False
         except TimeoutError:
-            is_healthy = self.calls.survive(before)
+            is_healthy = self.calls.is_busy(before)
         if not is_healthy:
             # The server may come back as another release with other flags, and comes with an empty cache.
             self.route, self.cache_use = None, NO_CACHE_USE

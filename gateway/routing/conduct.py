@@ -29,15 +29,15 @@ class Conduct:
         self._ends: deque[tuple[float, bool]] = deque(maxlen=REMEMBERED)  # when, and whether it was a fault
         self._pause_s = FIRST_PAUSE_S
         self._next_at = 0.0
-        self._succeeded = 0
+        self._taken = self._succeeded = 0  # on trial
 
     def __repr__(self) -> str:
         return f"<Conduct {self.stage.value} faults={sum(is_fault for _, is_fault in self._ends)}/{len(self._ends)}>"
 
     def succeed(self, now: float) -> None:
         self._ends.append((now, False))
-        if self.stage is Stage.ON_TRIAL:
-            self._succeeded += 1
+        if self.stage is Stage.ON_TRIAL:  # answers may end that began before
+            self._succeeded = min(self._succeeded + 1, self._taken)
             if self._succeeded >= TRIALS:
                 self.forget()
 
@@ -76,13 +76,14 @@ class Conduct:
 
     def try_requests(self, now: float) -> None:
         """It has generated a token: some requests may come."""
-        self.stage, self._succeeded, self._next_at = Stage.ON_TRIAL, 0, now
+        self.stage, self._taken, self._succeeded, self._next_at = Stage.ON_TRIAL, 0, 0, now
 
     def may_take(self, now: float) -> bool:
         """Whether it may get a request now; `took` is called when it does."""
         return self.stage is Stage.IN or (self.stage is Stage.ON_TRIAL and now >= self._next_at)
 
     def took(self, now: float) -> None:
+        self._taken += 1
         self._next_at = max(self._next_at, now + TRIAL_S)
 
     def forget(self) -> None:

@@ -123,8 +123,8 @@ class Fleet:
         if self._dry is not None and is_free:
             choose = partial(self._choose_beside, choose, request, avoid)
         lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
-        if lease.route.backend in self._suspects:
-            self.healths[lease.route.backend].conduct.took(self._clock())
+        if self._suspects:
+            self._note_trial(lease)
         if steers:
             only = None if is_free else lease.route.backend
             self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
@@ -141,6 +141,11 @@ class Fleet:
             if not self._ledger.draining:
                 raise
             self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
+        self._note_trial(lease)
+
+    def _note_trial(self, lease: Lease) -> None:
+        if lease.route.backend in self._suspects:
+            self.healths[lease.route.backend].conduct.took(self._clock())
 
     def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
         return partial(self._choose_able if request.needs else self._choose, request, avoid)
@@ -362,10 +367,12 @@ class Fleet:
         """Ejects the backends whose streams have had no token for far too long, and returns them. Once a beat."""
         stuck = []
         for name, stall in self._stalls.items():
-            stall.note((self.flow.free[name], self.flow.fixed[name]))
-            if stall.silent_s >= LEAST_S and self._is_stuck(name, stall):
+            if stall.note(self.flow, name):
+                self._ledger.hear(name, self._clock())
+            elif stall.silent_s >= LEAST_S and self._is_stuck(name, stall):
                 count = f"none of {stall.streams} streams has had a token for {stall.silent_s:.1f} s"
                 self._eject(name, count)
+                stall.found_stuck()
                 stuck.append(name)
         return stuck
 
@@ -375,7 +382,8 @@ class Fleet:
         state, _ = self._follow_others()
         streams = self._ledger.read().in_flight[name]  # of all workers, whose prompts this one does not know
         waiting = stall.waiting * max(streams / stall.streams, 1.0)
-        return stall.is_over(self._policy.find_step_s(name, state, streams, waiting), waiting)
+        silent_s = min(stall.silent_s, self._ledger.find_silence(name, self._clock()))
+        return stall.is_over(silent_s, self._policy.find_step_s(name, state, streams, waiting), waiting)
 
     def _eject(self, name: str, why: str) -> None:
         self.healths[name].eject(why)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,7 +52,7 @@ class LearnedFile:
             entry = self._read().get(model)
         except ValueError as exc:
             if self._folder is not None and self.path is not None:
-                with locked(self._folder):
+                with suppress(OSError), locked(self._folder):
                     set_aside(self.path, exc)
             raise
         match entry:

@@ -34,6 +34,7 @@ class LedgerSpans:
     in_flight: tuple[Span, ...]
     steering: tuple[Span, ...]
     ready: tuple[Span, ...]
+    heard: tuple[Span, ...]
     demand: DemandSpans
 
     @classmethod
@@ -44,6 +45,7 @@ class LedgerSpans:
             in_flight=tuple(plan.words(workers) for _ in backends),
             steering=tuple(plan.words(workers) for _ in backends),
             ready=tuple(plan.words(workers) for _ in backends),
+            heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
@@ -71,18 +73,19 @@ class Snapshot:
 class _Cell:
     """One backend's counts: every worker's, and the words among them that are this worker's own."""
 
-    __slots__ = ("in_flight", "index", "own_in_flight", "own_steering", "ready", "steering")
+    __slots__ = ("heard", "in_flight", "index", "own_in_flight", "own_steering", "ready", "steering")
 
     def __init__(self, index: int, spans: LedgerSpans, seat: Seat) -> None:
         self.index = index
         self.in_flight = seat.memory.ints(spans.in_flight[index])
         self.steering = seat.memory.ints(spans.steering[index])
         self.ready = seat.memory.ints(spans.ready[index])
+        self.heard = seat.memory.ints(spans.heard[index])  # when a token came last, in milliseconds
         self.own_in_flight = self.in_flight[seat.index : seat.index + 1]
         self.own_steering = self.steering[seat.index : seat.index + 1]
 
     def clear(self, worker: int) -> None:
-        for words in (self.in_flight, self.steering, self.ready):
+        for words in (self.in_flight, self.steering, self.ready, self.heard):
             words[worker] = 0
 
 
@@ -268,6 +271,15 @@ class Ledger:
     def report(self, backend: str, is_ready: bool) -> None:
         """Lets the other workers read whether this one finds a backend ready."""
         self._cells[backend].ready[self._seat] = READY if is_ready else NOT_READY
+
+    def hear(self, backend: str, now: float) -> None:
+        """Lets the other workers read that tokens have just come from a backend, or that nobody can tell."""
+        self._cells[backend].heard[self._seat] = int(1e3 * now)
+
+    def find_silence(self, backend: str, now: float) -> float:
+        """Returns for how many seconds no other worker has heard a backend."""
+        heard = [at for worker, at in enumerate(self._cells[backend].heard) if worker != self._seat]
+        return now - max(heard, default=0) / 1e3
 
     def clear(self, worker: int) -> None:
         """Gives back all that a dead worker held."""

@@ -66,11 +66,11 @@ class RetryBudget:
     """How often requests of this worker may be tried again, so that a fault of all engines does not double the load."""
 
     def __init__(self, workers: int = 1) -> None:
-        self._most = self._left = RETRIES / workers
+        self._most = self._left = max(RETRIES / workers, 1.0)
 
-    def earn(self) -> None:
-        """A request succeeded."""
-        self._left = min(self._left + RETRY_SHARE, self._most)
+    def earn(self, tries: float = RETRY_SHARE) -> None:
+        """A request succeeded; or one did not use its try."""
+        self._left = min(self._left + tries, self._most)
 
     def spend(self) -> bool:
         """Takes one try, if there is one."""

@@ -85,10 +85,13 @@ class PolicyFile:
         """Sets the file aside, and goes on with the entries of the other models, `kept`."""
         assert self._folder is not None  # a file was there
         assert self._path is not None
-        with locked(self._folder):
-            set_aside(self._path, why)
-            if others := {name: entry for name, entry in kept.items() if name != model}:
-                write_whole(self._path, orjson.dumps(others, option=orjson.OPT_INDENT_2))
+        others = {name: entry for name, entry in kept.items() if name != model}
+        try:
+            with locked(self._folder):
+                if set_aside(self._path, why) and others:
+                    write_whole(self._path, orjson.dumps(others, option=orjson.OPT_INDENT_2))
+        except OSError as exc:
+            logger.warning("%s cannot be set aside: %s", self._path, exc)
 
     def _holds(self, current: PolicyRecord, entry: Entry, model: ModelSettings) -> bool:
         """Whether a kept policy goes on; a configuration that has been changed to the very same policy is no change."""

@@ -36,7 +36,19 @@ class Dispatch:
     `live`: the set of all dispatches that are under way. `retries`: what all of them may spend.
     """
 
-    __slots__ = ("_failed_at", "_live", "_metrics", "_reply", "_retries", "_router", "attempt", "lease", "work")
+    __slots__ = (
+        "_blamed",
+        "_has_left",
+        "_has_moved",
+        "_live",
+        "_metrics",
+        "_reply",
+        "_retries",
+        "_router",
+        "attempt",
+        "lease",
+        "work",
+    )
 
     def __init__(
         self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]", retries: RetryBudget
@@ -49,7 +61,9 @@ class Dispatch:
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
-        self._failed_at: str | None = None  # the backend that it left for a fault
+        self._has_moved = False  # since a backend failed
+        self._has_left = False  # a backend that was stuck
+        self._blamed: str | None = None  # the backend that a fault was held against
         reply.on_end = self._end
         live.add(self)
 
@@ -83,10 +97,12 @@ class Dispatch:
         if (work := self.work) is not None and (lease := self.lease) is not None:
             self._judge(work, lease, error)
             if error is not None and self._may_move(work, error):
-                self._failed_at = lease.route.backend
+                self._has_moved = True
                 if (no_other := self.go_elsewhere(work.barred | {lease.route.backend}, error)) is None:
                     logger.info("request %s goes on at %s: %s", self._reply.request_id, lease.route.backend, error)
                     return
+                if not self._is_exempt(error):
+                    self._retries.earn(1)
                 if isinstance(error, AWAY) and not self._reply.has_begun:
                     error = no_other
             attempt, self.attempt, self.lease = self.attempt, None, None
@@ -101,36 +117,42 @@ class Dispatch:
         model, backend = work.request.model, lease.route.backend
         if isinstance(error, BackendError) and error.is_down:
             self._router.mark_unavailable(backend, error.message, model)
-        if isinstance(error, BackendFull):
+        is_measured = work.request.pin is not None and work.request.run is not None
+        if is_measured or isinstance(error, BackendFull):
             return
         if isinstance(error, BackendError):
-            if self._failed_at is None:
+            if self._blamed is None:
+                self._blamed = backend
                 self._router.note_end(backend, model, error)
             else:  # one that fails at two backends may be the reason
-                self._router.retract_fault(self._failed_at, model)
-        elif error is None and self.attempt is not None:
+                self._router.retract_fault(self._blamed, model)
+        elif error is None and self.attempt is not None and self.attempt.has_answered():
             self._retries.earn()
-            self._router.note_end(backend, model, self.attempt.find_fault())
+            self._router.note_end(backend, model, None)
 
     def _may_move(self, work: Work, error: Exception) -> bool:
-        if work.request.pin is not None or self._failed_at is not None:
+        if work.request.pin is not None or self._has_moved:
             return False
         if not isinstance(error, (BackendError, NeedRefused)):
             return False
         if self.attempt is not None and not self.attempt.may_move(error):
             return False
-        is_exempt = isinstance(error, (BackendFull, NeedRefused)) or error.is_down
-        return is_exempt or self._retries.spend()
+        return self._is_exempt(error) or self._retries.spend()
+
+    def _is_exempt(self, error: Exception) -> bool:
+        """Whether to try again after it costs no retry: there is no other way, or the engine was lost."""
+        return isinstance(error, (BackendFull, NeedRefused)) or (isinstance(error, BackendError) and error.is_down)
 
     def leave(self, stuck: Collection[str]) -> None:
-        """Goes on elsewhere if it is at one of these backends, and may; else it stays, for the engine may wake up."""
+        """Goes on elsewhere if it is at one of these backends, and may; else it stays, for the engine may wake up.
+
+        Once; and where the other one fails, it may go on once more.
+        """
         if (work := self.work) is None or (lease := self.lease) is None or lease.route.backend not in stuck:
             return
         error = BackendLost(f"{lease.route.backend} generates nothing")
-        if self._may_move(work, error):
-            self._failed_at = lease.route.backend
-            if self.go_elsewhere(work.barred.union(stuck), error) is not None:
-                self._failed_at = None
+        if not self._has_left and self._may_move(work, error):
+            self._has_left = self.go_elsewhere(work.barred.union(stuck), error) is None
 
     def go_elsewhere(self, barred: frozenset[str], error: Exception | None = None) -> GatewayError | None:
         """Goes on at a backend that is not barred. Returns why there is none; then it stays where it is."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
-from gateway.errors import BackendError, BackendTimeout, GatewayError
+from gateway.errors import BackendTimeout, GatewayError
 from gateway.lengths import Survival
 from gateway.metrics import CANCELLED, Metrics
 from gateway.routing import Extent
@@ -75,9 +75,8 @@ class RelayAttempt:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def find_fault(self) -> GatewayError | None:
-        status = 0 if self._call is None else self._call.status
-        return BackendError(f"{self._route.backend} answered HTTP {status}") if status >= 500 else None
+    def has_answered(self) -> bool:
+        return self._call is not None and self._call.status < 400
 
     def measure(self, lengths: Survival) -> Extent:
         return Extent()

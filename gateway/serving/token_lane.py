@@ -112,8 +112,8 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def find_fault(self) -> GatewayError | None:
-        return None
+    def has_answered(self) -> bool:
+        return True
 
     def measure(self, lengths: Survival) -> Extent:
         requests = self._requests

@@ -21,8 +21,8 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
-    def find_fault(self) -> GatewayError | None:
-        """Returns the backend's fault where an answer that has ended well for us reports one."""
+    def has_answered(self) -> bool:
+        """Whether an answer that has ended without an error is one, and no refusal."""
         ...
 
     def measure(self, lengths: Survival) -> Extent:

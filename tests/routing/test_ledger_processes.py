@@ -96,6 +96,9 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         assert second.read().draining == {"triton"}
         first.drain("triton", is_draining=False)
         assert second.read().draining == set()
+        second.hear("triton", 10.0)
+        assert [ledger.find_silence("triton", 12.5) for ledger in (first, second)] == [2.5, 12.5]
+        assert first.find_silence("vllm", 12.5) == 12.5
         for slot in slots:
             slot.close()
         assert repr(first) == repr(second) == "<Ledger triton=0 vllm=0>"

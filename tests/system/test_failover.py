@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import pytest
 
@@ -21,53 +22,94 @@ def find_process(site: Site, name: str) -> Process:
     return next(process for process in site.stack.stack.engines if process.name == name)
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-@pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
-async def test_an_engine_lost_under_120_requests(own: Site, victim: str, survivor: str, blow: signal.Signals) -> None:
-    """Sixty streams, sixty whole answers: all are whole but the begun streams that must not move, and it comes back."""
-    tokens = TOKENS[own.stack.stack.name]
-    undisturbed = {prompt: (await own.ask(tokens, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
-    await own.set_policy(low=victim, high=survivor, up=1000, down=999, dwell_s=0.0)
-    asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(60)]
-    streams = [StreamedAnswer() for _ in asked]
-    async with asyncio.TaskGroup() as group:
-        plain = [group.create_task(own.ask_whole(tokens, prompt=prompt, **how)) for how, prompt in asked]
-        for stream, (how, prompt) in zip(streams, asked, strict=True):
-            group.create_task(own.ask(tokens, stream, prompt=prompt, **how))
-        for stream in streams:
+@dataclass(slots=True)
+class Flood:
+    """Sixty streams and sixty whole answers under way at the victim."""
+
+    site: Site
+    undisturbed: dict[str, str]
+    asked: list[tuple[dict[str, Any], str]]
+    streams: list[StreamedAnswer] = field(default_factory=list)
+    plain: list[asyncio.Task[dict[str, Any]]] = field(default_factory=list)
+
+    @classmethod
+    async def prepare(cls, site: Site, victim: str, survivor: str) -> Self:
+        asked = [(MIX[n % len(MIX)], PROMPTS[n % 7 % len(PROMPTS)]) for n in range(60)]
+        flood = cls(site, {}, asked)
+        for prompt in PROMPTS:
+            flood.undisturbed[prompt] = (await site.ask(flood.tokens, prompt=prompt, **GREEDY)).text
+        await site.set_policy(low=victim, high=survivor, up=1000, down=999, dwell_s=0.0)
+        return flood
+
+    @property
+    def tokens(self) -> int:
+        return TOKENS[self.site.stack.stack.name]
+
+    async def begin(self, group: asyncio.TaskGroup) -> None:
+        for how, prompt in self.asked:
+            self.plain.append(group.create_task(self.site.ask_whole(self.tokens, prompt=prompt, **how)))
+            self.streams.append(StreamedAnswer())
+            group.create_task(self.site.ask(self.tokens, self.streams[-1], prompt=prompt, **how))
+        for stream in self.streams:
             await stream.began.wait()
-        await becomes(own.in_flight, 120, within_s=20)
-        kill(own.stack, victim, blow)
+        await becomes(self.site.in_flight, 120, within_s=20)
 
-    for stream, (how, prompt) in zip(streams, asked, strict=True):
-        assert (stream.status, stream.backend) == (200, victim)
-        if how is SEEDED:
-            assert stream.error is not None, "a cut stream ends with an error event"
-            assert (stream.error["code"], stream.is_done) == ("backend_lost", False)
-        else:
+    def check(self, victim: str, *, lost: bool) -> None:
+        """`lost`: the begun streams that may not move have ended with an error."""
+        for stream, (how, prompt) in zip(self.streams, self.asked, strict=True):
+            assert (stream.status, stream.backend) == (200, victim)
+            if how is SEEDED and lost:
+                assert stream.error is not None, "a cut stream ends with an error event"
+                assert (stream.error["code"], stream.is_done) == ("backend_lost", False)
+                continue
             assert stream.is_whole, stream
-            assert stream.completion_tokens == tokens
-            assert how is RANDOM or stream.text == undisturbed[prompt]
-    for answer, (how, prompt) in zip((task.result() for task in plain), asked, strict=True):
-        assert answer["usage"]["completion_tokens"] == tokens
-        assert how is not GREEDY or answer["choices"][0]["message"]["content"] == undisturbed[prompt]
-    assert await own.in_flight() == 0
-    await _serve_again(own, victim, survivor, blow)
+            assert stream.completion_tokens == self.tokens
+            assert how is not GREEDY or stream.text == self.undisturbed[prompt]
+        for answer, (how, prompt) in zip((task.result() for task in self.plain), self.asked, strict=True):
+            assert answer["usage"]["completion_tokens"] == self.tokens
+            assert how is not GREEDY or answer["choices"][0]["message"]["content"] == self.undisturbed[prompt]
 
 
-async def _serve_again(own: Site, victim: str, survivor: str, blow: signal.Signals) -> None:
-    after = await asyncio.gather(*(own.ask(2) for _ in range(30)))
-    assert all(answer.is_whole and answer.backend == survivor for answer in after)
+async def ask_survivor(site: Site, survivor: str) -> None:
+    answers = await asyncio.gather(*(site.ask(2) for _ in range(30)))
+    assert all(answer.is_whole and answer.backend == survivor for answer in answers)
 
-    if blow is signal.SIGSTOP:
-        kill(own.stack, victim, signal.SIGCONT)
-    else:
-        own.stack.supervisor.start(find_process(own, victim))
 
+async def comes_back(site: Site, victim: str) -> None:
     async def backend_of_a_request() -> str | None:
-        answer = await own.ask(1)
+        answer = await site.ask(1)
         assert answer.is_whole
         return answer.backend
 
-    await becomes(backend_of_a_request, victim, within_s=own.stack.stack.startup_s)
+    await becomes(backend_of_a_request, victim, within_s=site.stack.stack.startup_s)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
+async def test_an_engine_killed_under_120_requests(own: Site, victim: str, survivor: str) -> None:
+    """All are whole but the begun streams that must not move, and it comes back."""
+    flood = await Flood.prepare(own, victim, survivor)
+    async with asyncio.TaskGroup() as group:
+        await flood.begin(group)
+        kill(own.stack, victim)
+    flood.check(victim, lost=True)
+    assert await own.in_flight() == 0
+    await ask_survivor(own, survivor)
+    own.stack.supervisor.start(find_process(own, victim))
+    await comes_back(own, victim)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("victim", "survivor"), [("triton", "vllm"), ("vllm", "triton")])
+async def test_an_engine_frozen_under_120_requests(own: Site, victim: str, survivor: str) -> None:
+    """All are whole: the begun streams that must not move wait for it to wake up, and the others for nothing."""
+    flood = await Flood.prepare(own, victim, survivor)
+    async with asyncio.TaskGroup() as group:
+        await flood.begin(group)
+        kill(own.stack, victim, signal.SIGSTOP)
+        await becomes(own.in_flight, sum(how is SEEDED for how, _ in flood.asked), within_s=100)
+        await ask_survivor(own, survivor)
+        kill(own.stack, victim, signal.SIGCONT)
+    flood.check(victim, lost=False)
+    assert await own.in_flight() == 0
+    await comes_back(own, victim)
