@@ -339,7 +339,8 @@ class Fleet:
             raise InvalidRequest(
                 f"{backend!r} is not a backend of model {self.model} (it has {known})", param="backend"
             )
-        left = set(self._chosen_from) - self._ledger.draining - {backend}
+        _, draining = self._follow_others()
+        left = set(self._chosen_from) - draining - {backend}
         if is_draining and not force and not left and backend in self._chosen_from:
             raise LastBackend(
                 f"{backend} is the last backend of model {self.model} that gets requests: without it all are answered "

@@ -14,6 +14,7 @@ from gateway.errors import (
     CalibrationUnavailable,
     GatewayError,
     InvalidRequest,
+    LastBackend,
     MethodNotAllowed,
     NeedRefused,
     PolicyChanged,
@@ -91,7 +92,7 @@ def test_refused_fields_are_documented_as_such(body_type: type[Body], endpoint: 
     assert documented("Refused", endpoint) == refused(body_type)
 
 
-OPERATORS = {PolicyChanged, CalibrationRunning, CalibrationNotFound, CalibrationUnavailable}
+OPERATORS = {PolicyChanged, LastBackend, CalibrationRunning, CalibrationNotFound, CalibrationUnavailable}
 
 
 def test_the_table_of_errors_is_the_taxonomy() -> None:
