@@ -78,7 +78,8 @@ class Health:
         """Has it generate a token; one that only relays is tried with requests at once."""
         try:
             is_well = not isinstance(self._backend, TokenBackend) or await generates(self._backend)
-        except Exception:  # as in _ask
+        # Edge of a background loop, as in _ask: a fault in one adapter must not end the probing of all the others.
+        except Exception:
             logger.exception("trial of backend %s raised; taken as failed", self._label)
             is_well = False
         if is_well:

@@ -10,25 +10,23 @@ from gateway.routing.demand import BEAT_S
 LEAST_S = 1.0  # of silence, before anything is concluded
 LEAST_FIRST_S = 3.0  # where all wait for their first tokens: a form, or a shape of a batch, may be compiled for them
 STEPS = 3.0  # predicted ones: the prefill that waits may all be in one
-GAPS = 20.0  # usual pauses between tokens of any stream, where no step is predicted
+PAUSES = 20.0  # usual pauses between tokens of any stream, where no step is predicted
 UNKNOWN_S = 20.0  # where no token has come yet: an engine compiles kernels for its first requests
 SLOWEST_PREFILL = 1000.0  # tokens a second, where none is predicted
-GAP_WEIGHT = 0.05  # of a pause
+PAUSE_WEIGHT = 0.05  # of a pause
 
 
 class Stall:
-    """One backend's. `waiting`: the prompt tokens of streams without a token. `left`: the streams that a stuck engine
-    keeps, because they may not go; they show nothing of it afterwards.
-    """
+    """One backend's. `waiting`: the prompt tokens of streams without a token."""
 
     def __init__(self) -> None:
         self.streams = 0
         self.waiting = 0
-        self.left = 0
+        self._kept = 0  # streams that a stuck engine keeps: they show nothing of it afterwards
         self._decoding = 0
         self._beats = 0  # of silence
         self._generated = 0
-        self._gap_s = 0.0
+        self._pause_s = 0.0
 
     @property
     def silent_s(self) -> float:
@@ -42,17 +40,17 @@ class Stall:
         generated = free.generated + fixed.generated
         came, self._generated = generated - self._generated, generated
         if came:
-            gap_s = BEAT_S * (self._beats + 1)
-            self._gap_s += GAP_WEIGHT * (gap_s - self._gap_s) if self._gap_s else gap_s
+            pause_s = BEAT_S * (self._beats + 1)
+            self._pause_s += PAUSE_WEIGHT * (pause_s - self._pause_s) if self._pause_s else pause_s
         self.streams, self.waiting = free.streams + fixed.streams, free.coming + fixed.coming
-        self.left, self._decoding = min(self.left, self.streams), free.decoding + fixed.decoding
+        self._kept, self._decoding = min(self._kept, self.streams), free.decoding + fixed.decoding
         is_heard = bool(came or flow.relayed[backend] or flow.ignored.streams)
-        self._beats = self._beats + 1 if self.streams > self.left and not is_heard else 0
+        self._beats = self._beats + 1 if self.streams > self._kept and not is_heard else 0
         return is_heard
 
     def found_stuck(self) -> None:
-        """What goes elsewhere has gone."""
-        self._beats, self.left = 0, self.streams
+        """Counts anew, and not those streams that do not go elsewhere now."""
+        self._beats, self._kept = 0, self.streams
 
     def is_over(self, silent_s: float, step_s: float | None, waiting: float) -> bool:
         """Whether a silence is over what it may be. `step_s`: the longest step that is predicted; `waiting`: the prompt
@@ -61,5 +59,5 @@ class Stall:
         least_s = LEAST_S if self._decoding else LEAST_FIRST_S
         if step_s is not None:
             return silent_s > max(least_s, STEPS * step_s)
-        usual_s = GAPS * self._gap_s if self._gap_s else UNKNOWN_S
+        usual_s = PAUSES * self._pause_s if self._pause_s else UNKNOWN_S
         return silent_s > max(least_s, usual_s + waiting / SLOWEST_PREFILL)

@@ -4,7 +4,7 @@ from gateway.flow import ModelFlow
 from gateway.routing.demand import BEAT_S
 from gateway.routing.policies import Threshold
 from gateway.routing.policies.curve import Curve
-from gateway.routing.stall import GAPS, LEAST_FIRST_S, LEAST_S, SLOWEST_PREFILL, STEPS, UNKNOWN_S, Stall
+from gateway.routing.stall import LEAST_FIRST_S, LEAST_S, PAUSES, SLOWEST_PREFILL, STEPS, UNKNOWN_S, Stall
 from tests.routing.nodes import read_node
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_silent_beside_answers_whose_tokens_nobody_counts_here() -> N
 
 def test_without_a_model_it_may_last_many_usual_pauses_and_as_long_as_prompts_need() -> None:
     stall, flow = make(pause_s=0.1)
-    beat(stall, flow, GAPS * 0.1 - 0.2)
+    beat(stall, flow, PAUSES * 0.1 - 0.2)
     assert not is_over(stall, None, 0.0)
     beat(stall, flow, 0.4)
     assert is_over(stall, None, 0.0)
