@@ -9,25 +9,26 @@ from collections.abc import Sequence
 from loadtest.decide.closed_load import Load
 
 LONGEST = 4096  # tokens of a prompt
-LEVELS = ((16, 48), (2, 16), (8, 48))  # of long prompts with long and with short answers, and of shorter prompts
 EAGER = 640  # tokens
 SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
-MOST_IN_FLIGHT = max(map(max, LEVELS))
+LONG = 3  # times as many tokens as usual: contexts are long and prompts rare, else one cannot be told from the other
+MOST_IN_FLIGHT = 48
 
 
 def list_loads(tokens: int, longest: int, most: int) -> Sequence[Load]:
     """Lists closed loops, for first shapes with answers of `tokens`. No prompt is longer than `longest`, and no more
     than `most` are in flight.
     """
-    long = min(tokens, max(longest // 2, 2))
-    short = min(long, SHORT)
-    shapes = ((longest // 2, long), (longest // 2, short), (_find_eager(longest), long))
+    half = max(longest // 2, 2)
+    eager = max(_find_eager(longest), 1)
     loads = (
-        Load(max(prompt, 1), answer, min(level, most))
-        for (prompt, answer), levels in zip(shapes, LEVELS, strict=True)
-        for level in levels
+        (half, LONG * tokens, 24),
+        (half, tokens, MOST_IN_FLIGHT),
+        (half, min(tokens, SHORT), 16),
+        (eager, tokens, 8),
+        (eager, tokens, MOST_IN_FLIGHT),
     )
-    return tuple(dict.fromkeys(loads))
+    return tuple(dict.fromkeys(Load(prompt, min(answer, half), min(level, most)) for prompt, answer, level in loads))
 
 
 def list_prompts(longest: int) -> Sequence[int]:
