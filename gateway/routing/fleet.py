@@ -11,11 +11,12 @@ from functools import lru_cache, partial
 from typing import NamedTuple, Self
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
-from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, LastBackend, PolicyChanged
+from gateway.errors import BackendUnavailable, InvalidRequest, LastBackend, PolicyChanged
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
 from gateway.routing.conduct import Stage
 from gateway.routing.dry import DryRun
+from gateway.routing.ejection import Ejection
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.learned import Learned, LearnedFile
@@ -23,7 +24,6 @@ from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
-from gateway.routing.stall import LEAST_S, Stall
 from gateway.routing.states import BackendState, Engine, ModelState, PolicyChange, PolicyRecord
 from gateway.settings import ModelSettings, ProbeSettings
 
@@ -89,9 +89,6 @@ class Fleet:
         shared: Shared | None = None,
     ) -> None:
         self.model = settings.id
-        self._ejects = settings.ejection == "on"
-        self._suspects: set[str] = set()  # ejected, or on trial
-        self._stalls = {name: Stall() for name in settings.chosen_from}
         self.backends = backends
         self._chosen_from = settings.chosen_from
         self._clock = clock
@@ -100,6 +97,8 @@ class Fleet:
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name), clock)
             for name, backend in backends.items()
         }
+        is_on = settings.ejection == "on"
+        self.ejection = Ejection(self.healths, self._chosen_from, self._ledger, clock, is_on=is_on)
         self._follow(self._ledger.read().text)
         self._engines: dict[str, Engine] = {}
         self._beats = 0
@@ -123,8 +122,8 @@ class Fleet:
         if self._dry is not None and is_free:
             choose = partial(self._choose_beside, choose, request, avoid)
         lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
-        if self._suspects:
-            self._note_trial(lease)
+        if self.ejection.suspects:
+            self.ejection.note_placed(lease.route.backend)
         if steers:
             only = None if is_free else lease.route.backend
             self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
@@ -141,11 +140,7 @@ class Fleet:
             if not self._ledger.draining:
                 raise
             self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
-        self._note_trial(lease)
-
-    def _note_trial(self, lease: Lease) -> None:
-        if lease.route.backend in self._suspects:
-            self.healths[lease.route.backend].conduct.took(self._clock())
+        self.ejection.note_placed(lease.route.backend)
 
     def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
         return partial(self._choose_able if request.needs else self._choose, request, avoid)
@@ -164,19 +159,12 @@ class Fleet:
     ) -> Mapping[str, Load]:
         if self._ledger.draining and request.pin is None:
             avoid = self._ledger.draining.union(avoid)
-        if self._suspects and request.pin is None:
-            avoid = self._bar_suspects(avoid)
+        if self.ejection.suspects and request.pin is None:
+            avoid = self.ejection.bar(avoid)
         loads = {}
         for name, health in self.healths.items():
             loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid)
         return loads
-
-    def _bar_suspects(self, avoid: Collection[str]) -> Collection[str]:
-        """Returns `avoid` with the backends that are ejected or have had a trial just now, while another is ready."""
-        now = self._clock()
-        barred = {name for name in self._suspects if not self.healths[name].conduct.may_take(now)}.union(avoid)
-        is_any_ready = any(health.is_ready and name not in barred for name, health in self.healths.items())
-        return barred if is_any_ready else avoid
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -349,61 +337,20 @@ class Fleet:
             )
         self._ledger.drain(backend, is_draining)
 
-    def note_end(self, name: str, fault: GatewayError | None) -> None:
-        """Notes how a request ended at a backend: with a fault of its own, or well.
-
-        A backend where most of them fail is ejected while another serves.
-        """
-        conduct = self.healths[name].conduct
-        if fault is None:
-            conduct.succeed(self._clock())
-            if self._suspects and conduct.stage is Stage.IN:
-                self._suspects.discard(name)
-            return
-        conduct.fail(self._clock())
-        if self._ejects and conduct.stage is Stage.IN and conduct.is_sick(self._clock()) and self._other_serves(name):
-            self._eject(name, f"most of its requests fail, the last one with: {fault.message}")
-
     def find_stuck(self) -> Collection[str]:
         """Ejects the backends whose streams have had no token for far too long, and returns them. Once a beat."""
-        stuck = []
-        for name, stall in self._stalls.items():
-            if stall.note(self.flow, name):
-                self._ledger.hear(name, self._clock())
-            elif stall.silent_s >= LEAST_S and self._is_stuck(name, stall):
-                count = f"none of {stall.streams} streams has had a token for {stall.silent_s:.1f} s"
-                self._eject(name, count)
-                stall.found_stuck()
-                stuck.append(name)
-        return stuck
+        return self.ejection.find_stuck(self.flow, self._find_step_s)
 
-    def _is_stuck(self, name: str, stall: Stall) -> bool:
-        if not self._ejects or self.healths[name].conduct.stage is Stage.OUT or not self._other_serves(name):
-            return False
-        state, _ = self._follow_others()
-        streams = self._ledger.read().in_flight[name]  # of all workers, whose prompts this one does not know
-        waiting = stall.waiting * max(streams / stall.streams, 1.0)
-        silent_s = min(stall.silent_s, self._ledger.find_silence(name, self._clock()))
-        return stall.is_over(silent_s, self._policy.find_step_s(name, state, streams, waiting), waiting)
-
-    def _eject(self, name: str, why: str) -> None:
-        self.healths[name].eject(why)
-        self._suspects.add(name)
-
-    def retract_fault(self, name: str) -> None:
-        """Holds the last fault not against the backend: the request failed at another one too."""
-        self.healths[name].conduct.retract(self._clock())
-
-    def _other_serves(self, name: str) -> bool:
-        others = [other for other in self._chosen_from if other != name and other not in self._ledger.draining]
-        ready = [health.conduct for other in others if (health := self.healths[other]).is_ready]
-        return any(conduct.stage is Stage.IN and not conduct.is_sick(self._clock()) for conduct in ready)
+    def _find_step_s(self, backend: str, streams: int, waiting: float) -> float | None:
+        return self._policy.find_step_s(backend, self._follow_others()[0], streams, waiting)
 
     def find_left(self) -> Leaving | None:
         """Returns the backends that running answers should leave, if there is another: drained ones, the policy's."""
         state, draining = self._follow_others()
         left = draining.union(self._policy.find_left(state))
-        has_other = any(health.is_ready for name, health in self.healths.items() if name not in left | self._suspects)
+        has_other = any(
+            health.is_ready for name, health in self.healths.items() if name not in left | self.ejection.suspects
+        )
         if not left or not has_other:
             return None
         return Leaving(left, self._policy.find_terms(state, left, sum(self._ledger.read().in_flight.values())))

@@ -69,11 +69,11 @@ class Router:
 
     def note_end(self, backend: str, model: str, fault: GatewayError | None) -> None:
         """Notes how a request ended at its backend: by a fault of the backend's, or well."""
-        self._fleets[model].note_end(backend, fault)
+        self._fleets[model].ejection.note_end(backend, fault)
 
     def retract_fault(self, backend: str, model: str) -> None:
         """Holds the last fault not against the backend: the request failed at another one too."""
-        self._fleets[model].retract_fault(backend)
+        self._fleets[model].ejection.retract_fault(backend)
 
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
