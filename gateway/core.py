@@ -157,6 +157,17 @@ class GenerateRequest:
     def max_tokens(self) -> int:
         return self.params.max_tokens
 
+    @property
+    def priority(self) -> int:
+        return self.params.priority
+
+
+class Capacity(NamedTuple):
+    """How many generations an engine runs at once, and how many prompt tokens may wait to be prefilled there."""
+
+    in_flight: float
+    prefill_tokens: float
+
 
 class Load(NamedTuple):
     """One backend as a policy sees it: how many leases it has now, and whether it may be chosen."""
@@ -274,6 +285,7 @@ class RelayRequest:
     barred: frozenset[str] = frozenset()
     prompt_tokens: int = 0
     max_tokens: int | None = None
+    priority: int = 0
 
 
 class RelaySink(Protocol):
@@ -360,7 +372,10 @@ class RelayBackend(Backend, Protocol):
 
 
 class Placeable(Protocol):
-    """A request as routing sees it. `prompt_tokens`: 0 where nobody has counted them; `max_tokens`: None likewise."""
+    """A request as routing sees it. `prompt_tokens`: 0 where nobody has counted them; `max_tokens`: None likewise.
+
+    `priority`: lower goes first.
+    """
 
     @property
     def request_id(self) -> str: ...
@@ -378,6 +393,8 @@ class Placeable(Protocol):
     def prompt_tokens(self) -> int: ...
     @property
     def max_tokens(self) -> int | None: ...
+    @property
+    def priority(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,4 +556,13 @@ class Policy(Protocol):
 
     def max_in_flight(self, backend: str) -> int | None:
         """Returns how many generations an engine has to run at once for this policy; None: it sets no bound."""
+        ...
+
+    def find_capacity(self, backend: str, state: State) -> Capacity | None:
+        """Returns how much an engine takes at once; None: unknown."""
+        ...
+
+    @property
+    def spills(self) -> bool:
+        """Whether requests that its choice has no room for may go to another backend."""
         ...

@@ -106,9 +106,15 @@ class CalibrationUnavailable(GatewayError):
 
 
 class Overloaded(GatewayError):
+    """`retry_after_s`: when to send it again."""
+
     status = 429
     type = "overloaded_error"
     code = "overloaded"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class BackendError(GatewayError):

@@ -102,7 +102,9 @@ class VLLMCall(LiveCall):
     def _send(self, route: str) -> None:
         self._route = route
         self._refusal = b""
-        message = self._backend.client.render("POST", route, encode(route, self._request, self._id))
+        heeds_priority = Need.PRIORITY in self._backend.capabilities
+        body = encode(route, self._request, self._id, heeds_priority=heeds_priority)
+        message = self._backend.client.render("POST", route, body)
         self._exchange = self._backend.client.send(message, self)
 
 

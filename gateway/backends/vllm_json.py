@@ -48,10 +48,10 @@ GUIDE_FIELDS = {GuideKind.JSON_SCHEMA: "json", GuideKind.REGEX: "regex", GuideKi
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
-def encode(route: str, request: GenerateRequest, call_id: str) -> bytes:
+def encode(route: str, request: GenerateRequest, call_id: str, *, heeds_priority: bool = False) -> bytes:
     """Returns the body for `route`; vLLM logs `call_id`. Only COMPLETIONS can be asked for log-probabilities."""
     body = (_generate_body if route == GENERATE else _completions_body)(request, call_id)
-    if request.params.priority:
+    if heeds_priority and request.params.priority:
         body["priority"] = request.params.priority
     if request.cache_salt is not None:
         body["cache_salt"] = request.cache_salt

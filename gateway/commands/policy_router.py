@@ -28,6 +28,7 @@ class _Request:
     run: str | None = None
     needs: Needs = NO_NEEDS
     sequences: int = 1
+    priority: int = 0
 
 
 class PolicyRouter:

@@ -5,7 +5,7 @@ Every field is honoured, has no effect by nature, or is refused by name (docs/ap
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from gateway.language import ModelLanguage
 from gateway.openai.frames import AnswerHead, Dialect
 from gateway.openai.presentation import Presentation
 from gateway.openai.response_format import ResponseFormat
-from gateway.openai.sampling import Sampled
+from gateway.openai.sampling import Sampled, Tier
 from gateway.wire.body import Envelope
 from gateway.wire.fields import Labels, Only, Refused, WireModel
 
@@ -46,11 +46,12 @@ class Generation(Sampled):
     # vLLM's extension
     return_token_ids: bool = False
 
+    service_tier: Tier | None = None
+
     # No effect by nature: they label, bill or store, and an answer is the same without them.
     user: str | None = None
     metadata: Labels | None = None
     store: bool | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     spaces_between_special_tokens: bool | None = None  # byte-level and SentencePiece decoders put none
 
     # Refused, but for the value that asks for nothing.
@@ -70,6 +71,10 @@ class Generation(Sampled):
             reason = "'structured_outputs' and 'response_format' say what an answer must match; send one."
             raise InvalidRequest(reason, param="structured_outputs")
         return self
+
+    @property
+    def tier(self) -> Tier | None:
+        return self.service_tier
 
     @property
     def choices(self) -> int:

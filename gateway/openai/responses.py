@@ -28,7 +28,7 @@ from gateway.openai.response_items import (
     read_items,
 )
 from gateway.openai.response_tools import AnyTool, FunctionTool, Namespace, ToolChoice, plan_tools, show_choice
-from gateway.openai.sampling import Sampled
+from gateway.openai.sampling import Sampled, Tier
 from gateway.openai.tools import MAX_TOOLS
 from gateway.wire.answer import ChoiceParts, Parsing, Place
 from gateway.wire.body import Envelope
@@ -121,6 +121,7 @@ class ResponsesRequest(Sampled):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     truncation: Literal["auto", "disabled"] = "disabled"
     chat_template_kwargs: Variables | None = None  # vLLM's extension
+    service_tier: Tier | None = None
 
     # No effect by nature: they label, bill or cache, or limit what there is none of.
     stream_options: StreamOptions | None = None
@@ -130,7 +131,6 @@ class ResponsesRequest(Sampled):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None  # of built-in tools
     # Without effect where no responses are kept (the setting responses.keep); each response shows which it is.
     store: bool | None = None
@@ -153,6 +153,10 @@ class ResponsesRequest(Sampled):
             reason = "'structured_outputs' and 'text.format' say what an answer must match; send one."
             raise InvalidRequest(reason, param="structured_outputs")
         return self
+
+    @property
+    def tier(self) -> Tier | None:
+        return self.service_tier
 
     @property
     def token_limit(self) -> tuple[str, int | None]:

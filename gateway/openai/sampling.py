@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field
 
@@ -29,6 +29,8 @@ Stop: TypeAlias = Annotated[
 MAX_BIASES = 1024
 MAX_NAMED, MAX_SHOWN = 5, 40  # wrong keys in an error, and characters of each
 BIASED = re.compile(r"0|[1-9][0-9]{0,9}")
+Tier: TypeAlias = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+TIERS: Mapping[Tier | None, int] = {"priority": -1, "fast": -1, "flex": 1}  # priorities that they stand for
 PENALTIES: Mapping[str, float] = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # off
 
 
@@ -78,6 +80,11 @@ class Sampled(Body):
     priority: Annotated[int, Field(ge=-INT32_END, lt=INT32_END)] = 0
 
     @property
+    def tier(self) -> Tier | None:
+        """The `service_tier` that the client asks for."""
+        return None
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
@@ -125,7 +132,7 @@ class Sampled(Body):
             logprobs=self.logprob_count,
             prompt_logprobs=self.prompt_logprob_count,
             guide=guide,
-            priority=self.priority,
+            priority=self.priority or TIERS.get(self.tier, 0),
         )
 
     def sampling_needs(self) -> Mapping[Need, str]:
@@ -148,5 +155,3 @@ class Sampled(Body):
         # Where no token can end the answer early, it is not sent to the engine.
         if self.min_tokens and (self.stop_token_ids or not self.ignore_eos):
             yield Need.MIN_TOKENS, "min_tokens"
-        if self.priority:
-            yield Need.PRIORITY, "priority"

@@ -14,6 +14,7 @@ from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Rout
 from gateway.errors import BackendUnavailable, InvalidRequest, LastBackend, PolicyChanged
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
+from gateway.routing.admission import Admission, MustWait
 from gateway.routing.conduct import Stage
 from gateway.routing.dry import DryRun
 from gateway.routing.ejection import Ejection
@@ -25,10 +26,12 @@ from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import BackendState, Engine, ModelState, PolicyChange, PolicyRecord
+from gateway.routing.waiting import Ticket
 from gateway.settings import ModelSettings, ProbeSettings
 
 logger = logging.getLogger(__name__)
 
+MOST_TOKENS = 1 << 20  # of an answer whose limit nobody has read
 LOOK_BEATS = 20  # from one look at the policy's model to the next
 
 
@@ -91,6 +94,7 @@ class Fleet:
         self.model = settings.id
         self.backends = backends
         self._chosen_from = settings.chosen_from
+        self._waits = settings.queue.max_wait_s > 0
         self._clock = clock
         self._ledger, self._dry = shared or Shared.alone(settings, clock)
         self.healths = {
@@ -98,10 +102,11 @@ class Fleet:
             for name, backend in backends.items()
         }
         is_on = settings.ejection == "on"
+        self.admission = Admission(settings, self._place, self._ledger.waiting, self._ledger.seats)
         self.ejection = Ejection(self.healths, self._chosen_from, self._ledger, clock, is_on=is_on)
         self._follow(self._ledger.read().text)
         self._engines: dict[str, Engine] = {}
-        self._beats = 0
+        self._beats = self._looks = 0
         self._wrong: frozenset[str] = frozenset()  # backends whose model is, as far as was reported
 
     def __str__(self) -> str:
@@ -113,18 +118,46 @@ class Fleet:
     def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
         """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
 
-        A backend that cannot do what the request needs is no candidate, whatever the load.
+        A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
+        has room, or others wait.
         """
+        if request.pin is None and self.admission.is_contended():
+            raise MustWait
+        return self._place(request, avoid, arrives=True)
+
+    def wait(self, ticket: Ticket[Lease], client: str) -> None:
+        """Has a request wait until it is admitted, or refused. Raises Overloaded, or why it has to wait."""
+        request = ticket.request
+        answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
+        self.admission.wait(ticket, client, request.sequences * (answer + request.prompt_tokens))
+        self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
+
+    def beat(self) -> None:
+        """Lets requests go on for which there is room now; once a beat."""
+        if self._looks == 0:
+            state, _ = self._follow_others()
+            self.admission.note_capacities({name: self._policy.find_capacity(name, state) for name in self.backends})
+        self._looks = (self._looks + 1) % LOOK_BEATS
+        self.admission.beat()
+
+    def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         steers = request.pin is None or request.run is None
         is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
         choose = self._chooser(request, avoid)
         if self._dry is not None and is_free:
             choose = partial(self._choose_beside, choose, request, avoid)
-        lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
+        if request.pin is None:
+            choose = partial(self._choose_with_room, choose, request, avoid)
+        try:
+            lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
+        except BackendUnavailable as why:
+            if request.pin is not None or not self._waits:
+                raise
+            raise MustWait(why) from None
         if self.ejection.suspects:
             self.ejection.note_placed(lease.route.backend)
-        if steers:
+        if steers and arrives:
             only = None if is_free else lease.route.backend
             self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
         return lease
@@ -153,6 +186,23 @@ class Fleet:
         route, after = choose(in_flight, state)
         self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
         return route, after
+
+    def _choose_with_room(
+        self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
+    ) -> tuple[Route, State]:
+        """Chooses where there is room, also at another backend if the policy allows it. Raises MustWait."""
+        route, after = choose(in_flight, state)
+        flow, name = self._ledger.demand.flow, route.backend
+        if self.admission.has_room(name, in_flight[name], request, flow):
+            return route, after
+        full = {each for each in self.backends if not self.admission.has_room(each, in_flight[each], request, flow)}
+        if not self._policy.spills:
+            raise MustWait
+        try:
+            spilled, _ = self._chooser(request, full.union(avoid))(in_flight, state)
+        except BackendUnavailable:
+            raise MustWait from None
+        return Route(spilled.backend, f"{name}=full {spilled.reason}"), after
 
     def _find_loads(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int]
@@ -382,6 +432,7 @@ class Fleet:
             switches=ledger.switches,
             history=self._history,
             dry=None if self._dry is None else self._dry.read(self._clock),
+            waiting=self._ledger.waiting.total,
         )
 
     def _follow_others(self) -> tuple[State, frozenset[str]]:

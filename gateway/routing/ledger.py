@@ -11,6 +11,7 @@ from typing import Self, TypeAlias
 from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
+from gateway.routing.waiting import WaitingRoom, WaitingSpans
 from gateway.shared import Ints, Plan, Seat, Span
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
@@ -36,6 +37,7 @@ class LedgerSpans:
     ready: tuple[Span, ...]
     heard: tuple[Span, ...]
     demand: DemandSpans
+    waiting: WaitingSpans
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
@@ -47,6 +49,7 @@ class LedgerSpans:
             ready=tuple(plan.words(workers) for _ in backends),
             heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
+            waiting=WaitingSpans.lay(plan, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
 
@@ -151,8 +154,9 @@ class Ledger:
         self._generation = 0  # of what this process has read
         self._state = State("", 0.0, 0)
         self.draining: frozenset[str] = frozenset()  # as of what has been read
-        self._seat = seat.index
+        self._seat, self._seats = seat.index, seat.workers
         self.demand = DemandCounts(backends, spans.demand, seat)
+        self.waiting: WaitingRoom[Lease] = WaitingRoom(spans.waiting, seat)
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
@@ -236,6 +240,11 @@ class Ledger:
             self._commit(self._state, self._record[SWITCHES])
 
     @property
+    def seats(self) -> int:
+        """How many workers the node may have."""
+        return self._seats
+
+    @property
     def is_first(self) -> bool:
         """Whether this worker is the node's first."""
         return self._seat == 0
@@ -287,6 +296,7 @@ class Ledger:
             for cell in self._cells.values():
                 cell.clear(worker)
             self.demand.clear(worker)
+            self.waiting.clear(worker)
 
     @property
     def _record(self) -> Ints:

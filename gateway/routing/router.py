@@ -16,6 +16,7 @@ from gateway.routing.learned import AllLearned, LearnedFile, keeping
 from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
+from gateway.routing.waiting import Ticket
 from gateway.shared import Roster
 
 
@@ -46,10 +47,30 @@ class Router:
         """Places the request and counts it until the lease is closed.
 
         `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
-        InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when none may be chosen or
-        the pinned one is down.
+        InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
+        down, and MustWait when there is no room, or no backend to choose: then `wait`.
         """
         return self._find(request.model).place(request, avoid)
+
+    def wait(self, ticket: Ticket[Lease], client: str) -> None:
+        """Has a request wait for its turn; `leave` ends that. Raises Overloaded where it would wait for too long.
+
+        `client`: who sent it, among whom turns are fair.
+        """
+        self._find(ticket.request.model).wait(ticket, client)
+
+    def leave(self, ticket: Ticket[Lease]) -> None:
+        """Has a request not wait any more."""
+        self._fleets[ticket.request.model].admission.leave(ticket)
+
+    def note_freed(self, model: str) -> None:
+        """Notes that an answer has ended and its lease is closed: the next one that waits may go on."""
+        self._fleets[model].admission.note_freed()
+
+    def admit(self) -> None:
+        """Lets requests go on that wait for what other workers have freed; once a beat."""
+        for fleet in self._fleets.values():
+            fleet.beat()
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
         """Places a request anew whose lease is held, in one step: it is counted once at every moment.

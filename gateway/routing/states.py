@@ -85,7 +85,7 @@ class WorkerState:
 class ModelState:
     """One model's routing at one instant; `history` ends with the policy in force. `dry`: the policy on trial, if any.
 
-    `workers` holds what each worker of the node has in flight, by its index.
+    `workers` holds what each worker of the node has in flight, by its index. `waiting`: requests without a backend.
     """
 
     model: str
@@ -96,6 +96,7 @@ class ModelState:
     switches: int
     history: tuple[PolicyRecord, ...]
     dry: DryState | None
+    waiting: int = 0
 
     @property
     def current(self) -> PolicyRecord:

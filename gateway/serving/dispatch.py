@@ -22,7 +22,7 @@ from gateway.errors import (
     NeedRefused,
 )
 from gateway.metrics import Metrics
-from gateway.routing import Lease, RetryBudget, Router
+from gateway.routing import Lease, MustWait, RetryBudget, Router, Ticket
 from gateway.serving.reply import Reply
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
@@ -45,6 +45,7 @@ class Dispatch:
         "_reply",
         "_retries",
         "_router",
+        "_ticket",
         "attempt",
         "lease",
         "work",
@@ -61,6 +62,7 @@ class Dispatch:
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
+        self._ticket: Ticket[Lease] | None = None  # while it waits for a backend
         self._has_moved = False  # since a backend failed
         self._has_left = False  # a backend that was stuck
         self._blamed: str | None = None  # the backend that a fault was held against
@@ -83,8 +85,34 @@ class Dispatch:
             self._finish(ClientLeft())
         else:
             self.work = work
+            self._place(work)
+
+    def _place(self, work: Work) -> None:
+        """Begins at a backend, or waits for one."""
+        try:
             self.lease = lease = self._router.lease(work.request, work.barred)
+        except MustWait as full:
+            self._reply.wait()
+            self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused, full.why)
+            self._router.wait(self._ticket, self._reply.exchange.client)
+        else:
             self._begin(work, lease.route)
+
+    def _admitted(self, lease: Lease) -> None:
+        """Begins at the backend that it has waited for."""
+        assert self.work is not None  # or it would not wait
+        self._ticket, self.lease = None, lease
+        if (error := self._guard(self._begin, self.work, lease.route)) is not None:
+            self._end(error)
+
+    def _stop_waiting(self) -> None:
+        if (ticket := self._ticket) is not None:
+            self._ticket = None
+            self._router.leave(ticket)
+
+    def _refused(self, error: GatewayError) -> None:
+        self._ticket = None
+        self._end(error)
 
     def _begin(self, work: Work, route: Route) -> None:
         self._reply.start(route)
@@ -94,6 +122,7 @@ class Dispatch:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
         if self not in self._live:
             return
+        self._stop_waiting()
         if (work := self.work) is not None and (lease := self.lease) is not None:
             self._judge(work, lease, error)
             if error is not None and self._may_move(work, error):
@@ -104,13 +133,26 @@ class Dispatch:
                 if not self._is_exempt(error):
                     self._retries.earn(1)
                 if isinstance(error, AWAY) and not self._reply.has_begun:
-                    error = no_other
-            attempt, self.attempt, self.lease = self.attempt, None, None
-            # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
-            if attempt is not None:
-                self._guard(attempt.end, error)
-            lease.close()
+                    is_lost, error = isinstance(error, BackendError) and error.is_down, no_other
+                    if is_lost and isinstance(no_other, BackendUnavailable):
+                        self._release(work, lease, error)
+                        self._start_anew(work)
+                        return
+            self._release(work, lease, error)
         self._finish(error)
+
+    def _start_anew(self, work: Work) -> None:
+        """Begins from the beginning at any engine that comes: the engine was lost, and no other is there."""
+        if (error := self._guard(self._place, work)) is not None:
+            self._end(error)
+
+    def _release(self, work: Work, lease: Lease, error: Exception | None) -> None:
+        attempt, self.attempt, self.lease = self.attempt, None, None
+        # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
+        if attempt is not None:
+            self._guard(attempt.end, error)
+        lease.close()
+        self._router.note_freed(work.request.model)
 
     def _judge(self, work: Work, lease: Lease, error: Exception | None) -> None:
         """Note what the end shows of the backend. A client that left, and a request that was refused, show nothing."""

@@ -39,7 +39,8 @@ class Mover:
                 beats.cancel()
 
     def beat(self) -> None:
-        """Plans, and moves the answers that may go now."""
+        """Lets requests go on that wait, plans, and moves the answers that may go now."""
+        self._router.admit()
         for model, stuck in self._router.find_stuck().items():
             for dispatch in tuple(self._live):
                 if dispatch.work is not None and dispatch.work.request.model == model:

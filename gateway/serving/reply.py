@@ -22,6 +22,7 @@ OWN_LINES = (
     b"server-timing: gateway;dur=%.2f, engine;dur=%.2f"
 )
 MOVES = b', moves;desc="%d"'
+QUEUE = b", queue;dur=%.2f"
 
 OnEnd: TypeAlias = Callable[[Exception | None], None]
 
@@ -56,9 +57,18 @@ class Reply:
         self._clock = clock
         self._more_lines = more_lines
         self._started = 0.0
+        self._waits_since: float | None = None
+        self._waited_s = 0.0
+
+    def wait(self) -> None:
+        """Notes that the request waits for a backend from now on, until it is started."""
+        self._waits_since = self._clock()
 
     def start(self, route: Route) -> None:
         """Notes that the request begins at `route`, or goes on there."""
+        if self._waits_since is not None:
+            self._waited_s += self._clock() - self._waits_since
+            self._waits_since = None
         if self.route is None:
             self._started = self._clock()
         else:
@@ -109,4 +119,6 @@ class Reply:
         # server-timing is W3C's, in milliseconds: until the request was handed to an engine, and from there to here.
         spent_ms = (1000 * (started - self.arrived), 1000 * (self._clock() - started))
         lines = OWN_LINES % (self.request_id.encode(), route.backend.encode(), route.reason.encode(), *spent_ms)
+        if self._waited_s:
+            lines += QUEUE % (1000 * self._waited_s)
         return lines + MOVES % self.moves if self.moves else lines

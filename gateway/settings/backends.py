@@ -20,6 +20,7 @@ from gateway.settings.forms import (
     MetricsUrl,
     Seconds,
     make_problem,
+    number,
 )
 
 # What a backend can do beyond plain generation, where the operator knows better than its adapter.
@@ -70,7 +71,8 @@ class BackendSettings:
     """The keys of every kind. A kind sets the class variables and adds its own keys.
 
     `server`: what listens at `url`, in words. `takes_tokens`: the token lane leads to it, which sends token ids.
-    `speaks_openai`: the relay lane leads to it, which sends a client's own body.
+    `speaks_openai`: the relay lane leads to it, which sends a client's own body. `max_in_flight`,
+    `max_prefill_tokens`: beyond which requests wait in the gateway; None: by the node model.
     """
 
     kind: ClassVar[str]
@@ -82,6 +84,8 @@ class BackendSettings:
     url: str
     connect_timeout_s: Seconds = 2.0
     idle_timeout_s: Seconds = 120.0
+    max_in_flight: Annotated[int, number(1, 1_000_000)] | None = None
+    max_prefill_tokens: Annotated[int, number(1, 100_000_000)] | None = None
 
     @property
     def allow(self) -> AllowSettings | None:

@@ -36,6 +36,15 @@ ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How many requests of a model wait for an engine at most, over all workers, and for how long each."""
+
+    max_waiting: Annotated[int, number(0, 1_000_000)] = 1024
+    max_wait_s: Annotated[float, number(0, 3600)] = 30.0
+
+
+@with_config(FORM)
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """One model as clients name it, and the backends that serve it; `policy` is None exactly when there is one.
 
@@ -50,6 +59,7 @@ class ModelSettings:
     policy: Policy | None = None
     dry: Policy | None = None
     ejection: Literal["on", "off"] = "on"
+    queue: QueueSettings = QueueSettings()
     tool_parser: ToolParser = "auto"
     reasoning_parser: ReasoningParser = "auto"
     reasoning_field: ReasoningField = "reasoning"

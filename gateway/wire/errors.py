@@ -27,7 +27,9 @@ class ErrorForm:
 
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
     match error:
-        case Overloaded() | BackendUnavailable() | ShuttingDown():
+        case Overloaded():
+            return [(b"retry-after", b"%d" % error.retry_after_s)]
+        case BackendUnavailable() | ShuttingDown():
             return [(b"retry-after", b"%d" % RETRY_AFTER_S)]
         case MethodNotAllowed():
             return [(b"allow", error.allowed.encode())]

@@ -113,9 +113,15 @@ def test_a_cache_salt_is_sent_on_either_route(route: str) -> None:
 
 
 @pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
-def test_min_p_bias_and_priority_are_sent_on_either_route(route: str) -> None:
-    sent = body(route, min_p=0.25, logit_bias=((5, -100.0), (70000, 1.5)), priority=-3)
-    assert sent["priority"] == -3  # beside the sampling parameters, on both routes
+def test_a_priority_goes_to_an_engine_that_heeds_it(route: str) -> None:
+    request = replace(REQUEST, params=replace(REQUEST.params, priority=-3))
+    assert orjson.loads(encode(route, request, "id", heeds_priority=True))["priority"] == -3
+    assert "priority" not in orjson.loads(encode(route, request, "id"))
+
+
+@pytest.mark.parametrize("route", [GENERATE, COMPLETIONS])
+def test_min_p_and_bias_are_sent_on_either_route(route: str) -> None:
+    sent = body(route, min_p=0.25, logit_bias=((5, -100.0), (70000, 1.5)))
     sent |= sent.get("sampling_params", {})
     assert (sent["min_p"], sent["logit_bias"]) == (0.25, {"5": -100.0, "70000": 1.5})
 

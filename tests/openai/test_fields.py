@@ -363,7 +363,7 @@ BIAS = {"17": 2, "5": -50, "9": 0.0}
         (chat(min_tokens=2), {Need.MIN_TOKENS: "min_tokens"}),
         (chat(min_tokens=2, ignore_eos=True), {}),  # no token can end it early
         (chat(min_tokens=2, ignore_eos=True, stop_token_ids=[7]), {Need.MIN_TOKENS: "min_tokens"}),
-        (chat(priority=-1), {Need.PRIORITY: "priority"}),
+        (chat(priority=-1), {}),
         (chat(response_format={"type": "json_object"}), {Need.GUIDE: "response_format"}),
         (text(structured_outputs={"regex": "a+"}), {Need.GUIDE: "structured_outputs"}),
         (chat(n=3, top_k=5, seed=1, include_stop_str_in_output=True, skip_special_tokens=False), {}),
@@ -374,7 +374,7 @@ def test_a_body_needs_what_it_asks_for_by_the_field_that_asks(body: Body, needs:
 
 
 NO_EFFECT: Mapping[str, object] = {
-    "user": "someone", "metadata": {"team": "red"}, "store": True, "service_tier": "priority",
+    "user": "someone", "metadata": {"team": "red"}, "store": True,
     "safety_identifier": "low", "prompt_cache_key": "high", "prompt_cache_options": {"mode": "explicit"},
     "prompt_cache_retention": "24h", "prediction": {"type": "content", "content": "Hello"},
     "spaces_between_special_tokens": True, "verbosity": "high",
@@ -386,6 +386,24 @@ def curious(tmp_path_factory: pytest.TempPathFactory) -> ModelLanguage:
     """Its template shows every variable that has the name of such a field."""
     variables = " ".join(f"{{{{ {name} }}}}" for name in (*NO_EFFECT, "team", "mode"))
     return build_byte_level(tmp_path_factory.mktemp("curious"), template=CHATML + variables).language
+
+
+@pytest.mark.parametrize(
+    ("fields", "priority"),
+    [
+        ({}, 0),
+        ({"service_tier": "priority"}, -1),
+        ({"service_tier": "fast"}, -1),
+        ({"service_tier": "flex"}, 1),
+        ({"service_tier": "default"}, 0),
+        ({"service_tier": "flex", "priority": -7}, -7),
+    ],
+)
+def test_a_service_tier_stands_for_a_priority(
+    curious: ModelLanguage, fields: Mapping[str, object], priority: int
+) -> None:
+    assert translate_chat(curious, **fields).request.priority == priority
+    assert translate_text(curious, **fields).request.priority == priority
 
 
 @pytest.mark.parametrize("field", NO_EFFECT)

@@ -86,13 +86,14 @@ HONOURED: Mapping[str, Mapping[str, object]] = {
     "skip_special_tokens": {"skip_special_tokens": False},
     "structured_outputs": {"structured_outputs": {"regex": "a+"}},
     "priority": {"priority": 2},
+    "service_tier": {"service_tier": "priority"},
     "cache_salt": {"cache_salt": "salt"},
     "chat_template_kwargs": {"chat_template_kwargs": {"colour": "red"}},
 }
 NO_EFFECT: Mapping[str, object] = {
     "stream_options": {"include_obfuscation": True}, "metadata": {"team": "red"},
     "client_metadata": {"a": 1}, "user": "u", "safety_identifier": "s", "prompt_cache_key": "k",
-    "prompt_cache_retention": "24h", "service_tier": "priority", "max_tool_calls": 3,
+    "prompt_cache_retention": "24h", "max_tool_calls": 3,
 }  # fmt: skip
 
 

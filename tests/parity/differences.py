@@ -221,7 +221,6 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 # Refused by the gateway, and answered by vLLM, which drops what it does not know and takes what it can make sense of.
 ANSWERED_BY_VLLM = frozenset({
-    "priority",
     "refused: frequency, unknown",
     "refused: temperature, a string",
     "refused: n, a boolean",

@@ -107,13 +107,10 @@ async def test_what_no_engine_is_asked_is_refused_alike(case: Case, triton: Aske
     refusals = [answer for both in await asyncio.gather(*(a.ask_both_ways(case) for a in askers)) for answer in both]
     for refusal in refusals:
         check_refusal(refusal, case.expected)
-    if case.name not in REFUSED_BY_ROUTING:
-        assert all(refusal.document == refusals[0].document for refusal in refusals)
+    assert all(refusal.document == refusals[0].document for refusal in refusals)
 
 
 CONTEXT = "context_length_exceeded"
-# Whose message names the engine that was asked for.
-REFUSED_BY_ROUTING = frozenset({"priority"})
 
 
 def differences(one: Answer, other: Answer) -> list[Found]:

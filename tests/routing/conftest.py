@@ -10,10 +10,11 @@ import pytest
 from gateway.core import GenerateRequest, Need, Policy, Prompt, SamplingParams
 from gateway.routing import Fleet, Router
 from gateway.routing.policies import Curve, Share, Threshold
-from gateway.settings import ModelSettings, ProbeSettings
+from gateway.settings import ModelSettings, ProbeSettings, QueueSettings
 from tests.fakes.backend import ScriptedBackend, described
 
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
+NO_QUEUE = QueueSettings(max_wait_s=0)
 PLAIN = GenerateRequest("id", "llama", Prompt((1, 2)), SamplingParams(max_tokens=3), (1,))
 request_of: Callable[..., GenerateRequest] = partial(replace, PLAIN)
 
@@ -43,7 +44,7 @@ class Node:
         self.backends = {name: ScriptedBackend(name) for name in self.names}
         for name, needs in self.able.items():
             self.backends[name].capabilities = frozenset(needs)
-        settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry)
+        settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry, queue=NO_QUEUE)
         self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
         self.router = Router([self.fleet])
         self.ready(*self.names)

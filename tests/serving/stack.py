@@ -27,13 +27,22 @@ from gateway.language import ModelLanguage
 from gateway.routing import Fleet
 from gateway.routing.policies import Threshold
 from gateway.serving import RelayLane, TokenLane
-from gateway.settings import LimitSettings, ModelSettings, ProbeSettings, Settings, StreamSettings, TritonSettings
+from gateway.settings import (
+    LimitSettings,
+    ModelSettings,
+    ProbeSettings,
+    QueueSettings,
+    Settings,
+    StreamSettings,
+    TritonSettings,
+)
 from tests.fakes.backend import Script, ScriptedBackend, Step
 
 MODEL = "tiny"
 TOKENIZER = Path(__file__).parents[2] / "engines" / "reference" / "weights"
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello"}]
 SILENT = StreamSettings()
+NO_QUEUE = QueueSettings(max_wait_s=0)
 LIMITS = LimitSettings(max_body_bytes=64 * 1024, client_write_timeout_s=1.0)
 
 
@@ -189,7 +198,10 @@ def make_stack(
     limits: LimitSettings = LIMITS,
     operator_key: str | None = None,
     streams: StreamSettings = SILENT,
+    *,
     ejection: Literal["on", "off"] = "on",
+    queue: QueueSettings = NO_QUEUE,
+    max_in_flight: int | None = None,
     **others: Any,  # Any: of the settings
 ) -> Stack:
     low, high = ScriptedBackend("low"), ScriptedBackend("high")
@@ -197,9 +209,12 @@ def make_stack(
     model = ModelSettings(
         id=MODEL,
         tokenizer=TOKENIZER,
-        backends={name: TritonSettings(name, "grpc://unused:1") for name in ("low", "high")},
+        backends={
+            name: TritonSettings(name, "grpc://unused:1", max_in_flight=max_in_flight) for name in ("low", "high")
+        },
         policy=Threshold(low="low", high="high", up=5, down=2, dwell_s=0),
         ejection=ejection,
+        queue=queue,
     )
     settings = Settings((model,), "127.0.0.1:0", limits=limits, operator_key=operator_key, streams=streams, **others)
     fleet = Fleet(model, backends, ProbeSettings(interval_s=0.05, down_interval_s=0.02))

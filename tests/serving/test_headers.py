@@ -57,7 +57,6 @@ async def test_request_ids_are_ours_and_differ(stack: Stack, writer: Writer) -> 
         ("min_p", 0.1, Need.MIN_P),
         ("frequency_penalty", 0.1, Need.PENALTIES),
         ("min_tokens", 1, Need.MIN_TOKENS),
-        ("priority", -1, Need.PRIORITY),
         ("logprobs", True, Need.LOGPROBS),
         ("cache_salt", "secret", Need.CACHE_SALT),
     ],

@@ -20,6 +20,7 @@ from gateway.settings import (
     ModelSettings,
     MoveSettings,
     ProbeSettings,
+    QueueSettings,
     ResponseSettings,
     Settings,
     StreamSettings,
@@ -37,6 +38,7 @@ TABLES: list[tuple[str, str, type[Any]]] = [
     ("## The whole gateway", "moves.", MoveSettings),
     ("## The whole gateway", "responses.", ResponseSettings),
     ("## A model", "", ModelSettings),
+    ("## A model", "queue.", QueueSettings),
     ("### Which parts of a relayed body are sent", "allow.", AllowSettings),
     *((f"### A backend of kind `{kind}`", "", ENGINE_KINDS[kind].settings) for kind in ENGINE_KINDS),
     *((f"## The policy `{kind}`", "", POLICIES[kind]) for kind in POLICIES),
@@ -47,6 +49,7 @@ WITHOUT_A_ROW = {
     "evidence",
     "streams",
     "moves",
+    "queue",
     "responses",
     "name",
 }  # sections, and a backend's own key

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gateway.core import Demand, Kept, Load, MoveTerms, Placeable, Route, State
+from gateway.core import Capacity, Demand, Kept, Load, MoveTerms, Placeable, Route, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ class Single:
     @property
     def splits(self) -> bool:
         return False
+
+    @property
+    def spills(self) -> bool:
+        return False
+
+    def find_capacity(self, backend: str, state: State) -> Capacity | None:
+        return None
 
     def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
         return None

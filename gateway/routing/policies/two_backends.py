@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, with_config
 
-from gateway.core import Demand, Kept, Load, MoveTerms, Policy, State
+from gateway.core import Capacity, Demand, Kept, Load, MoveTerms, Policy, State
 from gateway.settings import FORM, Name
 
 
@@ -71,6 +71,13 @@ class TwoBackends(Policy):
 
     def max_in_flight(self, backend: str) -> int | None:
         return None
+
+    def find_capacity(self, backend: str, state: State) -> Capacity | None:
+        return None
+
+    @property
+    def spills(self) -> bool:
+        return True
 
     def find_ready(self, loads: Mapping[str, Load]) -> str:
         """Returns a ready backend: one of the policy's own two, else a third, which otherwise only a pin reaches."""

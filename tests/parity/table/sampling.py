@@ -3,7 +3,6 @@
 from tests.parity.case import (
     Case,
     OnlyVLLM,
-    Refused,
     Same,
     Sampled,
     chat,
@@ -64,7 +63,7 @@ CASES: tuple[Case, ...] = (
     swayed("logit_bias, a little", logit_bias={"312": 6.5, "16": -0.5}),
     chat("min_p", "hi", OnlyVLLM("min_p", "min_p"), min_p=0.1),
     drawn("min_p and a seed", OnlyVLLM("min_p", "min_p"), min_p=0.05, temperature=2.0),
-    chat("priority", "hi", Refused("priority"), priority=1),
+    chat("priority", "hi", HELLO, priority=1),
     chat("priority 0", "hi", HELLO, priority=0),
     chat("cache_salt", "hi", OnlyVLLM("cache_salt", "cache_salt"), cache_salt="s" * 43),
     text("cache_salt of a completion", turn("hi"), OnlyVLLM("cache_salt", "cache_salt"), cache_salt="s"),

@@ -14,7 +14,7 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from engines.physics.forecast import HORIZON_S
-from gateway.core import Demand, Kept, Load, MoveTerms, Placeable, Route, State
+from gateway.core import Capacity, Demand, Kept, Load, MoveTerms, Placeable, Route, State
 from gateway.routing.policies.curve import learning, split, trying
 from gateway.routing.policies.curve.load import Load as NodeLoad
 from gateway.routing.policies.curve.memory import ANSWER_S, ANSWER_TOKENS, ENGINE_WORDS, RATE, Memory
@@ -24,6 +24,7 @@ from gateway.routing.policies.curve.rate import find_rate
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import Flag, number
 
+PREFILL_S = 2.0  # of prompts that wait on an engine: what waits longer waits in the queue, where it may be passed
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 FORECASTS = 5.0  # after which one counts a third
 
@@ -106,6 +107,20 @@ class Curve(TwoBackends):
             return None
         low, high = (engine.max_sequences * engine.replicas for engine in self.node)
         return {self.low: low, self.high: high}.get(backend)
+
+    def find_capacity(self, backend: str, state: State) -> Capacity | None:
+        node = self.node
+        if node is None or backend not in {self.low, self.high}:
+            return None
+        memory, index = Memory.read(state.words), int(backend == self.high)
+        engine, seen = learning.correct(node, memory)[index], memory.engines[index]
+        prefill = 1e6 * PREFILL_S * engine.replicas / engine.prompt_ms if engine.prompt_ms else math.inf
+        return Capacity(round(seen.max_sequences or engine.max_sequences) * engine.replicas, prefill)
+
+    @property
+    def spills(self) -> bool:
+        """On shared GPUs another engine would slow down this one, and all would take longer."""
+        return self.node is None or self.splits
 
     def start(self, version: int, now: float, side: str | None = None) -> State:
         if self.node is None:

@@ -1,0 +1,244 @@
+"""Requests for which no engine has room, in the order in which they go on: by priority, and within it fairly.
+
+In: a request, who sent it and what it costs. Out: whose turn it is, over all workers of the node; or the error of one
+that cannot be answered in time. Knows no backend.
+
+Fair is by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a client's request begins, in virtual time,
+where the client's one before has ended, or now; who begins first goes first. Its cost is its tokens.
+"""
+
+import heapq
+import math
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Generic, Self, TypeAlias, TypeVar
+from zlib import crc32
+
+from gateway.core import Placeable
+from gateway.errors import GatewayError, Overloaded
+from gateway.settings import QueueSettings
+from gateway.shared import Plan, Seat, Span
+
+CLIENTS = 1024  # words for what clients have used; two clients share one by chance
+HEAD = 4  # words of a worker: whether it has one that waits, and its rank
+RATE_S = 5.0  # over which answers that end are counted
+MOST_RETRY_S = 120
+
+L = TypeVar("L")  # a lease
+Rank: TypeAlias = tuple[float, ...]  # priority, the start in virtual time, when it came
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSpans:
+    """The spans of one model's queue. Each worker has words of its own; what clients have used is everyone's."""
+
+    counts: Span
+    ended: Span
+    heads: tuple[Span, ...]
+    used: Span
+    clock: Span
+
+    @classmethod
+    def lay(cls, plan: Plan, workers: int) -> Self:
+        return cls(
+            counts=plan.words(workers),
+            ended=plan.words(workers),
+            heads=tuple(plan.words(HEAD) for _ in range(workers)),
+            used=plan.words(CLIENTS),
+            clock=plan.words(1),
+        )
+
+
+@total_ordering
+class Ticket(Generic[L]):
+    """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
+
+    `why`: what it waits for, if that is no room. It may be picky: only some backends will do for it, and nobody waits
+    behind it.
+    """
+
+    __slots__ = ("admit", "avoid", "client", "cost", "due", "is_over", "is_picky", "rank", "refuse", "request", "why")
+
+    def __init__(
+        self,
+        request: Placeable,
+        avoid: frozenset[str],
+        admit: Callable[[L], None],
+        refuse: Callable[[GatewayError], None],
+        why: GatewayError | None = None,
+    ) -> None:
+        self.request = request
+        self.avoid = avoid
+        self.admit = admit
+        self.refuse = refuse
+        self.why = why
+        self.is_picky = bool(request.needs)
+        self.is_over = True  # until it joins
+        self.client = 0
+        self.cost = self.due = 0.0
+        self.rank: Rank = ()
+
+    def __lt__(self, other: "Ticket[L]") -> bool:
+        return self.rank < other.rank
+
+
+class WaitingRoom(Generic[L]):
+    """This worker's part of a model's queue. `count`: how many wait here."""
+
+    def __init__(self, spans: WaitingSpans, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
+        memory = seat.memory
+        self.count = 0
+        self._seat = seat.index
+        self._clock = clock
+        self._tickets: list[Ticket[L]] = []  # a heap; those that are over leave it later
+        self._counts = memory.ints(spans.counts)
+        self._ended = memory.ints(spans.ended)
+        self._heads = [memory.floats(span) for span in spans.heads]
+        self._used = memory.floats(spans.used)
+        self._virtual = memory.floats(spans.clock)
+        self._ends: deque[tuple[float, int]] = deque()  # samples of how many have ended
+
+    def __repr__(self) -> str:
+        return f"<WaitingRoom {self.count} of {self.total}>"
+
+    @property
+    def total(self) -> int:
+        """How many wait in all workers."""
+        return sum(self._counts)
+
+    def is_contended(self) -> bool:
+        """Whether anybody waits in any worker."""
+        return any(self._counts)
+
+    def note_end(self) -> None:
+        """Notes that an answer has ended."""
+        self._ended[self._seat] += 1
+
+    def join(self, ticket: Ticket[L], client: str, tokens: float, settings: QueueSettings) -> None:
+        """Takes a request in. Raises Overloaded if it would wait too long, or the queue is full of others before it."""
+        now, place = self._clock(), crc32(client.encode()) % CLIENTS
+        start = max(self._virtual[0], self._used[place])
+        ticket.client, ticket.cost, ticket.due = place, tokens, now + settings.max_wait_s
+        ticket.rank = (ticket.request.priority, start, now)
+        if self._predict_s(ticket) > settings.max_wait_s or not settings.max_wait_s:
+            raise self._make_refusal("The model's engines are full; this request would wait too long.")
+        if self.total >= settings.max_waiting:
+            self._make_room(ticket)
+        self._used[place] = start + tokens
+        ticket.is_over = False
+        heapq.heappush(self._tickets, ticket)
+        self._recount(1)
+
+    def leave(self, ticket: Ticket[L]) -> None:
+        """Takes out one that was not served."""
+        if not ticket.is_over:
+            self._used[ticket.client] -= ticket.cost
+            self._drop(ticket)
+
+    def admit(self, ticket: Ticket[L]) -> None:
+        """Takes out one whose turn has come."""
+        self._virtual[0] = max(self._virtual[0], ticket.rank[1])
+        self._drop(ticket)
+
+    def list_next(self) -> Iterator[Ticket[L]]:
+        """Yields those whose turn it may be, the first one first: one that is not picky, and the picky before it.
+
+        None while another worker has one before all of this one's.
+        """
+        self._tidy()
+        if not self._tickets:
+            return
+        if not self._tickets[0].is_picky:
+            if not self._is_behind(self._tickets[0]):
+                yield self._tickets[0]
+            return
+        for ticket in sorted(self._tickets):
+            if not ticket.is_over and (ticket.is_picky or not self._is_behind(ticket)):
+                yield ticket
+            if not ticket.is_picky:
+                return
+
+    def pop_due(self) -> Iterator[tuple[Ticket[L], Overloaded]]:
+        """Takes out those that have waited for too long, and yields each with its error."""
+        now = self._clock()
+        for ticket in [each for each in self._tickets if not each.is_over and each.due <= now]:
+            self.leave(ticket)
+            yield ticket, self._make_refusal("No engine had room for this request in time.")
+
+    def sample(self) -> None:
+        """Counts what has ended, once a beat."""
+        now = self._clock()
+        self._ends.append((now, sum(self._ended)))
+        while len(self._ends) > 2 and self._ends[1][0] < now - RATE_S:
+            self._ends.popleft()
+
+    def clear(self, worker: int) -> None:
+        """Forgets what a dead worker had."""
+        self._counts[worker] = 0
+        self._heads[worker][0] = 0.0
+
+    def _drop(self, ticket: Ticket[L]) -> None:
+        ticket.is_over = True
+        self._recount(-1)
+        if len(self._tickets) > 2 * self.count + 16:  # clients that come and leave at once
+            self._tickets = [each for each in self._tickets if not each.is_over]
+            heapq.heapify(self._tickets)
+
+    def _recount(self, change: int) -> None:
+        self.count += change
+        self._counts[self._seat] = self.count
+        self._tidy()
+        head = self._heads[self._seat]
+        first = self._tickets[0] if self._tickets else None
+        if first is not None and first.is_picky:
+            first = min((each for each in self._tickets if not (each.is_over or each.is_picky)), default=None)
+        head[0] = 0.0  # while its rank changes it is nobody's
+        if first is not None:
+            head[1:] = memoryview(array("d", first.rank))
+            head[0] = 1.0
+
+    def _tidy(self) -> None:
+        while self._tickets and self._tickets[0].is_over:
+            heapq.heappop(self._tickets)
+
+    def _is_behind(self, ticket: Ticket[L]) -> bool:
+        """Whether another worker has one that goes first."""
+        return any(
+            head[0] and tuple(head[1:]) < ticket.rank for worker, head in enumerate(self._heads) if worker != self._seat
+        )
+
+    def _make_room(self, ticket: Ticket[L]) -> None:
+        """Refuses the last one that waits here, if it comes after this one; else raises Overloaded."""
+        last = max((each for each in self._tickets if not each.is_over), default=None)
+        refusal = self._make_refusal("The queue of the model is full.")
+        if last is None or last < ticket:
+            raise refusal
+        self.leave(last)
+        last.refuse(refusal)
+
+    def _find_rate(self) -> float:
+        """Returns how many answers ended a second, of late; 0: unknown."""
+        if len(self._ends) < 2 or self._ends[-1][0] - self._ends[0][0] < 1.0:
+            return 0.0
+        (began, before), (ended, after) = self._ends[0], self._ends[-1]
+        return (after - before) / (ended - began)
+
+    def _predict_s(self, ticket: Ticket[L]) -> float:
+        """Returns how long it would wait, as far as is known."""
+        rate, total = self._find_rate(), self.total
+        if not rate or not total:
+            return 0.0
+        if self.count:
+            before = sum(each < ticket for each in self._tickets if not each.is_over) / self.count
+        else:
+            before = float(self._is_behind(ticket))
+        return (before * total + 1) / rate
+
+    def _make_refusal(self, message: str) -> Overloaded:
+        rate = self._find_rate()
+        retry_s = math.ceil(self.total / rate) if rate else 1
+        return Overloaded(message, retry_after_s=min(max(retry_s, 1), MOST_RETRY_S))
