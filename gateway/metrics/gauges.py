@@ -51,6 +51,8 @@ class ModelReading(Protocol):
     @property
     def switches(self) -> int: ...
     @property
+    def waiting(self) -> int: ...
+    @property
     def current(self) -> PolicyReading: ...
     @property
     def dry(self) -> DryReading | None: ...
@@ -97,13 +99,15 @@ def _policy_gauges(models: Sequence[ModelReading]) -> Iterator[Metric]:
     keys: dict[str, GaugeMetricFamily] = {}
     version = GaugeMetricFamily("crossover_policy_version", "Version of the policy in force", labels=["model"])
     switches = CounterMetricFamily("crossover_policy_switches", "Changes of side", labels=["model"])
+    waiting = GaugeMetricFamily("crossover_waiting", "Requests that wait for an engine", labels=["model"])
     for model in models:
+        waiting.add_metric([model.model], model.waiting)
         version.add_metric([model.model], model.current.version)
         switches.add_metric([model.model], model.switches)
         policy = model.current.policy
         for key, value in ({} if policy is None else policy.gauges()).items():
             keys.setdefault(key, _key_gauge(key)).add_metric([model.model], value)
-    return iter((*keys.values(), version, switches))
+    return iter((*keys.values(), version, switches, waiting))
 
 
 def _dry_counters(models: Sequence[ModelReading]) -> Iterator[Metric]:

@@ -204,7 +204,7 @@ class DryView(BaseModel):
 
 
 class ModelView(BaseModel):
-    """One model now. `in_flight` counts all generations, `steering` those the policy decides by.
+    """One model now. `in_flight` counts all generations, `steering` those the policy decides by, `waiting` requests.
 
     `history`: the policies, the oldest first. `dry`: the policy on trial, if the configuration has one.
     """
@@ -212,6 +212,7 @@ class ModelView(BaseModel):
     model: str
     in_flight: int
     steering: int
+    waiting: int
     side: str
     side_age_s: float
     switches: int
@@ -230,6 +231,7 @@ class ModelView(BaseModel):
             model=state.model,
             in_flight=sum(backend.in_flight for backend in backends.values()),
             steering=sum(backend.steering for backend in backends.values()),
+            waiting=state.waiting,
             side=state.side,
             side_age_s=round(state.side_age_s, 3),
             switches=state.switches,
