@@ -39,6 +39,7 @@ class Admission:
         self._limits = {name: (own.max_in_flight, own.max_prefill_tokens) for name, own in backends}
         self._capacities = dict[str, Capacity]()
         self._is_admitting = False
+        self._why: BackendUnavailable | None = None  # why the first one waits, and so all behind it; None: no room
         self.note_capacities({})
 
     def note_capacities(self, known: Mapping[str, Capacity | None]) -> None:
@@ -85,7 +86,7 @@ class Admission:
         if self._waiting.count:
             self._admit()
             for ticket, overloaded in self._waiting.pop_due():
-                ticket.refuse(ticket.why or overloaded)
+                ticket.refuse(self._why or overloaded)
 
     def _admit(self) -> None:
         if self._is_admitting:  # what it begins may end at once, and so free a place again
@@ -104,7 +105,7 @@ class Admission:
             try:
                 lease = self._place(ticket.request, ticket.avoid)
             except MustWait as full:
-                ticket.why = full.why
+                self._why = full.why
             except GatewayError as error:
                 self._waiting.leave(ticket)
                 ticket.refuse(error)

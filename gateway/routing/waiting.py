@@ -57,11 +57,10 @@ class WaitingSpans:
 class Ticket(Generic[L]):
     """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
 
-    `why`: what it waits for, if that is no room. It may be picky: only some backends will do for it, and nobody waits
-    behind it.
+    It may be picky: only some backends will do for it, and nobody waits behind it.
     """
 
-    __slots__ = ("admit", "avoid", "client", "cost", "due", "is_over", "is_picky", "rank", "refuse", "request", "why")
+    __slots__ = ("admit", "avoid", "client", "cost", "due", "is_over", "is_picky", "rank", "refuse", "request")
 
     def __init__(
         self,
@@ -69,13 +68,11 @@ class Ticket(Generic[L]):
         avoid: frozenset[str],
         admit: Callable[[L], None],
         refuse: Callable[[GatewayError], None],
-        why: GatewayError | None = None,
     ) -> None:
         self.request = request
         self.avoid = avoid
         self.admit = admit
         self.refuse = refuse
-        self.why = why
         self.is_picky = bool(request.needs)
         self.is_over = True  # until it joins
         self.client = 0
@@ -134,9 +131,13 @@ class WaitingRoom(Generic[L]):
         self._recount(1)
 
     def leave(self, ticket: Ticket[L]) -> None:
-        """Takes out one that was not served."""
+        """Takes out one that was not served.
+
+        Only a client's last one gives back its turn: else its later requests would pass its earlier ones.
+        """
         if not ticket.is_over:
-            self._used[ticket.client] -= ticket.cost
+            if self._used[ticket.client] == ticket.rank[1] + ticket.cost:
+                self._used[ticket.client] = ticket.rank[1]
             self._drop(ticket)
 
     def admit(self, ticket: Ticket[L]) -> None:
@@ -191,6 +192,8 @@ class WaitingRoom(Generic[L]):
     def _recount(self, change: int) -> None:
         self.count += change
         self._counts[self._seat] = self.count
+        if not self.is_contended():  # all clients begin anew
+            self._virtual[0] = max(self._used)
         self._tidy()
         head = self._heads[self._seat]
         first = self._tickets[0] if self._tickets else None

@@ -91,9 +91,9 @@ class Dispatch:
         """Begins at a backend, or waits for one."""
         try:
             self.lease = lease = self._router.lease(work.request, work.barred)
-        except MustWait as full:
+        except MustWait:
             self._reply.wait()
-            self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused, full.why)
+            self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
             self._router.wait(self._ticket, self._reply.exchange.client)
         else:
             self._begin(work, lease.route)

@@ -139,9 +139,19 @@ def test_a_request_that_leaves_has_used_nothing(rooms: Rooms) -> None:
         rooms.rooms[0].leave(ticket)
         rooms.rooms[0].leave(ticket)
     assert not rooms.rooms[0].is_contended()
-    rooms.join("other", "patient")
     rooms.join("back", "restless")
-    assert rooms.serve(2) == ["other", "back"]
+    rooms.join("other", "patient")
+    assert rooms.serve(2) == ["back", "other"]
+
+
+def test_a_request_that_leaves_lets_none_pass_those_before(rooms: Rooms) -> None:
+    tickets = [rooms.join(name, "flood") for name in "abcd"]
+    rooms.rooms[0].leave(tickets[1])
+    rooms.join("e", "flood")
+    rooms.rooms[0].leave(tickets[0])
+    rooms.join("light", "light")
+    rooms.join("f", "flood")
+    assert rooms.serve(6) == ["light", "c", "d", "e", "f"]
 
 
 def test_those_that_come_and_leave_take_no_room(rooms: Rooms) -> None:
