@@ -17,6 +17,10 @@ from gateway.settings import ModelSettings
 
 UNKNOWN = Capacity(256, math.inf)  # where nothing is known of an engine: vLLM's own bound by default
 
+# Of the room, where others wait, is kept for those that go ahead of them: they would wait for an answer to end.
+HELD_BACK = 1 / 16
+LEAST_HELD_BACK = 4  # generations that there must be room for
+
 Place: TypeAlias = Callable[[Placeable, Collection[str]], Lease]
 
 
@@ -38,7 +42,7 @@ class Admission:
         backends = settings.backends.items()
         self._limits = {name: (own.max_in_flight, own.max_prefill_tokens) for name, own in backends}
         self._capacities = dict[str, Capacity]()
-        self._is_admitting = False
+        self._is_admitting = self._holds_back = False
         self._why: BackendUnavailable | None = None  # why the first one waits, and so all behind it; None: no room
         self.note_capacities({})
 
@@ -54,6 +58,8 @@ class Admission:
         Of the prompt tokens that may wait there each worker has its share.
         """
         most, prefill = self._capacities[name]
+        if self._holds_back and most >= LEAST_HELD_BACK:
+            most -= math.ceil(HELD_BACK * most)
         if in_flight and in_flight + request.sequences > most:
             return False
         if prefill == math.inf:
@@ -103,7 +109,7 @@ class Admission:
         is_any = False
         for ticket in self._waiting.list_next():
             try:
-                lease = self._place(ticket.request, ticket.avoid)
+                lease = self._place_waiting(ticket)
             except MustWait as full:
                 self._why = full.why
             except GatewayError as error:
@@ -115,3 +121,10 @@ class Admission:
                 ticket.admit(lease)
                 is_any = True
         return is_any
+
+    def _place_waiting(self, ticket: Ticket[Lease]) -> Lease:
+        self._holds_back = not ticket.goes_ahead
+        try:
+            return self._place(ticket.request, ticket.avoid)
+        finally:
+            self._holds_back = False

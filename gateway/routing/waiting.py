@@ -23,7 +23,8 @@ from gateway.errors import GatewayError, Overloaded
 from gateway.settings import QueueSettings
 from gateway.shared import Plan, Seat, Span
 
-CLIENTS = 1024  # words for what clients have used; two clients share one by chance
+CLIENTS = 1024  # words for what clients have used of a priority; two share one by chance
+PRIORITIES = 16  # words for virtual times: each priority has its own, or those that pass others would move it ahead
 HEAD = 4  # words of a worker: whether it has one that waits, and its rank
 RATE_S = 5.0  # over which answers that end are counted
 MOST_RETRY_S = 120
@@ -40,7 +41,7 @@ class WaitingSpans:
     ended: Span
     heads: tuple[Span, ...]
     used: Span
-    clock: Span
+    clocks: Span
 
     @classmethod
     def lay(cls, plan: Plan, workers: int) -> Self:
@@ -49,7 +50,7 @@ class WaitingSpans:
             ended=plan.words(workers),
             heads=tuple(plan.words(HEAD) for _ in range(workers)),
             used=plan.words(CLIENTS),
-            clock=plan.words(1),
+            clocks=plan.words(PRIORITIES),
         )
 
 
@@ -57,10 +58,23 @@ class WaitingSpans:
 class Ticket(Generic[L]):
     """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
 
-    It may be picky: only some backends will do for it, and nobody waits behind it.
+    It may be picky: only some backends will do for it, and nobody waits behind it. `goes_ahead`: it passes others that
+    wait, by its priority or because its client has none among them.
     """
 
-    __slots__ = ("admit", "avoid", "client", "cost", "due", "is_over", "is_picky", "rank", "refuse", "request")
+    __slots__ = (
+        "admit",
+        "avoid",
+        "client",
+        "cost",
+        "due",
+        "goes_ahead",
+        "is_over",
+        "is_picky",
+        "rank",
+        "refuse",
+        "request",
+    )
 
     def __init__(
         self,
@@ -75,6 +89,7 @@ class Ticket(Generic[L]):
         self.refuse = refuse
         self.is_picky = bool(request.needs)
         self.is_over = True  # until it joins
+        self.goes_ahead = False
         self.client = 0
         self.cost = self.due = 0.0
         self.rank: Rank = ()
@@ -96,7 +111,7 @@ class WaitingRoom(Generic[L]):
         self._ended = memory.ints(spans.ended)
         self._heads = [memory.floats(span) for span in spans.heads]
         self._used = memory.floats(spans.used)
-        self._virtual = memory.floats(spans.clock)
+        self._times = memory.floats(spans.clocks)
         self._ends: deque[tuple[float, int]] = deque()  # samples of how many have ended
 
     def __repr__(self) -> str:
@@ -117,10 +132,13 @@ class WaitingRoom(Generic[L]):
 
     def join(self, ticket: Ticket[L], client: str, tokens: float, settings: QueueSettings) -> None:
         """Takes a request in. Raises Overloaded if it would wait too long, or the queue is full of others before it."""
-        now, place = self._clock(), crc32(client.encode()) % CLIENTS
-        start = max(self._virtual[0], self._used[place])
+        now, priority = self._clock(), ticket.request.priority
+        place = crc32(f"{client} {priority}".encode()) % CLIENTS
+        turn = self._times[priority % PRIORITIES]
+        start = max(turn, self._used[place])
+        ticket.goes_ahead = priority < 0 or (start == turn and self.is_contended())
         ticket.client, ticket.cost, ticket.due = place, tokens, now + settings.max_wait_s
-        ticket.rank = (ticket.request.priority, start, now)
+        ticket.rank = (priority, start, now)
         if self._predict_s(ticket) > settings.max_wait_s or not settings.max_wait_s:
             raise self._make_refusal("The model's engines are full; this request would wait too long.")
         if self.total >= settings.max_waiting:
@@ -142,7 +160,8 @@ class WaitingRoom(Generic[L]):
 
     def admit(self, ticket: Ticket[L]) -> None:
         """Takes out one whose turn has come."""
-        self._virtual[0] = max(self._virtual[0], ticket.rank[1])
+        clock = ticket.request.priority % PRIORITIES
+        self._times[clock] = max(self._times[clock], ticket.rank[1])
         self._drop(ticket)
 
     def list_next(self) -> Iterator[Ticket[L]]:
@@ -193,7 +212,7 @@ class WaitingRoom(Generic[L]):
         self.count += change
         self._counts[self._seat] = self.count
         if not self.is_contended():  # all clients begin anew
-            self._virtual[0] = max(self._used)
+            self._times[:] = memoryview(array("d", [max(self._used)] * PRIORITIES))
         self._tidy()
         head = self._heads[self._seat]
         first = self._tickets[0] if self._tickets else None

@@ -96,6 +96,15 @@ def test_a_light_client_does_not_wait_behind_one_that_floods(rooms: Rooms) -> No
     assert rooms.serve(1) == ["light"]
 
 
+def test_urgent_requests_of_one_that_floods_cost_others_no_turn(rooms: Rooms) -> None:
+    for index in range(20):
+        rooms.join(f"flood {index}", "heavy")
+    rooms.join("urgent", "heavy", priority=-1)
+    assert rooms.serve(2) == ["urgent", "flood 0"]
+    rooms.join("light", "light")
+    assert rooms.serve(1) == ["light"]
+
+
 def test_turns_are_shared_by_tokens_not_by_requests(rooms: Rooms) -> None:
     for index in range(40):
         rooms.join(f"long {index}", "long", tokens=400.0)

@@ -97,6 +97,23 @@ async def test_who_has_the_higher_priority_is_answered_first(language: ModelLang
     assert order == [-5, 0, 1]
 
 
+async def test_some_room_is_kept_for_those_that_go_ahead(language: ModelLanguage, writer: Writer) -> None:
+    async with queueing(language, max_in_flight=4) as (stack, client), asyncio.TaskGroup() as tasks:
+        stack.low.script = stack.high.script = held(writer)
+        for _ in range(10):
+            tasks.create_task(ask(client))
+        await eventually(lambda: waiting(stack) == 2)
+        assert stack.in_flight == {"low": 4, "high": 4}
+        stack.low.live[0].go_on()
+        await eventually(lambda: stack.in_flight["low"] == 3)
+        await asyncio.sleep(0.2)  # some beats
+        assert waiting(stack) == 2
+        stack.low.script = writer.script("Paris")
+        assert await ask(client, service_tier="priority") == "Paris"
+        assert waiting(stack) == 2
+        release(stack, writer)
+
+
 async def test_a_client_that_leaves_waits_no_more(language: ModelLanguage, writer: Writer) -> None:
     async with queueing(language) as (stack, client), asyncio.TaskGroup() as tasks:
         stack.low.script = stack.high.script = held(writer)
