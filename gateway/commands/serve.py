@@ -1,4 +1,4 @@
-"""`crossover serve`: the gateway as a server, in one process or in several that share a listening socket.
+"""`crossover serve`: the gateway as a server, a supervisor and workers that share a listening socket.
 
 In: a configuration file. Out: one `ready` line on stdout, logs on stderr, an exit code. Knows no request.
 """
@@ -17,7 +17,7 @@ import click
 from gateway.address import make_url
 from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
-from gateway.settings import MAX_WORKERS, Settings
+from gateway.settings import MAX_WORKERS
 
 
 @click.command()
@@ -44,8 +44,8 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     On SIGTERM or Ctrl-C no connection is accepted any more, running answers end, and those that do not within the drain
     time end with an error event; a second Ctrl-C ends at once.
 
-    Several workers share one listening socket, one count of what is in flight and one policy. A worker that dies is
-    replaced, and what it had in flight counts no more.
+    Several workers share one listening socket, one count of what is in flight and one policy. A worker that dies or
+    hangs is replaced, and what it had in flight counts no more.
 
     \b
     Examples:
@@ -59,13 +59,13 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     settings = replace(settings, workers=workers or settings.workers)
     if settings.workers > 1 and settings.responses.keep == "memory":
         raise click.UsageError("responses.keep: memory is each worker's own; several workers need file")
-    if settings.workers > 1 and sys.platform != "linux":
-        raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
+    if sys.platform != "linux":
+        raise click.UsageError("workers share memory with their supervisor in a way that only Linux has")
     options = ServeOptions(settings.log_level, access_log, drain_timeout_s)
     options.configure_logging()
     _raise_descriptor_limit()
     with _bind(settings.listen_host, settings.listen_port) as listener:
-        (_run_alone if settings.workers == 1 else _supervise)(settings, options, listener)
+        sys.exit(asyncio.run(Supervisor(settings, options, listener, partial(_announce, listener)).run()))
 
 
 def _raise_descriptor_limit() -> None:
@@ -92,18 +92,6 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _name_url(listener: socket.socket) -> str:
     return make_url(*listener.getsockname()[:2])
-
-
-def _run_alone(settings: Settings, options: ServeOptions, listener: socket.socket) -> None:
-    # Imported here: a supervisor needs none of it, and would hold 16 MB more and start most of a second later.
-    from gateway.app import build_app  # noqa: PLC0415
-    from gateway.commands.server import Server  # noqa: PLC0415
-
-    Server(build_app(settings), options, partial(_announce, listener)).run([listener])
-
-
-def _supervise(settings: Settings, options: ServeOptions, listener: socket.socket) -> None:
-    sys.exit(asyncio.run(Supervisor(settings, options, listener, partial(_announce, listener)).run()))
 
 
 def _announce(listener: socket.socket) -> None:

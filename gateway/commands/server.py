@@ -21,15 +21,26 @@ from gateway.commands.options import ServeOptions
 # Longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request.
 KEEP_ALIVE_S = 75
 TICK_S = 1.0  # for the date of answers
+BEAT_S = 0.5
 LATE_S = 0.5  # for a connection accepted just before the listener closed to send its request
 
 
 class Server(uvicorn.Server):
-    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time."""
+    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time.
 
-    def __init__(self, gateway: Gateway, options: ServeOptions, on_ready: Callable[[], object]) -> None:
+    `beat` is called every BEAT_S from then on, until the event loop ends.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        options: ServeOptions,
+        on_ready: Callable[[], object],
+        beat: Callable[[], object],
+    ) -> None:
         super().__init__(_configure(gateway, options))
         self._gateway = gateway
+        self._beat = beat
         self._drain_timeout_s = options.drain_timeout_s
         self._on_ready = on_ready
         self._leash: socket.socket | None = None
@@ -63,8 +74,13 @@ class Server(uvicorn.Server):
         gc.set_threshold(10_000, 20, 50)  # a request leaves nothing for it to find; young objects die by count
         # How long a thread that reads a long prompt may keep the loop waiting for the interpreter; 5 ms otherwise.
         sys.setswitchinterval(0.0005)
+        self._go_on_beating()
         if not self.should_exit:
             self._on_ready()
+
+    def _go_on_beating(self) -> None:
+        self._beat()
+        asyncio.get_running_loop().call_later(BEAT_S, self._go_on_beating)
 
     async def main_loop(self) -> None:
         """Ticks and waits for the end. uvicorn's own loop wakes up ten times a second to see whether it has to end."""

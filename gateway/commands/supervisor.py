@@ -1,4 +1,4 @@
-"""Starts the workers of one gateway, replaces one that dies, passes signals on, and ends with the last.
+"""Starts the workers of one gateway, replaces one that dies or hangs, passes signals on, and ends with the last.
 
 In: settings and a bound socket. Out: an exit code. Answers no request and loads no model, so that little can kill it.
 """
@@ -10,6 +10,7 @@ import pickle
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0  # before a worker that died is replaced, doubled while they die young
 YOUNG_S = 10.0
 KILL_AFTER_S = 5  # beyond the time that a worker needs to end by itself
+HUNG_AFTER_S = 5.0  # without a beat
+LOOK_S = 0.25  # from one look at the beats to the next
+ASLEEP_S = 1.0  # between two looks: this process was stopped itself, and so may have been its workers
 
 
 class Supervisor:
@@ -49,6 +53,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as tasks:
             for index in range(self._settings.workers):
                 tasks.create_task(self._keep(index))
+            tasks.create_task(self._watch())
         return int(self._has_failed)
 
     async def _keep(self, index: int) -> None:
@@ -68,10 +73,32 @@ class Supervisor:
             if loop.time() - began > YOUNG_S:
                 pause_s = FIRST_PAUSE_S
             logger.error("worker %d %s; its leases are given back, another starts in %.1f s", index, ended, pause_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._ending.wait()
+            await self._pause(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Waits, at most until the end begins."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._ending.wait()
+
+    async def _watch(self) -> None:
+        """Kills the workers whose event loops no longer run. The monotonic clock stands while the machine sleeps."""
+        awake_since = looked = time.monotonic()
+        while not self._ending.is_set():
+            await self._pause(LOOK_S)
+            now = time.monotonic()
+            if now - looked > ASLEEP_S:
+                awake_since = now
+            looked = now
+            roster = self._node.roster
+            silences = {index: roster.find_silence(index, awake_since) for index in self._ready}
+            index = max(silences, key=silences.__getitem__, default=0)
+            if silences.get(index, 0.0) > HUNG_AFTER_S:
+                process = self._processes[index]
+                logger.error("worker %d (pid %d) has hung for %.1f s; killed", index, process.pid, silences[index])
+                _kill(process)
+                awake_since = now  # it may have held the lock that the others have been waiting for
 
     async def _live(self, index: int) -> str:
         """Runs one worker. Returns how it ended."""
@@ -91,6 +118,7 @@ class Supervisor:
             self._note_ready(index)
         code = await process.wait()
         del self._processes[index]
+        self._ready.discard(index)
         self._node.clear(index)
         return f"(pid {process.pid}) {_describe(code)}"
 
@@ -141,8 +169,12 @@ class Supervisor:
     def _kill(self) -> None:
         for index, process in self._processes.items():
             logger.error("worker %d (pid %d) did not end; killed", index, process.pid)
-            with suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()  # a stopped process takes no other signal
 
 
 def _describe(code: int) -> str:

@@ -18,7 +18,8 @@ def main() -> None:
     assignment.options.configure_logging(f"worker {assignment.index}")
     node = Node.join(assignment.settings, assignment.index, assignment.map_fd)
     with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
-        server = Server(build_app(assignment.settings, node), assignment.options, lambda: leash.sendall(READY))
+        app = build_app(assignment.settings, node)
+        server = Server(app, assignment.options, lambda: leash.sendall(READY), node.roster.beat)
         server.end_with(leash)
         server.run([listener])
 
