@@ -1,4 +1,4 @@
-"""The files of the state folder: read, written all or nothing, and set aside where they cannot be read.
+"""The files of the state folder: read, written all or nothing, and set aside where they cannot be read; whose it is.
 
 In: paths and bytes. Out: bytes. Knows nothing of what is in them.
 """
@@ -15,6 +15,15 @@ logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file that is read whole
 MOST_ASIDE = 100  # files of one name
+OWNER = "gateway.lock"  # locked by the gateway that keeps its state here, whose words are in it
+
+
+class FolderTaken(Exception):
+    """Another gateway keeps its state in the folder. `words`: what it has written into its lock file."""
+
+    def __init__(self, words: bytes) -> None:
+        super().__init__(words)
+        self.words = words
 
 
 def check_file(path: Path) -> bool:
@@ -54,6 +63,26 @@ def set_aside(path: Path, why: Exception) -> bool:
             return True
     logger.warning("%s cannot be read (%s), nor set aside: there are %d of them", path, why, MOST_ASIDE)
     return False
+
+
+def claim(folder: Path) -> int | None:
+    """Makes the folder this gateway's and returns the descriptor of its lock file; the kernel frees it on our death.
+
+    None where the folder cannot be written, and so holds nobody's state. Raises FolderTaken.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as exc:
+        logger.warning("no state is kept: cannot write %s: %s", folder, exc)
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        words = os.pread(descriptor, 4096, 0)
+        os.close(descriptor)
+        raise FolderTaken(words) from None
+    return descriptor
 
 
 @contextmanager

@@ -4,10 +4,12 @@ In: a configuration file. Out: one `ready` line on stdout, logs on stderr, an ex
 """
 
 import asyncio
+import os
 import resource
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from gateway.address import make_url
 from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
 from gateway.settings import MAX_WORKERS
+from gateway.state_folder import FolderTaken, claim
 
 
 @click.command()
@@ -52,8 +55,8 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
       crossover serve -c crossover.yaml
       crossover serve -c crossover.yaml --workers 4
 
-    Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load); 2 bad
-    arguments or configuration.
+    Exit codes: 0 ended by a signal; 1 it could not start (a port or a state folder that is taken, a tokenizer that does
+    not load); 2 bad arguments or configuration.
     """
     settings = read_settings("serve", config)
     settings = replace(settings, workers=workers or settings.workers)
@@ -64,7 +67,7 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     options = ServeOptions(settings.log_level, access_log, drain_timeout_s)
     options.configure_logging()
     _raise_descriptor_limit()
-    with _bind(settings.listen_host, settings.listen_port) as listener:
+    with _bind(settings.listen_host, settings.listen_port) as listener, _claim(settings.state_folder):
         sys.exit(asyncio.run(Supervisor(settings, options, listener, partial(_announce, listener)).run()))
 
 
@@ -73,6 +76,21 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # on systems whose real limit is below the one they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def _claim(folder: Path | None) -> Iterator[None]:
+    """Keeps other gateways off the state folder, so that none overwrites what another one keeps."""
+    try:
+        lock = None if folder is None else claim(folder)
+    except FolderTaken as exc:
+        holder = exc.words.decode(errors="replace").strip() or "another one"
+        click.echo(f"crossover serve: the gateway with pid {holder} keeps its state in {folder}", err=True)
+        sys.exit(1)
+    if lock is not None:
+        os.truncate(lock, 0)
+        os.pwrite(lock, b"%d" % os.getpid(), 0)
+    yield
 
 
 def _bind(host: str, port: int) -> socket.socket:
