@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
+from gateway.restarts import Standing
 from gateway.shared.plan import Plan, Span
 from gateway.shared.seat import Seat
 
@@ -25,6 +26,7 @@ class Roster:
 
     def __init__(self, span: Span, seat: Seat) -> None:
         self.index = seat.index  # of this process
+        self._board = seat.board
         words = seat.memory.ints(span)
         workers = seat.workers
         self._pids, self._starts, self._beats = words[:workers], words[workers : 2 * workers], words[2 * workers :]
@@ -54,6 +56,10 @@ class Roster:
     def find_silence(self, index: int, since: float) -> float:
         """Returns for how many seconds a worker has not beaten, counted from `since` on, on the monotonic clock."""
         return time.monotonic() - max(self._beats[index] / 1e9, since)
+
+    def standing(self) -> Standing:
+        """Returns which generation these workers are, and what became of the last restart."""
+        return Standing(os.getpid()) if self._board is None else self._board.read()
 
     def clear(self, index: int) -> None:
         self._pids[index] = NOBODY

@@ -7,12 +7,8 @@ import time
 from pathlib import Path
 
 from tests.commands.test_workers import in_flight, opened, state, until, workers_of
-from tests.processes import is_running
+from tests.processes import find_parent, is_running
 from tests.serving.stack import eventually
-
-
-def find_parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def test_a_stopped_worker_is_replaced_and_its_leases_are_back(tmp_path: Path) -> None:
