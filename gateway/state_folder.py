@@ -68,20 +68,21 @@ def set_aside(path: Path, why: Exception) -> bool:
 def claim(folder: Path) -> int | None:
     """Makes the folder this gateway's and returns the descriptor of its lock file; the kernel frees it on our death.
 
-    None where the folder cannot be written, and so holds nobody's state. Raises FolderTaken.
+    None where it cannot be written or locked. Raises FolderTaken.
     """
+    descriptor = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as exc:
-        logger.warning("no state is kept: cannot write %s: %s", folder, exc)
-        return None
-    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        words = os.pread(descriptor, 4096, 0)
-        os.close(descriptor)
-        raise FolderTaken(words) from None
+    except OSError as exc:
+        words = b"" if descriptor is None else os.pread(descriptor, 4096, 0)
+        if descriptor is not None:
+            os.close(descriptor)
+        if isinstance(exc, BlockingIOError):
+            raise FolderTaken(words) from exc
+        logger.warning("%s cannot be locked: another gateway may keep its state there too: %s", folder, exc)
+        return None
     return descriptor
 
 

@@ -6,6 +6,7 @@ In: an order on stdin, as JSON, since who wrote it may be of an earlier version.
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ class CannotStartError(Exception):
 
 
 def main() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the first process's affair; workers inherit this
     order: Order = json.load(sys.stdin)
     with socket.socket(fileno=order["leash"]) as leash:
         try:

@@ -140,11 +140,10 @@ class Server(uvicorn.Server):
                 connection.stop_waiting()
 
     def _end(self, leash: socket.socket) -> None:
-        if leash.recv(64) == RETIRE:
-            self._is_retired = True
-        else:
+        with suppress(ConnectionResetError):  # the supervisor was killed before it had read READY
+            self._is_retired = leash.recv(64) == RETIRE
+        if not self._is_retired:
             asyncio.get_running_loop().remove_reader(leash)
-            self._is_retired = False
         self.should_exit = True
         self._exit.set()
 

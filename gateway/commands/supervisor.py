@@ -145,7 +145,11 @@ class Supervisor:
 
     def _obey(self) -> None:
         """Does what the process that keeps the generations says; ends when it is gone."""
-        if not (data := self._leash.recv(MOST_BYTES)):
+        try:
+            data = self._leash.recv(MOST_BYTES)
+        except ConnectionResetError:  # it was killed before it had read all that we sent
+            data = b""
+        if not data:
             asyncio.get_running_loop().remove_reader(self._leash)
             self._end(signal.SIGTERM)
             return

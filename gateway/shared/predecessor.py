@@ -33,6 +33,7 @@ class Predecessor:
     @classmethod
     def open(cls, fd: int, places: Mapping[str, Mapping[str, tuple[int, int, int]]]) -> Self:
         memory = Memory.attach(fd, os.fstat(fd).st_size)
+        os.close(fd)  # or the map would stay for as long as its successor serves
         return cls(memory, {model: {name: Counts(*each) for name, each in of.items()} for model, of in places.items()})
 
     def count(self, model: str, backend: str) -> tuple[int, int]:

@@ -31,15 +31,9 @@ class Seat:
     def found(cls, size: int, workers: int) -> Self:
         """Returns the supervisor's seat, in a new map."""
         memory = Memory.create(size)
-        return cls(memory, _lock(memory, workers), workers=workers)
+        return cls(memory, NodeLock(memory.fd), workers=workers)
 
     @classmethod
     def take(cls, size: int, workers: int, index: int, fd: int) -> Self:
         """Returns the seat of worker `index` in the map that `fd` opens."""
-        memory = Memory.attach(fd, size)
-        return cls(memory, _lock(memory, workers), index, workers)
-
-
-def _lock(memory: Memory, workers: int) -> NodeLock:
-    # A single worker chooses alone: the supervisor takes the lock only when no worker is there.
-    return NodeLock(memory.fd if workers > 1 else None)
+        return cls(Memory.attach(fd, size), NodeLock(fd), index, workers)

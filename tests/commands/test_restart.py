@@ -1,6 +1,7 @@
 """`crossover restart` and SIGHUP: a generation of workers in the place of another, while clients notice nothing."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -87,21 +88,23 @@ class Site:
         async with self.operator.put(f"{self.root}{path}", json=body) as answer:
             assert answer.status == 200, await answer.text()
 
-    async def ask(self, *, keeps: bool = True) -> str:
+    async def ask(self, *, keeps: bool = True) -> None:
         headers = {} if keeps else {"connection": "close"}
         async with self.session.post(f"{self.gateway.url}/chat/completions", json=CHAT, headers=headers) as answer:
             text = await answer.text()
             if answer.status != 200 or not text.endswith("data: [DONE]\n\n") or '"error"' in text:
                 self.errors.append(f"{answer.status} {text[-300:]}")
-            return text
 
     async def ask_on(self, ended: asyncio.Event, *, keeps: bool) -> None:
         while not ended.is_set():
-            try:
-                await self.ask(keeps=keeps)
-                self.answered += 1
-            except (aiohttp.ClientError, OSError) as exc:
-                self.errors.append(repr(exc))
+            await self.ask_once(keeps=keeps)
+
+    async def ask_once(self, *, keeps: bool = True) -> None:
+        try:
+            await self.ask(keeps=keeps)
+            self.answered += 1
+        except (aiohttp.ClientError, OSError) as exc:
+            self.errors.append(repr(exc))
 
 
 @asynccontextmanager
@@ -173,6 +176,32 @@ async def test_what_the_old_generation_has_in_flight_counts_until_it_ends(tmp_pa
         assert site.errors == []
 
 
+async def test_leases_of_an_old_worker_that_is_killed_are_back(tmp_path: Path) -> None:
+    async with opened(tmp_path, 2) as site:
+        site.gateway.triton.script = site.gateway.vllm.script = site.hold
+        old = [worker["pid"] for worker in (await site.state())["workers"]]
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(20):
+                tasks.create_task(site.ask_once())
+            await eventually(lambda: len(site.held) == 20)
+            assert (await site.restart())[0] == 0
+            assert (await site.state())["models"][0]["in_flight"] == 20
+            for pid in old:
+                os.kill(pid, signal.SIGKILL)
+            await site.comes_to(lambda state: state["models"][0]["in_flight"] == 0)
+        assert len(site.errors) == 20
+
+
+async def test_a_single_worker_that_is_stopped_is_replaced(tmp_path: Path) -> None:
+    async with opened(tmp_path, 1) as site:
+        (victim,) = (await site.state())["workers"]
+        os.kill(victim["pid"], signal.SIGSTOP)
+        async with asyncio.timeout(8):
+            await eventually(lambda: not is_running(victim["pid"]), within_s=8)
+            ((successor,),) = ((await site.state())["workers"],)
+        assert successor["pid"] != victim["pid"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_restart_that_fails_changes_nothing_and_says_why(tmp_path: Path, workers: int) -> None:
     async with opened(tmp_path, workers) as site:
@@ -186,7 +215,7 @@ async def test_a_restart_that_fails_changes_nothing_and_says_why(tmp_path: Path,
         site.change(tokenizer=str(tmp_path))
         code, words = await site.restart()
         assert code == 1
-        assert "nothing has changed: worker 0" in words
+        assert "nothing has changed: worker " in words
         state = await site.state()
         assert (state["generation"], state["restart"]["generation"]) == (1, 3)
         assert [worker["pid"] for worker in state["workers"]] == [worker["pid"] for worker in before["workers"]]
