@@ -75,6 +75,7 @@ def claim(folder: Path) -> int | None:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(descriptor, 0)  # what is there names a process that has ended
     except OSError as exc:
         words = b"" if descriptor is None else os.pread(descriptor, 4096, 0)
         if descriptor is not None:

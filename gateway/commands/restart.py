@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from gateway.commands.options import read_settings
-from gateway.restarts import SIZE, Standing
+from gateway.restarts import Standing
 from gateway.state_folder import OWNER
 
 POLL_S = 0.05
+READS = 100  # at most, of a file that a gateway has just made
 WAITS_S = 300.0  # longer than the gateway waits for its new workers
 
 
@@ -87,8 +88,9 @@ def _holds(pid: int, path: Path) -> bool:
 
 
 def _read(path: Path) -> Standing:
-    while True:
+    for _ in range(READS):
         try:
-            return Standing.decode(path.read_bytes()[:SIZE])
+            return Standing.decode(path.read_bytes())
         except ValueError:  # it is just being written
             time.sleep(POLL_S)
+    raise NotFound(f"the gateway that has {path} is still starting")

@@ -187,7 +187,7 @@ class Supervisor:
         del self._processes[index], self._leashes[index]
         self._ready.discard(index)
         self._node.clear(index)
-        return f"(pid {process.pid}) {describe(code)}"
+        return f"(pid {process.pid}) {_describe(code)}"
 
     async def _start(self, index: int) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Starts a worker. Returns its process and our end of its leash."""
@@ -253,5 +253,5 @@ def report_failure(leash: socket.socket, why: str) -> None:
         leash.send(json.dumps({"failed": why[: MOST_BYTES // 4]}).encode())
 
 
-def describe(code: int) -> str:
+def _describe(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
