@@ -1,4 +1,4 @@
-"""The files of the state folder: read, written all or nothing, and set aside where they cannot be read.
+"""The files of the state folder: read, written all or nothing, and set aside where they cannot be read; whose it is.
 
 In: paths and bytes. Out: bytes. Knows nothing of what is in them.
 """
@@ -15,6 +15,15 @@ logger = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file that is read whole
 MOST_ASIDE = 100  # files of one name
+OWNER = "gateway.lock"  # locked by the gateway that keeps its state here, whose words are in it
+
+
+class FolderTaken(Exception):
+    """Another gateway keeps its state in the folder. `words`: what it has written into its lock file."""
+
+    def __init__(self, words: bytes) -> None:
+        super().__init__(words)
+        self.words = words
 
 
 def check_file(path: Path) -> bool:
@@ -54,6 +63,28 @@ def set_aside(path: Path, why: Exception) -> bool:
             return True
     logger.warning("%s cannot be read (%s), nor set aside: there are %d of them", path, why, MOST_ASIDE)
     return False
+
+
+def claim(folder: Path) -> int | None:
+    """Makes the folder this gateway's and returns the descriptor of its lock file; the kernel frees it on our death.
+
+    None where it cannot be written or locked. Raises FolderTaken.
+    """
+    descriptor = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(descriptor, 0)  # what is there names a process that has ended
+    except OSError as exc:
+        words = b"" if descriptor is None else os.pread(descriptor, 4096, 0)
+        if descriptor is not None:
+            os.close(descriptor)
+        if isinstance(exc, BlockingIOError):
+            raise FolderTaken(words) from exc
+        logger.warning("%s cannot be locked: another gateway may keep its state there too: %s", folder, exc)
+        return None
+    return descriptor
 
 
 @contextmanager

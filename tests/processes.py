@@ -22,6 +22,10 @@ def find_children(parent: int) -> dict[int, str]:
     return found
 
 
+def find_parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def read_command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")

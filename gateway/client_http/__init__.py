@@ -8,5 +8,15 @@ from gateway.client_http.connection import ClientConnection
 from gateway.client_http.exchange import ClientLeft, Exchange, Listener
 from gateway.client_http.head import RequestHead
 from gateway.client_http.intake import Intake
+from gateway.client_http.transport import CLOSE_FIELD
 
-__all__ = ["AsgiExchange", "ClientConnection", "ClientLeft", "Exchange", "Intake", "Listener", "RequestHead"]
+__all__ = [
+    "CLOSE_FIELD",
+    "AsgiExchange",
+    "ClientConnection",
+    "ClientLeft",
+    "Exchange",
+    "Intake",
+    "Listener",
+    "RequestHead",
+]

@@ -351,6 +351,12 @@ class ClientConnection(HttpToolsProtocol):
         if (self._is_parsing or self._missing) and not self.transport.is_closing():
             self._refuse(ShuttingDown("The gateway is shutting down."))
 
+    def is_quiet(self, since: float, for_s: float) -> bool:
+        """Returns whether no request has been under way or arriving for so long, counted from `since` on."""
+        before: RequestResponseCycle | None = self.cycle
+        is_idle = (before is None or before.response_complete) and not (self._is_parsing or self._missing)
+        return is_idle and self.loop.time() - max(since, self._idle_since) >= for_s
+
     def _refuse(self, error: GatewayError) -> None:
         """Gives up on the message that is arriving, and the connection once the requests before it are answered."""
         cycle: object = self.cycle

@@ -20,6 +20,7 @@ SIZE_LINES: Final = [b"%x\r\n" % size for size in range(2048)]  # of usual chunk
 T = TypeVar("T")
 
 CLOSE = b"connection: close"
+CLOSE_FIELD = (b"connection", b"close")  # among a server's default headers: its answers are each connection's last
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 # All that an engine, or a proxy before it, may answer: 520 is in use and in no standard.
 STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
@@ -156,7 +157,7 @@ class TransportExchange:
         else:  # HTTP/1.0: the connection's end is the body's
             framing = CLOSE
             self.keep_alive = False
-        if status >= 400 and CLOSE in lines:
+        if (status >= 400 and CLOSE in lines) or CLOSE_FIELD in connection.default_headers:
             self.keep_alive = False
         elif not self.keep_alive and framing != CLOSE:
             framing += CRLF + CLOSE

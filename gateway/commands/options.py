@@ -11,7 +11,8 @@ from gateway.configuration import SettingsError, default_path, load_settings
 from gateway.settings import Settings
 
 FORCED_END_S = 2  # beyond the drain time, for streams that were failed at its end
-READY = b"ready"
+READY = b"ready"  # a worker's word
+RETIRE = b"retire"  # to a worker whose successors serve
 
 
 def read_settings(command: str, config: Path | None) -> Settings:
@@ -66,7 +67,8 @@ class Assignment:
     """What a worker gets from the supervisor: its index, and the descriptors that it inherits.
 
     It holds the settings and not the file's name, so that every worker lays the same plan over the map, however the
-    file has changed. `leash_fd`: the worker writes READY to it, and ends when the supervisor's end is closed.
+    file has changed. `leash_fd`: the worker writes READY to it, reads RETIRE from it, and ends when the supervisor's
+    end is closed.
     """
 
     settings: Settings
@@ -75,7 +77,8 @@ class Assignment:
     map_fd: int
     listener_fd: int
     leash_fd: int
+    board_fd: int
 
     @property
-    def descriptors(self) -> tuple[int, int, int]:
-        return self.map_fd, self.listener_fd, self.leash_fd
+    def descriptors(self) -> tuple[int, ...]:
+        return self.map_fd, self.listener_fd, self.leash_fd, self.board_fd

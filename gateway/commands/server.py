@@ -15,28 +15,44 @@ from types import FrameType
 import uvicorn
 
 from gateway.app import Gateway
-from gateway.client_http import ClientConnection
-from gateway.commands.options import ServeOptions
+from gateway.client_http import CLOSE_FIELD, ClientConnection
+from gateway.commands.options import RETIRE, ServeOptions
 
 # Longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request.
 KEEP_ALIVE_S = 75
 TICK_S = 1.0  # for the date of answers
+BEAT_S = 0.5
+QUIET_S = 5.0  # after which a retired server closes an idle connection; clients reuse most connections sooner
 LATE_S = 0.5  # for a connection accepted just before the listener closed to send its request
 
 
 class Server(uvicorn.Server):
-    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time."""
+    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time.
 
-    def __init__(self, gateway: Gateway, options: ServeOptions, on_ready: Callable[[], object]) -> None:
+    `beat` is called every BEAT_S from then on, until the event loop ends.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        options: ServeOptions,
+        on_ready: Callable[[], object],
+        beat: Callable[[], object],
+    ) -> None:
         super().__init__(_configure(gateway, options))
         self._gateway = gateway
+        self._beat = beat
         self._drain_timeout_s = options.drain_timeout_s
         self._on_ready = on_ready
         self._leash: socket.socket | None = None
         self._exit = asyncio.Event()
+        self._is_retired = False
 
     def end_with(self, leash: socket.socket) -> None:
-        """Makes the server end as by a signal once the other end of `leash` is closed: the supervisor is gone then."""
+        """Makes the server end as by a signal once the other end of `leash` is closed: the supervisor is gone then.
+
+        RETIRE on it makes the server end because others accept in its place: no client may lose a request to that.
+        """
         self._leash = leash
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -63,8 +79,13 @@ class Server(uvicorn.Server):
         gc.set_threshold(10_000, 20, 50)  # a request leaves nothing for it to find; young objects die by count
         # How long a thread that reads a long prompt may keep the loop waiting for the interpreter; 5 ms otherwise.
         sys.setswitchinterval(0.0005)
+        self._go_on_beating()
         if not self.should_exit:
             self._on_ready()
+
+    def _go_on_beating(self) -> None:
+        self._beat()
+        asyncio.get_running_loop().call_later(BEAT_S, self._go_on_beating)
 
     async def main_loop(self) -> None:
         """Ticks and waits for the end. uvicorn's own loop wakes up ten times a second to see whether it has to end."""
@@ -74,7 +95,10 @@ class Server(uvicorn.Server):
                     await self._exit.wait()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+        if self._is_retired:  # the gateway ends: from now on this is an end as any other
+            self._is_retired = False
+        else:
+            super().handle_exit(sig, frame)
         self._exit.set()  # the signal itself has woken the loop up
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -84,8 +108,30 @@ class Server(uvicorn.Server):
         loop.call_later(self._drain_timeout_s, self._gateway.stop_answering)
         # uvicorn closes the idle connections that it knows of. The loop has accepted others that it reports only now:
         # without a request on them, each would be waited for until the drain time is over.
+        if self._is_retired:
+            await self._close_politely(loop.time())
         loop.call_later(LATE_S, self._close_idle)
         await super().shutdown(sockets)
+
+    async def _close_politely(self, since: float) -> None:
+        """Accepts no connection, and lets each have one more answer, which announces the connection's end.
+
+        A client may be sending on a connection that looks idle here: closed at once, it would lose that request.
+        """
+        loop = asyncio.get_running_loop()
+        for server in self.servers:
+            server.close()
+        self.server_state.default_headers.append(CLOSE_FIELD)
+        while (
+            self._is_retired
+            and self.server_state.connections
+            and loop.time() < since + self._drain_timeout_s
+            and not self.force_exit
+        ):
+            await asyncio.sleep(TICK_S / 10)
+            for connection in tuple(self.server_state.connections):
+                if isinstance(connection, ClientConnection) and connection.is_quiet(since, QUIET_S):
+                    connection.shutdown()
 
     def _close_idle(self) -> None:
         for connection in tuple(self.server_state.connections):
@@ -94,7 +140,10 @@ class Server(uvicorn.Server):
                 connection.stop_waiting()
 
     def _end(self, leash: socket.socket) -> None:
-        asyncio.get_running_loop().remove_reader(leash)
+        with suppress(ConnectionResetError):  # the supervisor was killed before it had read READY
+            self._is_retired = leash.recv(64) == RETIRE
+        if not self._is_retired:
+            asyncio.get_running_loop().remove_reader(leash)
         self.should_exit = True
         self._exit.set()
 

@@ -11,14 +11,16 @@ from gateway.app import build_app
 from gateway.commands.options import READY, Assignment
 from gateway.commands.server import Server
 from gateway.node import Node
+from gateway.restarts import Board
 
 
 def main() -> None:
     assignment: Assignment = pickle.load(sys.stdin.buffer)
     assignment.options.configure_logging(f"worker {assignment.index}")
-    node = Node.join(assignment.settings, assignment.index, assignment.map_fd)
+    node = Node.join(assignment.settings, assignment.index, assignment.map_fd, Board(assignment.board_fd))
     with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
-        server = Server(build_app(assignment.settings, node), assignment.options, lambda: leash.sendall(READY))
+        app = build_app(assignment.settings, node)
+        server = Server(app, assignment.options, lambda: leash.sendall(READY), node.roster.beat)
         server.end_with(leash)
         server.run([listener])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
 from gateway.evidence import LatestEvidence
-from gateway.operator.shapes import DrainBody, ModelView, PolicyBody, PolicyView, StateView, WorkerView
+from gateway.operator.shapes import DrainBody, ModelView, PolicyBody, PolicyView, RestartView, StateView, WorkerView
 from gateway.routing import Router
 
 logger = logging.getLogger(__name__)
@@ -20,9 +20,11 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
     @routes.get("/state")
     async def read_state() -> StateView:
         """Every worker, every model with its policy and what is in flight, and the kinds of policies there are."""
-        states = router.state()
+        states, standing = router.state(), router.standing()
         return StateView(
             version=__version__,
+            generation=standing.generation,
+            restart=None if standing.last is None else RestartView.of(standing.last),
             answered_by=router.worker,
             workers=[WorkerView.of(worker) for worker in router.workers(states)],
             models=[ModelView.of(state, latest) for state in states],

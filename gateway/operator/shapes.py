@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core import Need, Policy
 from gateway.evidence import Change, Evidence, LatestEvidence, Place
+from gateway.restarts import Restart
 from gateway.routing import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
 from gateway.routing.policies import KEYS, SCHEMAS, Single, read_policy
 from gateway.settings import Name
@@ -256,13 +257,29 @@ class WorkerView(BaseModel):
         return cls(index=worker.index, pid=worker.pid, started=started, in_flight=worker.in_flight)
 
 
+class RestartView(BaseModel):
+    """The last restart: when it ended, the generation that was started, and why it failed; null: it succeeded."""
+
+    at: datetime
+    generation: int
+    failed: str | None
+
+    @classmethod
+    def of(cls, restart: Restart) -> Self:
+        at = datetime.fromtimestamp(restart.at, UTC)
+        return cls(at=at, generation=restart.generation, failed=restart.why)
+
+
 class StateView(BaseModel):
     """The node's state. `answered_by`: the index of the worker that was asked; all else is the same from any worker.
 
+    `generation`: that of the workers that accept connections, 1 at first. `restart`: null before the first one.
     `policies`: each kind of policy that this gateway has, as a JSON schema: the type, bounds and meaning of its keys.
     """
 
     version: str
+    generation: int
+    restart: RestartView | None
     answered_by: int
     workers: list[WorkerView]
     models: list[ModelView]

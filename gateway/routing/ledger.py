@@ -27,7 +27,10 @@ RECORD_WORDS = STATE_WORDS + 4
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpans:
-    """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes."""
+    """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes.
+
+    Of what is in flight there is one word more, for what generations of workers before this one still hold.
+    """
 
     generation: Span
     records: tuple[Span, Span]
@@ -44,8 +47,8 @@ class LedgerSpans:
         return cls(
             generation=plan.words(1),
             records=(plan.words(RECORD_WORDS), plan.words(RECORD_WORDS)),
-            in_flight=tuple(plan.words(workers) for _ in backends),
-            steering=tuple(plan.words(workers) for _ in backends),
+            in_flight=tuple(plan.words(workers + 1) for _ in backends),
+            steering=tuple(plan.words(workers + 1) for _ in backends),
             ready=tuple(plan.words(workers) for _ in backends),
             heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
@@ -231,6 +234,10 @@ class Ledger:
             state, text = change(self._state, self.text())
             self._commit(state, self._record[SWITCHES], text)
 
+    def adopt(self, state: State, text: bytes) -> None:
+        """Puts a state and text in force that come from elsewhere."""
+        self.replace(lambda _state, _text: (state, text))
+
     def drain(self, backend: str, is_draining: bool) -> None:
         """Notes for all workers whether an operator wants this backend empty."""
         with self._lock:
@@ -264,7 +271,7 @@ class Ledger:
             return Snapshot(
                 in_flight={name: sum(words) for name, words in in_flight.items()},
                 steering={name: sum(cell.steering) for name, cell in cells},
-                workers=tuple(map(sum, zip(*in_flight.values(), strict=True))),
+                workers=tuple(map(sum, zip(*in_flight.values(), strict=True)))[:-1],
                 doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
                 draining=self.draining,
                 state=self._state,
@@ -289,6 +296,11 @@ class Ledger:
         """Returns for how many seconds no other worker has heard a backend."""
         heard = [at for worker, at in enumerate(self._cells[backend].heard) if worker != self._seat]
         return now - max(heard, default=0) / 1e3
+
+    def inherit(self, backend: str, in_flight: int, steering: int) -> None:
+        """Counts what generations of workers before this one hold at a backend now. One process of the node does."""
+        cell = self._cells[backend]
+        cell.in_flight[-1], cell.steering[-1] = in_flight, steering
 
     def clear(self, worker: int) -> None:
         """Gives back all that a dead worker held."""

@@ -81,6 +81,13 @@ class PolicyFile:
         except OSError as exc:
             logger.warning("the policy of %s ends with this gateway: cannot write %s: %s", model, self._path, exc)
 
+    def find_version(self, model: str) -> int:
+        """Returns the version that is kept for a model; 0 if none is that can be read."""
+        try:
+            return _find_newest(self._read_anew().get(model))
+        except OSError:
+            return 0
+
     def _set_aside(self, model: str, kept: Mapping[str, Entry], why: ValueError) -> None:
         """Sets the file aside, and goes on with the entries of the other models, `kept`."""
         assert self._folder is not None  # a file was there

@@ -10,6 +10,7 @@ from gateway.core import Leaving, Placeable
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
 from gateway.flow import ModelFlow
 from gateway.lengths import Survival
+from gateway.restarts import Standing
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.learned import AllLearned, LearnedFile, keeping
@@ -161,6 +162,10 @@ class Router:
             WorkerState(member.index, member.pid, member.started, in_flight[member.index])
             for member in self._roster.read()
         )
+
+    def standing(self) -> Standing:
+        """Returns which generation of workers serves, and what became of the last restart."""
+        return self._roster.standing()
 
     def model_state(self, model: str | None = None) -> ModelState:
         """Returns one model's state; `model` None means the only model there is."""

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
+from gateway.restarts import Standing
 from gateway.shared.plan import Plan, Span
 from gateway.shared.seat import Seat
 
@@ -21,16 +22,18 @@ class Member:
 
 
 class Roster:
-    """The rows of the workers. Each worker writes its own when it starts; the supervisor clears it after its end."""
+    """The rows of the workers. Each worker writes its own; the supervisor clears it after the worker's end."""
 
     def __init__(self, span: Span, seat: Seat) -> None:
         self.index = seat.index  # of this process
+        self._board = seat.board
         words = seat.memory.ints(span)
-        self._pids, self._starts = words[: seat.workers], words[seat.workers :]
+        workers = seat.workers
+        self._pids, self._starts, self._beats = words[:workers], words[workers : 2 * workers], words[2 * workers :]
 
     @staticmethod
     def plan(plan: Plan, workers: int) -> Span:
-        return plan.words(2 * workers)
+        return plan.words(3 * workers)
 
     @classmethod
     def alone(cls) -> Self:
@@ -43,7 +46,20 @@ class Roster:
 
     def enter(self) -> None:
         self._starts[self.index] = int(time.time())
+        self.beat()
         self._pids[self.index] = os.getpid()
+
+    def beat(self) -> None:
+        """Lets the supervisor read that this worker's event loop runs."""
+        self._beats[self.index] = time.monotonic_ns()
+
+    def find_silence(self, index: int, since: float) -> float:
+        """Returns for how many seconds a worker has not beaten, counted from `since` on, on the monotonic clock."""
+        return time.monotonic() - max(self._beats[index] / 1e9, since)
+
+    def standing(self) -> Standing:
+        """Returns which generation these workers are, and what became of the last restart."""
+        return Standing(os.getpid()) if self._board is None else self._board.read()
 
     def clear(self, index: int) -> None:
         self._pids[index] = NOBODY

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from gateway.restarts import Board
 from gateway.shared.lock import NodeLock
 from gateway.shared.memory import Memory
 
@@ -11,13 +12,15 @@ from gateway.shared.memory import Memory
 class Seat:
     """The map, its lock, and the index of the row, among `workers`, that this process writes.
 
-    The supervisor has the first seat too; it writes a row only to clear that of a dead worker.
+    `board`: shows how the gateway stands; None where nothing restarts it. The supervisor has the first seat too; it
+    writes a row only to clear that of a dead worker.
     """
 
     memory: Memory
     lock: NodeLock
     index: int = 0
     workers: int = 1
+    board: Board | None = None
 
     @classmethod
     def alone(cls, size: int, workers: int = 1) -> Self:

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from tests.fakes.script import Asked, EndToken, Held, Say, Step
-from tests.processes import is_running
+from tests.processes import find_parent, is_running
 from tests.serving.stack import HELLO, MODEL, RawClient, eventually
 from tests.serving.test_serve import STARTS_WITHIN_S, Served, served, start, write_config
 
@@ -272,7 +272,7 @@ async def test_a_killed_worker_gives_its_leases_back_and_is_replaced(site: Site)
 async def test_a_worker_that_cannot_be_replaced_now_is_replaced_later(site: Site) -> None:
     survivor, _ = await site.connect_to_each()
     victim = (await state(survivor))["workers"][1]
-    supervisor = site.gateway.process.pid
+    supervisor = find_parent(victim["pid"])
     limit = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
     resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limit[1]))  # no descriptor more
     os.kill(victim["pid"], signal.SIGKILL)

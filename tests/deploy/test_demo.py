@@ -46,7 +46,7 @@ def test_demo_serves_the_openai_client_until_ctrl_c_and_leaves_nothing(start: St
     demo = start("--no-calibrate", "--port", str(port))
     demo.wait_for(rf"ready http://127\.0\.0\.1:{port}/v1", 50)
     children = find_children(demo.process.pid)
-    assert len(children) == 6, "three processes, each on its leash"
+    assert len(children) == 8, "three processes, each on its leash, and the supervisor and the worker of the gateway"
     with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-", max_retries=0) as client:
         answer = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": QUESTION}])
         assert "Paris" in (answer.choices[0].message.content or "")

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import aiohttp
@@ -24,6 +25,7 @@ import yaml
 from tests.fakes.damage import DAMAGES, as_it_was
 from tests.fuzz.heavy_bodies import BODIES, FLOODS
 from tests.openai.streams import fold, read_events
+from tests.processes import find_children
 from tests.serving.stack import TOKENIZER
 from tests.serving.test_serve import start
 
@@ -114,13 +116,20 @@ class Site:
             page = await answer.text()
         return int(float(page.partition('crossover_tasks{worker="0"} ')[2].partition("\n")[0]))
 
+    @cached_property
+    def worker(self) -> int:
+        (pid,) = (
+            pid for pid, command in find_children(self.gateway.pid).items() if "gateway.commands.worker" in command
+        )
+        return pid
+
     @property
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.gateway.pid}/fd"))  # noqa: PTH208 - the count is all
+        return len(os.listdir(f"/proc/{self.worker}/fd"))  # noqa: PTH208 - the count is all
 
     @property
     def megabytes(self) -> float:
-        pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{self.worker}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

@@ -274,6 +274,7 @@ def test_state_names_the_workers_and_who_answered(shared: Operated) -> None:
     with shared.router.lease(shared.request()):
         state = ask(shared, "GET", "/admin/state").json()
     assert state["answered_by"] == 0
+    assert (state["generation"], state["restart"]) == (1, None)
     (worker,) = state["workers"]
     assert (worker["index"], worker["pid"], worker["in_flight"]) == (0, os.getpid(), 1)
 

@@ -204,6 +204,22 @@ async def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
     assert (code, log) == (1, f"crossover serve: cannot listen on 127.0.0.1:{port}: Address already in use\n")
 
 
+async def test_a_second_gateway_on_one_state_folder_names_the_first(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        code, log = await run(tmp_path / "crossover.yaml")
+        first = gateway.process.pid
+        assert (code, log) == (
+            1,
+            f"crossover serve: the gateway with pid {first} keeps its state in {tmp_path}/state\n",
+        )
+        async with httpx.AsyncClient() as client:
+            assert (await client.get(f"{gateway.url}/models")).status_code == 200
+        gateway.process.kill()  # and the folder is free at once, whatever its workers have still to answer
+        await gateway.end()
+        async with served(tmp_path):
+            pass
+
+
 async def test_a_tokenizer_that_does_not_load_is_named(tmp_path: Path) -> None:
     code, log = await run(write_config(tmp_path, tokenizer=str(tmp_path)))
     assert code == 1

@@ -36,7 +36,8 @@ def two_workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     (port, own), folder = find_free(2), tmp_path_factory.mktemp("moving")
     pair = cpu(folder / LOGS) if request.param == "cpu" else embedded(Pace(40.0, 32))
     with launched(pair, own, folder, lambda *_: None) as stack:
-        configuration = folder / "two.yaml"
+        (folder / "two").mkdir()  # a gateway has its state folder for itself
+        configuration = folder / "two" / "crossover.yaml"
         configuration.write_text(stack.stack.configuration(port))
         one = gateway(configuration, port)
         two = Process("two", (*one.command, "--workers", "2"), one.is_ready, one.environment)
