@@ -48,6 +48,10 @@ class Handler(Protocol):
     constant_answers: Mapping[bytes, bytes]
     intake: Intake
 
+    def check_head(self, exchange: TransportExchange) -> GatewayError | None:
+        """Returns why a request is refused by its head alone, before its body is read; notes its caller."""
+        ...
+
     def handle(self, exchange: TransportExchange) -> None:
         """Answers `exchange`; called once its body is there, or `error` holds why it will not be. Does not raise."""
         ...
@@ -121,10 +125,14 @@ class ClientConnection(HttpToolsProtocol):
         exchange = TransportExchange(self, head, is_http11=True, keep_alive=True)
         self.cycle = exchange  # type: ignore[assignment]  # it has all that uvicorn asks of one
         self._due = 0.0  # its head has arrived
+        exchange.error = handler.check_head(exchange)
         if missing:
             self._missing = missing
             self._expect(handler.intake.limits.body_timeout_s)
-            self._keep_body(exchange, data[start:])
+            if exchange.error is not None:
+                self._refuse_exchange(exchange, exchange.error)
+            else:
+                self._keep_body(exchange, data[start:])
         else:
             exchange.body = data[start:]
             exchange.more_body = False
@@ -250,8 +258,7 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
         self._expect(handler.intake.limits.body_timeout_s)
-        if error is None and exchange.head.length > handler.intake.limits.max_body_bytes:
-            error = self._body_too_large(handler)
+        error = error or handler.check_head(exchange) or self._find_too_long(handler, exchange.head)
         if error is not None:
             self._refuse_exchange(exchange, error)
         elif self.expect_100_continue and not exchange.is_queued:
@@ -269,6 +276,9 @@ class ClientConnection(HttpToolsProtocol):
         if self._is_surplus and path not in handler.constant_answers:
             return Overloaded("Too many connections are open; try again in a moment.")
         return None
+
+    def _find_too_long(self, handler: Handler, head: RequestHead) -> GatewayError | None:
+        return self._body_too_large(handler) if head.length > handler.intake.limits.max_body_bytes else None
 
     def on_body(self, body: bytes) -> None:
         self._has_progressed = True

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from gateway.address import make_url
+from gateway.commands.access import check_access
 from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
 from gateway.settings import MAX_WORKERS, Settings
@@ -38,7 +39,10 @@ from gateway.settings import MAX_WORKERS, Settings
     help="How long running answers may take to end after SIGTERM or Ctrl-C.",
 )
 @click.option("--access-log", is_flag=True, help="One line on stderr for every request.")
-def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access_log: bool) -> None:
+@click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine without keys for inference.")
+def serve(
+    config: Path | None, workers: int | None, drain_timeout_s: int, *, access_log: bool, allow_anonymous: bool
+) -> None:
     """Serve the OpenAI API over the backends that a configuration names.
 
     On SIGTERM or Ctrl-C no connection is accepted any more, running answers end, and those that do not within the drain
@@ -52,17 +56,22 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
       crossover serve -c crossover.yaml
       crossover serve -c crossover.yaml --workers 4
 
-    Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load); 2 bad
-    arguments or configuration.
+    Exit codes: 0 ended by a signal; 1 it could not start (a port that is taken, a tokenizer that does not load, keys
+    that cannot be read); 2 bad arguments or configuration, or open beyond this machine without being allowed to.
     """
     settings = read_settings("serve", config)
-    settings = replace(settings, workers=workers or settings.workers)
+    settings = replace(
+        settings,
+        workers=workers or settings.workers,
+        allow_anonymous=allow_anonymous or settings.allow_anonymous,
+    )
     if settings.workers > 1 and settings.responses.keep == "memory":
         raise click.UsageError("responses.keep: memory is each worker's own; several workers need file")
     if settings.workers > 1 and sys.platform != "linux":
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
     options = ServeOptions(settings.log_level, access_log, drain_timeout_s)
     options.configure_logging()
+    check_access(settings)
     _raise_descriptor_limit()
     with _bind(settings.listen_host, settings.listen_port) as listener:
         (_run_alone if settings.workers == 1 else _supervise)(settings, options, listener)

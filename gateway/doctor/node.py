@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.address import make_url, parse_target
+from gateway.address import is_loopback, make_url, parse_target
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
-from gateway.doctor.processes import is_loopback
 from gateway.doctor.recognise import CROSSOVER
 from gateway.doctor.statements import Topic
 from gateway.doctor.subjects import EngineReport

@@ -253,7 +253,7 @@ class RawClient:
     writer: asyncio.StreamWriter
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
-        fields = {"host": "test", "content-length": str(len(body))} | {
+        fields = {"host": "localhost", "content-length": str(len(body))} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
-from gateway.address import parse_target
+from gateway.address import is_loopback, parse_target
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor import EngineReport, Fault, Finding, Means, Statement, Subject, Topic, make_account
 from gateway.doctor.behaviour import Behaviour, observe
-from gateway.doctor.processes import is_loopback
 from gateway.doctor.recognise import OPENAI, identify, recognise
 from gateway.doctor.vllm_settings import read_info
 from gateway.engine_kinds.openai_server import OpenAIReader, examine_page, explain_silence
