@@ -7,9 +7,10 @@ from gateway.access.access import Access
 from gateway.access.hosts import OwnHosts
 from gateway.access.key import Caller, Key, Scope
 from gateway.access.key_file import KeyFile, KeyFileUnreadable, KeyRefused
-from gateway.access.keyring import Keyring
+from gateway.access.keyring import NEEDS_KEY, Keyring
 
 __all__ = [
+    "NEEDS_KEY",
     "Access",
     "Caller",
     "Key",

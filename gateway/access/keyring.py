@@ -16,6 +16,7 @@ from gateway.access.key_file import KeyFile, KeyFileUnreadable
 from gateway.errors import PermissionDenied, Unauthorized
 
 LOOK_S = 0.05
+NEEDS_KEY = "This needs a key of scope {}, as Authorization: Bearer <key> or as x-api-key."
 OPERATOR_KEY = "operator_key"  # the name of the configuration's own
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Keyring:
         if caller is None:
             if credentials:
                 raise Unauthorized("This key is not valid here: it is unknown, revoked or expired.")
-            raise Unauthorized(f"This needs a key of scope {scope}, as Authorization: Bearer <key> or as x-api-key.")
+            raise Unauthorized(NEEDS_KEY.format(scope))
         if scope not in caller.scopes:
             raise PermissionDenied(f"You have insufficient permissions for this operation. Missing scopes: {scope}.")
         return caller

@@ -69,15 +69,15 @@ def keys() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice([*Scope]),
+    type=click.Choice([scope.value for scope in Scope]),
     multiple=True,
-    default=[Scope.INFERENCE],
+    default=[Scope.INFERENCE.value],
     show_default=True,
     help="May be given several times. loadtest: pins, run tags and inference; operator: everything.",
 )
 @EXPIRES
 @CONFIG
-def create(name: str, scopes: tuple[Scope, ...], lifetime: timedelta | None, config: Path | None) -> None:
+def create(name: str, scopes: tuple[str, ...], lifetime: timedelta | None, config: Path | None) -> None:
     """Create a key and print it: it is shown this once, and kept as a hash.
 
     \b

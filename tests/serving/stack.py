@@ -221,7 +221,11 @@ def live_tasks() -> set[str]:
 async def running(
     stack: Stack, buffer_bytes: int | None = None, http: type[asyncio.Protocol] | str = ClientConnection
 ) -> AsyncIterator[Stack]:
-    async with stack.app.router.watching(), serving(stack.app, http, buffer_bytes) as server:
+    async with (
+        stack.app.access.keyring.watching(),
+        stack.app.router.watching(),
+        serving(stack.app, http, buffer_bytes) as server,
+    ):
         stack.port = server.port
         before = live_tasks()
         yield stack
