@@ -29,6 +29,7 @@ from gateway.errors import (
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
+SMALL_BODY_BYTES = 16 * 1024
 LINGER_S = 2.0  # how long the rest of a refused request is read and thrown away
 SURPLUS_S = 1.0  # how long a connection may take to send its request when there are too many
 # What the parser is given at a time; the rest of a read waits for the next iteration of the loop. 256 kB hold
@@ -129,15 +130,22 @@ class ClientConnection(HttpToolsProtocol):
         if missing:
             self._missing = missing
             self._expect(handler.intake.limits.body_timeout_s)
-            if exchange.error is not None:
-                self._refuse_exchange(exchange, exchange.error)
-            else:
-                self._keep_body(exchange, data[start:])
+            self._keep_missing(exchange, data[start:])
         else:
             exchange.body = data[start:]
             exchange.more_body = False
             handler.handle(exchange)
         return True
+
+    def _keep_missing(self, exchange: TransportExchange, body: bytes) -> None:
+        """Keeps the first part of a body, or refuses its request."""
+        if exchange.error is None:
+            self._keep_body(exchange, body)
+        elif self._missing > SMALL_BODY_BYTES:
+            self._refuse_exchange(exchange, exchange.error)
+        else:  # to throw its rest away costs less than another connection
+            exchange.more_body = False
+            self._hand_over(exchange)
 
     def _answer_constant(self, data: bytes, handler: Handler) -> bool:
         """Answers `data` if it is one whole usual request whose answer is always the same. Returns whether it did."""
@@ -162,10 +170,13 @@ class ClientConnection(HttpToolsProtocol):
         body, rest = data[: self._missing], data[self._missing :]
         self._missing -= len(body)
         self._keep_body(exchange, body)
-        if not self._missing and exchange.more_body:
+        if not self._missing:
             self._due = 0.0
-            exchange.more_body = False
-            self._hand_over(exchange)
+            if exchange.more_body:
+                exchange.more_body = False
+                self._hand_over(exchange)
+            else:  # it was refused at its head, and its end begins the silence after the answer
+                self._has_read, self._idle_since = False, self.loop.time()
         if rest:
             self._parse(rest)
 

@@ -179,13 +179,34 @@ async def test_a_wrong_key_is_refused_before_the_body_is_read(
     assert 'crossover_refused_total{code="invalid_api_key"} 1.0' in stack.metrics
 
 
+@pytest.mark.parametrize("is_in_two", [False, True])
 async def test_the_connection_of_a_small_refused_request_stays(
+    language: ModelLanguage, writer: Writer, tmp_path: Path, secrets: Secrets, *, is_in_two: bool
+) -> None:
+    """`is_in_two`: the body follows the head, as official clients send it, and is thrown away."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(BODY)}\r\n"
+    async with running(make(language, writer, tmp_path)) as stack, raw_client(stack) as client:
+        for key, status in ((WRONG, 401), (secrets[Scope.INFERENCE], 200), (WRONG, 401)):
+            client.writer.write(f"{head}authorization: bearer  {key}\r\n\r\n".encode())
+            if is_in_two and status == 401:
+                assert (await client.answer()).status == status
+                client.writer.write(BODY)
+            else:
+                client.writer.write(BODY)
+                assert (await client.answer()).status == status
+        assert len(stack.requests) == 1
+
+
+async def test_a_refused_client_that_sends_no_body_is_not_waited_for(
     language: ModelLanguage, writer: Writer, tmp_path: Path, secrets: Secrets
 ) -> None:
-    async with running(make(language, writer, tmp_path)) as stack, raw_client(stack) as client:
-        for key, status in ((WRONG, 401), (secrets[Scope.INFERENCE], 200)):
-            client.send(*INFERENCE[0], BODY, authorization=f"bearer  {key}")
-            assert (await client.answer()).status == status
+    limits = LimitSettings(body_timeout_s=0.3)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-api-key: {WRONG}\r\ncontent-length: 99\r\n\r\n"
+    async with running(make(language, writer, tmp_path, limits=limits)) as stack, raw_client(stack) as client:
+        client.writer.write(head.encode())
+        assert (await client.answer()).status == 401
+        async with asyncio.timeout(5):
+            assert b" 408 " in await client.reader.read()
 
 
 async def test_a_running_gateway_goes_by_every_change(
