@@ -28,14 +28,14 @@ SIGNS = (
 )
 
 
-async def recognise(http: Http, url: str) -> str | None:
+async def recognise(http: Http, url: str, key: str | None = None) -> str | None:
     """Describes the server at `url`, a scheme, host and port. Returns None if nothing accepts connections there.
 
     A server that speaks no HTTP gets no further question.
     """
     for path, sign, kind, status in SIGNS:
         try:
-            answer = await http.get(f"{url}{path}")
+            answer = await http.get(f"{url}{path}", key)
         except NoAnswer as exc:
             return None if exc.silence is Silence.NOBODY else exc.silence.value
         if answer.status == status and sign in answer.body:
