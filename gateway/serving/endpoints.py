@@ -34,7 +34,7 @@ from gateway.serving.guide_checks import GuideChecks
 from gateway.serving.kept_responses import KeptResponses, answer_about
 from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
-from gateway.serving.own_headers import RequestIds, read_pin, read_run
+from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
@@ -232,7 +232,7 @@ class Endpoints:
         model = document.get("model")
         lane = self._lanes.get(model) if isinstance(model, str) else None
         if head.has_own:
-            message.pin, message.run = read_pin(head), read_run(head)
+            message.pin, message.run = head.field(b"x-crossover-pin"), read_run(head)
         if isinstance(lane, RelayLane):
             return self._relay(lane, message, document)
         body = parse_body(GENERATIONS[path], document, self._unknown) if path in GENERATIONS else None

@@ -1,6 +1,6 @@
 """Crossover's own header fields of a request, and the ids that it gives requests.
 
-In: a request's head. Out: pin and run, or the error that names the field. Knows no body.
+In: a request's head. Out: the run, or the error that names the field. Knows no body.
 """
 
 import re
@@ -25,11 +25,6 @@ class RequestIds:
     def mint(self) -> str:
         self._count += 1
         return self._prefix + self._count.to_bytes(8).hex()
-
-
-def read_pin(head: RequestHead) -> str | None:
-    """Returns the backend that the caller insists on."""
-    return head.field(b"x-crossover-pin")
 
 
 def read_run(head: RequestHead) -> str | None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from secrets import token_urlsafe
 
 import pytest
 import yaml
@@ -146,6 +148,29 @@ async def put_policy_as_operator(site: Site, client: RawClient, key: str) -> Non
     body = json.dumps({"kind": "threshold", "low": "triton", "high": "vllm", "up": 9, "down": 3}).encode()
     client.send("PUT", "/admin/policy", body, authorization=f"Bearer {key}", content_type="application/json")
     assert (await client.answer()).status == 200
+
+
+@pytest.mark.alone
+async def test_a_thousand_wrong_keys_a_second_take_a_fifth_of_a_worker_at_most(tmp_path: Path) -> None:
+    """So they slow the others by no more. The worker's own time is measured: other processes hardly change it."""
+    count, connections = 2000, 20
+    async with opened(tmp_path, workers=1) as site:
+        secret_of(tmp_path / "crossover.yaml", "create", "alice")
+        clients = [await site.connect() for _ in range(connections)]
+        await time_until(clients[0], None, 401)
+        before = cpu_of(site.gateway.process.pid)
+        for _ in range(count // connections):
+            for client in clients:
+                client.send("POST", "/v1/chat/completions", b"{}", authorization=f"Bearer {token_urlsafe(32)}")
+            for client in clients:
+                assert (await client.answer()).status == 401
+        assert (cpu_of(site.gateway.process.pid) - before) / count < 0.2 / 1000
+
+
+def cpu_of(pid: int) -> float:
+    """The processor time that a process has taken, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- which gateway starts --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from anthropic import PermissionDeniedError as AnthropicPermissionDenied
 from openai import AuthenticationError, PermissionDeniedError
 
 from gateway.access import KeyFile, KeyFileUnreadable, Scope
-from gateway.client_http import AsgiExchange, Intake
+from gateway.client_http import AsgiExchange, ClientConnection, Intake
 from gateway.language import ModelLanguage
 from gateway.settings import LimitSettings
 from tests.fakes.backend import Pause
@@ -86,10 +86,11 @@ async def test_an_operator_key_alone_guards_the_admin_routes_alone(
             assert await ask_all(stack, ADMIN, key) == {admin}
 
 
+@pytest.mark.parametrize("http", [ClientConnection, "httptools"], ids=["our connections", "all over ASGI"])
 async def test_with_keys_each_route_asks_for_its_scope(
-    language: ModelLanguage, writer: Writer, tmp_path: Path, secrets: Secrets
+    language: ModelLanguage, writer: Writer, tmp_path: Path, secrets: Secrets, http: type[ClientConnection] | str
 ) -> None:
-    async with running(make(language, writer, tmp_path, operator_key=OPERATORS_OWN)) as stack:
+    async with running(make(language, writer, tmp_path, operator_key=OPERATORS_OWN), http=http) as stack:
         for key, inference, operator in (
             (None, 401, 401),
             (WRONG, 401, 401),
@@ -296,6 +297,14 @@ async def test_a_page_from_elsewhere_changes_no_policy_reads_no_state_and_genera
         async with raw_client(stack) as client:
             client.send("PUT", "/admin/policy", POLICY, content_type="application/json")
             assert (await client.answer()).status == 200
+
+
+async def test_a_probe_past_the_parser_is_answered_for_any_host_without_a_key(
+    language: ModelLanguage, writer: Writer, tmp_path: Path, secrets: Secrets
+) -> None:
+    async with running(make(language, writer, tmp_path)) as stack, raw_client(stack) as client:
+        client.writer.write(b"GET /health HTTP/1.1\r\nhost: evil.example\r\norigin: https://evil.example\r\n\r\n")
+        assert (await client.answer()).status == 200
 
 
 @pytest.mark.parametrize("fields", FOREIGN)
