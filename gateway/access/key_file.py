@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from gateway.access.key import NAME_FORM, Key, Scope
 from gateway.state_folder import locked, read_whole, write_whole
@@ -37,7 +37,7 @@ class Content:
     """The whole file."""
 
     schema: Literal["crossover.keys/1"]
-    keys: tuple[Key, ...]
+    keys: Annotated[tuple[Key, ...], Field(min_length=1)]  # no key is ever removed: a file without any is damaged
 
 
 CONTENT = TypeAdapter(Content)

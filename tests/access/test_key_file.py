@@ -135,6 +135,7 @@ def damage(content: bytes) -> Iterator[bytes]:
     yield content[:-10]
     yield b"[]"
     yield b"\xff\xfe"
+    yield orjson.dumps({**document, "keys": []})
     yield orjson.dumps({**document, "schema": "crossover.keys/2"})
     yield orjson.dumps({**document, "keys": [{**document["keys"][0], "limit": 1}]})
     yield orjson.dumps({**document, "keys": [{**document["keys"][0], "scopes": ["all"]}]})
