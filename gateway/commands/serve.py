@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gateway.address import make_url
-from gateway.commands.access import check_access
+from gateway.commands.access import AccessRefused, check_access
 from gateway.commands.options import ServeOptions, read_settings
 from gateway.commands.supervisor import Supervisor
 from gateway.settings import MAX_WORKERS, Settings
@@ -71,7 +71,11 @@ def serve(
         raise click.UsageError("several workers share memory and a lock that only Linux has; use --workers 1")
     options = ServeOptions(settings.log_level, access_log, drain_timeout_s)
     options.configure_logging()
-    check_access(settings)
+    try:
+        check_access(settings)
+    except AccessRefused as exc:
+        click.echo(f"crossover serve: {exc}", err=True)
+        sys.exit(exc.code)
     _raise_descriptor_limit()
     with _bind(settings.listen_host, settings.listen_port) as listener:
         (_run_alone if settings.workers == 1 else _supervise)(settings, options, listener)
