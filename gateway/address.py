@@ -4,6 +4,7 @@ In: `http://host:port` or `http://unix:/path/of.sock:`, with or without a reques
 path, and the URL to request there. Pure.
 """
 
+from ipaddress import ip_address
 from typing import NamedTuple
 
 UNIX = "http://unix:/"
@@ -27,3 +28,11 @@ def parse_target(url: str) -> Target:
 
 def make_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches a server that listens at `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from gateway import __version__
+from gateway.access import Access, KeyFileUnreadable
 from gateway.core import Backend, Need
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import EvidenceCollector, Identity, Place, RoutingView, gathering
@@ -22,7 +23,7 @@ from gateway.metrics import ArrivalsFile, Metrics, noting_tasks
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router, Shared
-from gateway.serving import LOCAL, Endpoints, Lane, RelayLane, TokenLane
+from gateway.serving import LOCAL, Endpoints, Entrance, Lane, RelayLane, TokenLane
 from gateway.settings import AllowSettings, ModelSettings, Settings
 
 
@@ -35,6 +36,7 @@ class App:
     router: Router
     metrics: Metrics
     calibrations: Calibrations
+    access: Access
 
     @property
     def handler(self) -> Endpoints:
@@ -47,8 +49,9 @@ class App:
 
 
 def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Fleet], node: Node | None = None) -> App:
-    """Joins rooms that exist already; without a `node` this process is the only worker."""
+    """Joins rooms that exist already; without a `node` this process is the only worker. Raises KeyFileUnreadable."""
     node = node or Node.alone(settings)
+    access = Access.open(settings, audits=node.seat.index == 0)
     router = Router(fleets, node.roster, node.policies, node.learned)
     metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
     metrics.share(router.flows())
@@ -56,16 +59,18 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
     metrics.add(EvidenceCollector(node.evidence, _routing_view(router).fingerprint))
-    calibrations = Calibrations(settings.runs_folder, settings.operator_key)
-    install_operator(operator, router, metrics, settings.operator_key, node.evidence)
+    calibrations = Calibrations(settings.runs_folder)
+    install_operator(operator, router, metrics, access, node.evidence)
     install_calibrations(operator, router, calibrations)
-    endpoints = Endpoints(lanes, router, metrics, settings, ALWAYS)
-    return App(endpoints, operator, router, metrics, calibrations)
+    endpoints = Endpoints(lanes, router, metrics, settings, Entrance(access, settings.cors_origins, ALWAYS))
+    return App(endpoints, operator, router, metrics, calibrations, access)
 
 
 @asynccontextmanager
 async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterator[App]:
-    """Yields a running gateway: languages loaded, backends open and probed. Raises UnusableTokenizer.
+    """Yields a running gateway: languages loaded, backends open and probed.
+
+    Raises UnusableTokenizer, KeyFileUnreadable.
 
     `node`: what this worker shares with others; without it this process is the only one.
     """
@@ -80,6 +85,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
             shared = Shared(node.ledgers[model.id], node.dry.get(model.id))
             fleets.append(Fleet(model, _backends(lane), settings.probe, shared=shared))
         app = compose(settings, lanes, fleets, node)
+        await stack.enter_async_context(app.access.keyring.watching())
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(noting_tasks(node.tally))
         await stack.enter_async_context(app.metrics.arrivals.writing())
@@ -182,7 +188,7 @@ class Gateway:
             async with open_app(self._settings, self._node) as self._app:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()  # lifespan.shutdown
-        except UnusableTokenizer as exc:
+        except (UnusableTokenizer, KeyFileUnreadable) as exc:
             await send({"type": "lifespan.startup.failed", "message": str(exc)})
         else:
             await send({"type": "lifespan.shutdown.complete"})

@@ -10,7 +10,9 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
         PolicyChanged           409   the policy to replace is no longer the one in force
       LastBackend             409   it is the only one left that gets requests
         CalibrationRunning      409   there is one already
-      Unauthorized            401   the operator key is missing or wrong
+      Unauthorized            401   no key, or one that is not valid
+      PermissionDenied        403   a valid key whose scopes do not include this
+        ForeignSite           403   called by another host's name, or by another site's page
       ModelNotFound             404
       ResponseNotFound          404   not kept, or not any more
       CalibrationNotFound       404
@@ -78,6 +80,18 @@ class Unauthorized(GatewayError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+
+
+class PermissionDenied(GatewayError):
+    status = 403
+    type = "permission_error"
+    code = "missing_scope"
+
+
+class ForeignSite(PermissionDenied):
+    """A browser's page from elsewhere, or one that could be: its host's name is not the gateway's."""
+
+    code = "foreign_site"
 
 
 class ModelNotFound(GatewayError):

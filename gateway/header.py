@@ -1,5 +1,6 @@
 """HTTP header fields, and which of them a gateway passes on (RFC 9110 7.6.1). Knows no message."""
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]  # names in lower case, values without the space around them
@@ -20,6 +21,13 @@ LENGTH, LENGTH_AS_TITLE = b"\r\ncontent-length: ", b"\r\nContent-Length: "
 MAX_LENGTH_DIGITS = 15
 KEPT_HEADS = 256
 MAX_KEPT_BYTES = 4 * 1024
+
+
+def find_credentials(values: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    """Returns the keys that a request presents: a bearer token, and what Anthropic's clients send."""
+    scheme, _, token = values.get(b"authorization", b"").partition(b" ")
+    bearer = token.strip() if scheme.lower() == b"bearer" else b""
+    return tuple([key for key in (bearer, values.get(b"x-api-key", b"")) if key])
 
 
 def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:

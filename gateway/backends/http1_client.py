@@ -20,9 +20,12 @@ OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Client:
-    """Every connection to one server, named `peer` in errors. Belongs to one running event loop."""
+    """Every connection to one server, named `peer` in errors. Belongs to one running event loop.
 
-    def __init__(self, url: str, *, peer: str, connect_timeout_s: float) -> None:
+    `own_lines`: the header fields of every request, which are its host and `api_key`.
+    """
+
+    def __init__(self, url: str, *, peer: str, connect_timeout_s: float, api_key: str | None = None) -> None:
         target = parse_target(url)
         parts = urlsplit(target.url)
         if parts.scheme != "http" or parts.hostname is None:
@@ -31,8 +34,8 @@ class Client:
         self.is_closed = False
         self._server = Server(target.socket_path, parts.hostname, parts.port or 80)
         self._shown_address = target.socket_path or parts.netloc
-        self._host = parts.netloc
         self.host = parts.netloc.encode("ascii")
+        self.own_lines = f"host: {parts.netloc}" + (f"\r\nauthorization: Bearer {api_key}" if api_key else "")
         self._connect_timeout_s = connect_timeout_s
         self._connecting: dict[asyncio.Task[None], Exchange] = {}
         self._open: set[Connection] = set()
@@ -46,7 +49,7 @@ class Client:
 
     def render(self, method: str, path: str, json: bytes = b"") -> bytes:
         """Returns a whole request with the body `json`."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: {self._host}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{self.own_lines}\r\n"
         if json:
             head += f"content-type: application/json\r\ncontent-length: {len(json)}\r\n"
         return f"{head}\r\n".encode("ascii") + json

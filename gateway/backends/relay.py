@@ -327,15 +327,14 @@ class RelayServer:
         self.cache_use = NO_CACHE_USE
         self.capabilities = frozenset({Need.RELAY})
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
-        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
-        self._own_head = b" HTTP/1.1\r\nhost: " + self.client.host
+        timeout_s = settings.connect_timeout_s
+        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=timeout_s, api_key=settings.api_key)
+        self._own_head = b" HTTP/1.1\r\n" + self.client.own_lines.encode()
         # If the settings restrict the body's fields, header fields that vLLM reads in their place are dropped too.
         self._dropped_fields = () if settings.allow is None else VLLM_FIELDS
         self._health = self.client.render("GET", "/health")
         if isinstance(settings, RelaySettings):
             self._health = self.client.render("GET", settings.health_path)
-            if settings.api_key is not None:
-                self._own_head += b"\r\nauthorization: Bearer " + settings.api_key.encode()
 
     def __repr__(self) -> str:
         return f"<RelayServer {self.name} {self.calls!r} {self.client!r}>"

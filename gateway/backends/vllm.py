@@ -176,7 +176,8 @@ class VLLMBackend:
         self.vocab_size = vocab_size
         self.capabilities = apply_overrides(CAPABILITIES, settings.capabilities)
         self.calls = LiveCalls(settings.name, settings.idle_timeout_s)
-        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=settings.connect_timeout_s)
+        timeout_s = settings.connect_timeout_s
+        self.client = Client(settings.url, peer=settings.name, connect_timeout_s=timeout_s, api_key=settings.api_key)
         self.route: str | None = None  # None while it is not known
         self.cache_use = NO_CACHE_USE
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.access import Caller
 from gateway.client_http.exchange import ClientLeft, Listener
 from gateway.client_http.head import RequestHead
 from gateway.client_http.intake import Intake
@@ -36,6 +37,7 @@ class AsgiExchange:
         self.head = RequestHead(scope["path"], path + b"?" + query if query else path, tuple(scope["headers"]))
         self.body: bytes | bytearray = b""
         self.error: GatewayError | None = None
+        self.caller: Caller | None = None
         self.has_left = False
         self._receive = receive
         self._send = send

@@ -29,6 +29,7 @@ from gateway.errors import (
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
+SMALL_BODY_BYTES = 16 * 1024
 LINGER_S = 2.0  # how long the rest of a refused request is read and thrown away
 SURPLUS_S = 1.0  # how long a connection may take to send its request when there are too many
 # What the parser is given at a time; the rest of a read waits for the next iteration of the loop. 256 kB hold
@@ -47,6 +48,10 @@ class Handler(Protocol):
     posts: frozenset[bytes]
     constant_answers: Mapping[bytes, bytes]
     intake: Intake
+
+    def check_head(self, exchange: TransportExchange) -> GatewayError | None:
+        """Returns why a request is refused by its head alone, before its body is read; notes its caller."""
+        ...
 
     def handle(self, exchange: TransportExchange) -> None:
         """Answers `exchange`; called once its body is there, or `error` holds why it will not be. Does not raise."""
@@ -121,15 +126,26 @@ class ClientConnection(HttpToolsProtocol):
         exchange = TransportExchange(self, head, is_http11=True, keep_alive=True)
         self.cycle = exchange  # type: ignore[assignment]  # it has all that uvicorn asks of one
         self._due = 0.0  # its head has arrived
+        exchange.error = handler.check_head(exchange)
         if missing:
             self._missing = missing
             self._expect(handler.intake.limits.body_timeout_s)
-            self._keep_body(exchange, data[start:])
+            self._keep_missing(exchange, data[start:])
         else:
             exchange.body = data[start:]
             exchange.more_body = False
             handler.handle(exchange)
         return True
+
+    def _keep_missing(self, exchange: TransportExchange, body: bytes) -> None:
+        """Keeps the first part of a body, or refuses its request."""
+        if exchange.error is None:
+            self._keep_body(exchange, body)
+        elif self._missing > SMALL_BODY_BYTES:
+            self._refuse_exchange(exchange, exchange.error)
+        else:  # to throw its rest away costs less than another connection
+            exchange.more_body = False
+            self._hand_over(exchange)
 
     def _answer_constant(self, data: bytes, handler: Handler) -> bool:
         """Answers `data` if it is one whole usual request whose answer is always the same. Returns whether it did."""
@@ -154,10 +170,13 @@ class ClientConnection(HttpToolsProtocol):
         body, rest = data[: self._missing], data[self._missing :]
         self._missing -= len(body)
         self._keep_body(exchange, body)
-        if not self._missing and exchange.more_body:
+        if not self._missing:
             self._due = 0.0
-            exchange.more_body = False
-            self._hand_over(exchange)
+            if exchange.more_body:
+                exchange.more_body = False
+                self._hand_over(exchange)
+            else:  # it was refused at its head, and its end begins the silence after the answer
+                self._has_read, self._idle_since = False, self.loop.time()
         if rest:
             self._parse(rest)
 
@@ -250,8 +269,7 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
         self._expect(handler.intake.limits.body_timeout_s)
-        if error is None and exchange.head.length > handler.intake.limits.max_body_bytes:
-            error = self._body_too_large(handler)
+        error = error or handler.check_head(exchange) or self._find_too_long(handler, exchange.head)
         if error is not None:
             self._refuse_exchange(exchange, error)
         elif self.expect_100_continue and not exchange.is_queued:
@@ -269,6 +287,9 @@ class ClientConnection(HttpToolsProtocol):
         if self._is_surplus and path not in handler.constant_answers:
             return Overloaded("Too many connections are open; try again in a moment.")
         return None
+
+    def _find_too_long(self, handler: Handler, head: RequestHead) -> GatewayError | None:
+        return self._body_too_large(handler) if head.length > handler.intake.limits.max_body_bytes else None
 
     def on_body(self, body: bytes) -> None:
         self._has_progressed = True

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
+from gateway.access import Caller
 from gateway.client_http.head import RequestHead
 from gateway.errors import GatewayError
 
@@ -35,13 +36,14 @@ class Listener(Protocol):
 class Exchange(Protocol):
     """A request. Its answer is `begin`, `write` any number of times, `finish`; all harmless once the client has left.
 
-    `body`: the request's whole body. `error`: why there is none. `takes_chunks`: whether `write` may be given a body
-    that is in HTTP chunks already, after `begin(is_framed=True)`.
+    `body`: the request's whole body. `error`: why there is none. `caller`: whose key it came with, where keys matter.
+    `takes_chunks`: whether `write` may be given a body that is in HTTP chunks already, after `begin(is_framed=True)`.
     """
 
     head: RequestHead
     body: bytes | bytearray
     error: GatewayError | None
+    caller: Caller | None
     takes_chunks: bool
 
     @property

@@ -6,7 +6,7 @@ A usual head is read here in one piece; uvicorn's parser reads every other one (
 import re
 from functools import lru_cache
 
-from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, end_to_end, find_length
+from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, end_to_end, find_credentials, find_length
 
 # Not for engines: the gateway names them itself, has a key of its own for them, and reads their answers.
 NOT_SENT_ON = frozenset({
@@ -29,10 +29,10 @@ UNUSUAL = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgra
 class RequestHead:
     """A request's head. `path`: without the query. `target`: path and query as sent. `has_own`: it has a field of OWN.
 
-    It never changes: requests with the same head share it.
+    `credentials`: the keys that it presents. It never changes: requests with the same head share it.
     """
 
-    __slots__ = ("_values", "fields", "has_own", "lines", "path", "target")
+    __slots__ = ("_values", "credentials", "fields", "has_own", "host", "lines", "origin", "path", "target")
 
     def __init__(self, path: str, target: bytes, fields: Fields) -> None:
         self.path = path
@@ -40,6 +40,9 @@ class RequestHead:
         self.fields = fields
         self._values: dict[bytes, bytes] = dict(fields)
         self.lines = end_to_end(fields, NOT_SENT_ON)
+        self.credentials = find_credentials(self._values)
+        self.host = self._values.get(b"host", b"")
+        self.origin = self._values.get(b"origin")
         self.has_own = not OWN.isdisjoint(self._values)
 
     def field(self, name: bytes) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from gateway.access import Caller
 from gateway.client_http.exchange import Listener
 from gateway.client_http.head import RequestHead
 from gateway.errors import GatewayError
@@ -110,6 +111,7 @@ class TransportExchange:
     body: bytes | bytearray = b""
     held = 0  # bytes of the body that count as arriving
     error: GatewayError | None = None
+    caller: Caller | None = None
 
     _listener: Listener | None = None
     _unsent_head = b""

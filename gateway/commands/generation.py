@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gateway.address import make_url
+from gateway.commands.access import AccessRefused, check_access
 from gateway.commands.options import ServeOptions
 from gateway.commands.supervisor import Origin, Supervisor, report_failure
 from gateway.configuration import SettingsError, default_path, load_settings
@@ -53,6 +54,10 @@ async def _run(order: Order, leash: socket.socket) -> int:
     settings = _read_settings(order)
     options = ServeOptions(settings.log_level, order["access_log"], order["drain_timeout_s"])
     options.configure_logging()
+    try:
+        check_access(settings)
+    except AccessRefused as exc:
+        raise CannotStartError(exc.code, str(exc)) from exc
     fixed = [f"{settings.listen_host}:{settings.listen_port}", str(settings.state_folder)]
     if order["listener"] is None:
         listener, lock = _bind(settings.listen_host, settings.listen_port), _claim(settings.state_folder)
@@ -85,7 +90,8 @@ def _read_settings(order: Order) -> Settings:
         raise CannotStartError(MISTAKEN, f"--workers: {MAX_WORKERS} at most")
     if workers > 1 and settings.responses.keep == "memory":
         raise CannotStartError(MISTAKEN, "responses.keep: memory is each worker's own; several workers need file")
-    return replace(settings, workers=workers)
+    allow_anonymous = order["allow_anonymous"] or settings.allow_anonymous
+    return replace(settings, workers=workers, allow_anonymous=allow_anonymous)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -48,6 +48,7 @@ class ServeOptions:
         if self.log_level != "debug":
             for name in ("uvicorn.error", "httpx"):  # they log a line per start and stop, and one per probe
                 logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("gateway.audit").setLevel(logging.INFO)  # who changed what is logged at any level
         if self.access_log:
             logger = logging.getLogger("uvicorn.access")
             logger.setLevel(logging.INFO)

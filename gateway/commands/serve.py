@@ -32,7 +32,10 @@ from gateway.commands.generations import Generations
     help="How long running answers may take to end after SIGTERM, Ctrl-C or a restart.",
 )
 @click.option("--access-log", is_flag=True, help="One line on stderr for every request.")
-def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access_log: bool) -> None:
+@click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine without keys for inference.")
+def serve(
+    config: Path | None, workers: int | None, drain_timeout_s: int, *, access_log: bool, allow_anonymous: bool
+) -> None:
     """Serve the OpenAI API over the backends that a configuration names.
 
     On SIGTERM or Ctrl-C no connection is accepted any more, running answers end, and those that do not within the drain
@@ -50,7 +53,8 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
       crossover serve -c crossover.yaml --workers 4
 
     Exit codes: 0 ended by a signal; 1 it could not start (a port or a state folder that is taken, a tokenizer that does
-    not load); 2 bad arguments or configuration.
+    not load, keys that cannot be read); 2 bad arguments or configuration, or open beyond this machine without being
+    allowed to.
     """
     if sys.platform != "linux":
         raise click.UsageError("workers share memory with their supervisor in a way that only Linux has")
@@ -58,7 +62,13 @@ def serve(config: Path | None, workers: int | None, drain_timeout_s: int, access
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
     _raise_descriptor_limit()
     path = None if config is None else str(config)
-    options = {"config": path, "workers": workers, "drain_timeout_s": drain_timeout_s, "access_log": access_log}
+    options = {
+        "config": path,
+        "workers": workers,
+        "drain_timeout_s": drain_timeout_s,
+        "access_log": access_log,
+        "allow_anonymous": allow_anonymous,
+    }
     sys.exit(asyncio.run(_serve(options)))
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
+from gateway.access import KeyFile, KeyFileUnreadable
 from gateway.address import parse_target
 from gateway.doctor import logs, vllm_settings
 from gateway.doctor.faults import Fault, Finding
@@ -125,13 +126,21 @@ def _read_logs(subject: Subject, options: Options) -> Iterator[Statement]:
 async def _look_around(settings: Settings, http: Http, gpus: tuple[Gpu, ...]) -> Machine:
     own_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if not settings.listen_port or not is_local(settings.listen_host):
-        return Machine(own_limit, gpus)
+        return Machine(own_limit, gpus, has_keys=_has_keys(settings))
     url = own_url(settings)
     listening = await recognise(http, url)
     listener = find_listener(settings.listen_port)
     limit = own_limit if listener is None or listener.open_files is None else listener.open_files
     stale = {model.id: await _read_stale(http, url, settings.operator_key, model) for model in settings.models}
-    return Machine(limit, gpus, listening, stale if listening is not None else None)
+    return Machine(limit, gpus, listening, stale if listening is not None else None, _has_keys(settings))
+
+
+def _has_keys(settings: Settings) -> bool:
+    """Returns whether callers are asked for keys. With keys that cannot be read the gateway does not even start."""
+    try:
+        return bool(KeyFile(settings.state_folder).read())
+    except KeyFileUnreadable:
+        return True
 
 
 async def _read_stale(http: Http, url: str, key: str | None, model: ModelSettings) -> Sequence[str]:

@@ -90,7 +90,7 @@ class Fault(Enum):
     OPEN_TO_EVERYONE = Row(
         Severity.ERROR,
         "Whoever reaches the port can change the policy and start calibrations.",
-        "Set CROSSOVER_OPERATOR_KEY, or listen on 127.0.0.1.",
+        "Create a key (crossover keys create), set CROSSOVER_OPERATOR_KEY, or listen on 127.0.0.1.",
     )
     PORTS_CLASH = Row(
         Severity.ERROR,

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gateway.address import make_url, parse_target
+from gateway.address import is_loopback, make_url, parse_target
 from gateway.doctor.faults import Fault, Finding
 from gateway.doctor.gpus import Gpu
-from gateway.doctor.processes import is_loopback
 from gateway.doctor.recognise import CROSSOVER
 from gateway.doctor.statements import Topic
 from gateway.doctor.subjects import EngineReport
@@ -36,12 +35,14 @@ DRIVERS = {"2.68": "590.44.01", "2.69": "590.44.01", "2.70": "590.44.01", "2.71"
 @dataclass(frozen=True, slots=True)
 class Machine:
     """This machine. `open_files`: the limit of the gateway that runs here, else this process's own. `listening`: a
-    description of the server at the gateway's address, if there is one. `stale`: by model, how its engines changed."""
+    description of the server at the gateway's address, if there is one. `stale`: by model, how its engines changed.
+    `has_keys`: whether the gateway's key file has any."""
 
     open_files: int
     gpus: tuple[Gpu, ...] = ()
     listening: str | None = None
     stale: Mapping[str, Sequence[str]] | None = None
+    has_keys: bool = False
 
 
 def find_node_faults(settings: Settings, engines: Collection[EngineReport], machine: Machine) -> Iterator[Finding]:
@@ -83,8 +84,8 @@ def _address(url: str) -> str:
 
 def find_gateway_faults(settings: Settings, machine: Machine) -> Iterator[Finding]:
     address = f"{settings.listen_host}:{settings.listen_port}"
-    if settings.operator_key is None and not is_loopback(settings.listen_host):
-        yield Finding(Fault.OPEN_TO_EVERYONE, GATEWAY, f"it listens on {address}, and has no operator key")
+    if not (settings.operator_key or machine.has_keys or is_loopback(settings.listen_host)):
+        yield Finding(Fault.OPEN_TO_EVERYONE, GATEWAY, f"it listens on {address}, and has no key for operators")
     if machine.listening is not None and machine.listening != CROSSOVER:
         yield Finding(Fault.LISTEN_TAKEN, GATEWAY, f"{address} is {machine.listening}")
     for model, changes in (machine.stale or {}).items():

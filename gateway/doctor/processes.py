@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -123,11 +122,3 @@ def _ancestry(pid: int) -> Iterator[int]:
         except OSError:
             return
         pid = int(stat.rpartition(")")[2].split()[1])  # the name before it may hold anything
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine reaches a server that listens at `host`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -62,12 +62,11 @@ class Http:
 
     async def get(self, url: str, key: str | None = None, timeout_s: float | None = None) -> Answer:
         """Sends a GET, with `key` as a bearer token. Raises NoAnswer."""
-        headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        return await self._call("GET", url, timeout_s or self._timeout_s, headers=headers)
+        return await self._call("GET", url, timeout_s or self._timeout_s, headers=_bear(key))
 
-    async def post(self, url: str, document: object) -> Answer:
-        """Sends a POST with `document` as JSON. Raises NoAnswer."""
-        return await self._call("POST", url, self._timeout_s, json=document)
+    async def post(self, url: str, document: object, key: str | None = None) -> Answer:
+        """Sends a POST with `document` as JSON and `key` as a bearer token. Raises NoAnswer."""
+        return await self._call("POST", url, self._timeout_s, headers=_bear(key), json=document)
 
     async def fetch(self, url: str, key: str | None = None) -> Answer | None:
         """Returns a page of an engine, None if the server refuses it or has none. Raises NoAnswer, for a 5xx too."""
@@ -93,6 +92,10 @@ async def _read(url: str, response: httpx.Response) -> bytes:
         if len(page) > MAX_PAGE_BYTES:
             raise NoAnswer(f"{url}: more than {MAX_PAGE_BYTES} bytes")
     return bytes(page)
+
+
+def _bear(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 def _explain(error: httpx.HTTPError | TimeoutError) -> Silence:

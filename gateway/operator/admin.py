@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
 from gateway.evidence import LatestEvidence
+from gateway.operator.entrance import name_caller
 from gateway.operator.shapes import DrainBody, ModelView, PolicyBody, PolicyView, RestartView, StateView, WorkerView
 from gateway.routing import Router
 
-logger = logging.getLogger(__name__)
+audit = logging.getLogger("gateway.audit")
 
 
 def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
@@ -39,17 +40,19 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
     @routes.put("/policy")
     async def replace_policy(body: PolicyBody, request: Request) -> PolicyView:
         """Replace the policy from the next request on, and for the next start; nothing in flight is dropped."""
-        state = router.set_policy(body.change(request.client.host if request.client else "unknown"))
+        who = name_caller(request)
+        state = router.set_policy(body.change(who))
         await asyncio.to_thread(router.keep_policy, state)
         current = state.current
-        logger.info("policy of %s is version %d, by %s: %s", state.model, current.version, current.by, current.policy)
+        audit.info("policy of %s is version %d, by %s: %s", state.model, current.version, who, current.policy)
         return PolicyView.of(state.model, state.current, latest)
 
     @routes.put("/backends/{backend}")
-    async def drain_backend(backend: str, body: DrainBody) -> ModelView:
+    async def drain_backend(backend: str, body: DrainBody, request: Request) -> ModelView:
         """Empty a backend, so that it can be stopped, or use it again. Its answers go on elsewhere, where they may."""
         state = router.drain(backend, body.draining, body.model, force=body.force)
-        logger.info("backend %s of %s is %s", backend, state.model, "drained" if body.draining else "used again")
+        what = "drained" if body.draining else "used again"
+        audit.info("backend %s of %s is %s, by %s", backend, state.model, what, name_caller(request))
         return ModelView.of(state, latest)
 
     return routes

@@ -30,9 +30,13 @@ def _answer(status: int, kind: str, code: str, message: str, param: str | None =
     return JSONResponse({"error": error}, status, headers)
 
 
+def make_answer(error: GatewayError) -> JSONResponse:
+    return _answer(error.status, error.type, error.code, error.message, error.param)
+
+
 async def _answer_gateway_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, GatewayError)  # Starlette types every handler's argument as Exception
-    return _answer(error.status, error.type, error.code, error.message, error.param)
+    return make_answer(error)
 
 
 async def _answer_invalid_body(request: Request, error: Exception) -> JSONResponse:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
@@ -30,11 +29,12 @@ from gateway.openai.tokenize import detokenize, tokenize
 from gateway.routing import RetryBudget, Router
 from gateway.serving.cors import Cors
 from gateway.serving.dispatch import Dispatch
+from gateway.serving.entrance import Entrance
 from gateway.serving.guide_checks import GuideChecks
 from gateway.serving.kept_responses import KeptResponses, answer_about
 from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
-from gateway.serving.own_headers import RequestIds, read_pin, read_run
+from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
@@ -89,7 +89,7 @@ class _Message:
 class Endpoints:
     """Answers every path under /v1/, /tokenize and /detokenize: POSTs of our own connections, all requests over ASGI.
 
-    `posts`, `constant_answers` and `intake` are for the connections; `constant_answers` are the operator's.
+    `posts`, `constant_answers`, `check_head` and `intake` are for the connections.
     """
 
     def __init__(
@@ -98,12 +98,13 @@ class Endpoints:
         router: Router,
         metrics: Metrics,
         settings: Settings,
-        constant_answers: Mapping[bytes, bytes] = MappingProxyType({}),
+        entrance: Entrance,
     ) -> None:
         relayed = {path for model in settings.models for path in model.relay_paths}
         self._paths = frozenset({*GENERATIONS, *LOCAL, *relayed})
         self.posts = frozenset(path.encode() for path in self._paths)
-        self.constant_answers = constant_answers
+        self.constant_answers = entrance.constant_answers
+        self.check_head = entrance.check_head
         self.intake = Intake(settings.limits)
         self._lanes = lanes
         lengths = {model: _context_length(lane) for model, lane in lanes.items()}
@@ -112,7 +113,6 @@ class Endpoints:
         self._router = router
         self._metrics = metrics
         self._streams = settings.streams
-        self._operator_key = settings.operator_key
         self._unknown = settings.unknown_fields
         self._cors = Cors(settings.cors_origins)
         self._kept = _open_kept(settings)
@@ -145,13 +145,15 @@ class Endpoints:
                 exchange.begin(HTTPStatus.OK, (*self._cors.find_lines(exchange.head), *lines), 0)
                 exchange.finish()
             return
+        exchange.error = self.check_head(exchange)
         if exchange.head.path.startswith(RESPONSES) and exchange.method in {"GET", "DELETE", "POST"}:
             async with exchange.answering():
                 self._answer_about_response(exchange)
             return
         try:
-            self._check_route(exchange)
-            await exchange.read_body()
+            if exchange.error is None:
+                self._check_route(exchange)
+                await exchange.read_body()
         except ClientLeft:
             return
         except GatewayError as error:
@@ -163,6 +165,8 @@ class Endpoints:
         head = exchange.head
         reply = Reply(exchange, self._ids.mint(), self._metrics.clock, OPENAI_ERRORS, self._cors.find_lines(head))
         try:
+            if exchange.error is not None:
+                raise exchange.error
             if self._kept is None:
                 raise InvalidRequest("This gateway keeps no responses ('responses.keep' in its configuration).")
             query = head.target.partition(b"?")[2].decode("latin-1")
@@ -220,7 +224,7 @@ class Endpoints:
         return work
 
     def _read(self, message: _Message) -> Work | LocalAnswer:
-        """Parses the request. Raises InvalidRequest, ModelNotFound, Unauthorized."""
+        """Parses the request. Raises InvalidRequest, ModelNotFound."""
         document = parse_json(message.body, self._max_commas)
         path, head = message.head.path, message.head
         if path == RESPONSE and self._only_model and document.get("model") is None:
@@ -228,7 +232,7 @@ class Endpoints:
         model = document.get("model")
         lane = self._lanes.get(model) if isinstance(model, str) else None
         if head.has_own:
-            message.pin, message.run = read_pin(head, self._operator_key), read_run(head)
+            message.pin, message.run = head.field(b"x-crossover-pin"), read_run(head)
         if isinstance(lane, RelayLane):
             return self._relay(lane, message, document)
         body = parse_body(GENERATIONS[path], document, self._unknown) if path in GENERATIONS else None

@@ -1,14 +1,13 @@
 """Crossover's own header fields of a request, and the ids that it gives requests.
 
-In: a request's head. Out: pin and run, or the error that names the field. Knows no body.
+In: a request's head. Out: the run, or the error that names the field. Knows no body.
 """
 
-import hmac
 import re
 from secrets import randbits, token_hex
 
 from gateway.client_http import RequestHead
-from gateway.errors import InvalidRequest, Unauthorized
+from gateway.errors import InvalidRequest
 
 RUN_FORM = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -26,19 +25,6 @@ class RequestIds:
     def mint(self) -> str:
         self._count += 1
         return self._prefix + self._count.to_bytes(8).hex()
-
-
-def read_pin(head: RequestHead, operator_key: str | None) -> str | None:
-    """Returns the backend that the caller insists on; where keys are on, only an operator may. Raises Unauthorized."""
-    pin = head.field(b"x-crossover-pin")
-    if pin is not None and operator_key is not None:
-        # As clients of OpenAI's API send a key, and as those of Anthropic's.
-        bearer, key = head.field(b"authorization") or "", head.field(b"x-api-key") or ""
-        # In constant time: the answer's delay would otherwise tell how much of a guess is right.
-        is_bearer = hmac.compare_digest(f"Bearer {operator_key}".encode(), bearer.encode())
-        if not (hmac.compare_digest(operator_key.encode(), key.encode()) or is_bearer):
-            raise Unauthorized("x-crossover-pin needs the operator key, as Authorization: Bearer <key> or x-api-key.")
-    return pin
 
 
 def read_run(head: RequestHead) -> str | None:

@@ -132,6 +132,7 @@ class VLLMSettings(BackendSettings):
     speaks_openai: ClassVar[bool] = True
 
     url: HttpUrl
+    api_key: Key | None = field(default=None, repr=False)
     capabilities: Annotated[Capabilities, _read_capabilities(*Need)] = field(default_factory=dict, hash=False)
     allow: Allow = AllowSettings()
 

@@ -29,6 +29,7 @@ SOCKET_PATH = re.compile(r"/[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]")  # what a URL n
 MAX_SOCKET_BYTES = 107  # sun_path's 108 with its end (Linux, unix(7))
 
 
+HOST_NAME = re.compile(r"\*|[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
 ORIGIN_OF_PAGE = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s\\]+", re.ASCII)
 
 
@@ -128,6 +129,12 @@ def _check_origin(origin: str) -> str:
     return origin
 
 
+def _check_host_name(name: str) -> str:
+    if not HOST_NAME.fullmatch(name.lower()):
+        raise make_problem("must be * or a host's name, without a port")
+    return name.lower()
+
+
 def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
     """Returns the form of a number between these bounds; operators see `meaning`."""
     return Field(strict=True, ge=least, le=most, description=meaning)
@@ -153,3 +160,4 @@ HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
 MetricsUrl: TypeAlias = Annotated[str, AfterValidator(_check_metrics_url)]
 
 PageOrigin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]
+HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]

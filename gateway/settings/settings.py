@@ -17,6 +17,7 @@ from gateway.settings.forms import (
     File,
     Flag,
     Folder,
+    HostName,
     Key,
     Listen,
     ModelId,
@@ -141,11 +142,12 @@ class MoveSettings:
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One gateway's whole configuration. Without `operator_key` the admin routes and pins are open to everyone.
+    """One gateway's whole configuration. Without any key everything is open to everyone who reaches the port.
 
     `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests.
     `unknown_fields`: what becomes of a body's fields that the gateway does not know. `cors_origins`: whose pages may
-    call it from a browser.
+    call it from a browser. `allow_anonymous`: whether it may listen beyond this machine without keys for inference.
+    `allowed_hosts`: the names it is called by, beside its own. `open_metrics`: whether /metrics asks for no key.
     """
 
     models: tuple[ModelSettings, ...]
@@ -164,6 +166,9 @@ class Settings:
     arrivals_file: File | None = None
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     cors_origins: frozenset[PageOrigin] = frozenset()
+    allow_anonymous: Flag = False
+    allowed_hosts: frozenset[HostName] = frozenset()
+    open_metrics: Flag = False
 
     @property
     def listen_host(self) -> str:

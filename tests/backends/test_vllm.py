@@ -1,5 +1,6 @@
 """vLLM's peculiarities: its two routes, its JSON, and its refusals."""
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import orjson
 import pytest
 
 from gateway.backends.calls import MAX_LAYOUTS, End
+from gateway.backends.relay import RelayServer
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE, EventReader, encode, error_of_answer
 from gateway.core import FinishReason, Guide, GuideKind, SamplingParams
@@ -19,8 +21,9 @@ from gateway.errors import (
     GatewayError,
     InvalidRequest,
 )
+from gateway.settings import VLLMSettings
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
-from tests.fakes.script import Fault, Say, Stall
+from tests.fakes.script import EndToken, Fault, Say, Stall
 from tests.fakes.sink import RecordingSink, settled
 from tests.fakes.vllm import FakeVLLM
 
@@ -511,3 +514,20 @@ async def test_a_backend_counts_what_its_engines_cache_held_but_not_of_measureme
     engine.is_healthy = False  # who comes back has an empty cache
     await backend.is_ready()
     assert backend.cache_use == (0, 0)
+
+
+@pytest.mark.parametrize("has_generate", [True, False])
+@pytest.mark.parametrize(("api_key", "is_served"), [("open-sesame", True), ("another-key", False), (None, False)])
+async def test_an_engine_that_wants_a_key_gets_it_with_every_request(
+    api_key: str | None, *, is_served: bool, has_generate: bool
+) -> None:
+    async with FakeVLLM().serving() as engine:
+        engine.api_key, engine.has_generate = "open-sesame", has_generate
+        engine.play(Say((14, 15)), EndToken())
+        settings = VLLMSettings("vllm", f"http://127.0.0.1:{engine.port}", api_key=api_key)
+        assert "sesame" not in repr(settings)
+        async with aclosing(VLLMBackend(settings)) as backend, aclosing(RelayServer(settings)) as relay:
+            assert (await backend.is_ready(), await relay.is_ready()) == (is_served, is_served)
+            if is_served:
+                assert await (sink := ask(backend)).ended()
+                assert sink.token_ids[:2] == [14, 15]

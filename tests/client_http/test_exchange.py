@@ -46,7 +46,7 @@ def body_of(number: int | str, **fields: object) -> bytes:
 def request_of(body: bytes, *fields: bytes, version: bytes = b"1.1") -> bytes:
     """A POST with content-length."""
     lines = b"".join(field + b"\r\n" for field in fields)
-    start = b"POST /v1/chat/completions HTTP/" + version + b"\r\nhost: test\r\n"
+    start = b"POST /v1/chat/completions HTTP/" + version + b"\r\nhost: localhost\r\n"
     return start + b"content-length: %d\r\n%b\r\n%b" % (len(body), lines, body)
 
 
@@ -64,7 +64,9 @@ async def test_a_chunked_request_goes_on_with_its_length(server: str) -> None:
     pieces = b"".join(chunk(body[at : at + 7]) for at in range(0, len(body), 7))
     async with relaying(server) as relay, raw_client(relay) as client:
         relay.low.answer = echo
-        client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        client.writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
         client.writer.write(pieces + b"0\r\nx-trailer: 1\r\n\r\n")
         assert (await client.answer()).body == body
         (exchange,) = relay.low.exchanges
@@ -78,7 +80,7 @@ async def test_100_continue(relay: RelayStack, path: str) -> None:
     """It is sent before the body is awaited."""
     body = body_of("expects")
     async with raw_client(relay) as client:
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n"
         client.writer.write(head.encode())
         if path == CHAT:
             assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -91,7 +93,8 @@ async def test_100_continue(relay: RelayStack, path: str) -> None:
 async def test_a_body_too_long_is_refused_by_its_head_without_100_continue(relay: RelayStack) -> None:
     async with raw_client(relay) as client:
         client.writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 99999999\r\n\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+            b"expect: 100-continue\r\ncontent-length: 99999999\r\n\r\n"
         )
         answer = await client.answer()
         assert (answer.status, answer.headers["connection"]) == (413, "close")
@@ -102,7 +105,9 @@ async def test_a_body_too_long_is_refused_by_its_head_without_100_continue(relay
 async def test_a_chunked_body_too_long_is_refused_when_it_is(server: str) -> None:
     async with relaying(server) as relay:
         async with raw_client(relay) as client:
-            client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+            client.writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+            )
             client.writer.write(chunk(b"x" * 40_000) + chunk(b"x" * 40_000))
             async with asyncio.timeout(5):
                 assert (await client.answer()).status == 413
@@ -203,7 +208,9 @@ async def test_a_stream_of_requests_cut_anywhere_is_answered_in_order(relay: Rel
 
 
 def chunked_request_of(body: bytes) -> bytes:
-    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(body)
+    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" + chunked(
+        body
+    )
 
 
 def cut(data: bytes, draw: random.Random) -> list[bytes]:
@@ -249,7 +256,7 @@ async def test_connection_close_is_obeyed(relay: RelayStack, body: bytes) -> Non
 # Probes, which are answered without a task.
 
 
-HEALTH = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 OVER_ASGI = HEALTH.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n")
 
 
@@ -265,7 +272,7 @@ async def test_a_probe_is_answered_as_it_is_over_asgi_and_at_once(relay: RelaySt
         assert quick.body == b'{"status":"ok"}'
         client.send("POST", CHAT, body_of("after"))
         assert (await client.answer()).body == body_of("after"), "the connection goes on"
-        client.writer.write(HEALTH.replace(b"host: x", b"host: x\r\nConnection: close"))
+        client.writer.write(HEALTH.replace(b"host: localhost", b"host: localhost\r\nConnection: close"))
         last = await client.answer()
         assert (last.body, last.headers["connection"]) == (quick.body, "close")
         assert await read_to_end(client) == b""
@@ -488,7 +495,7 @@ AMBIGUOUS = {
 @pytest.mark.parametrize("fields", AMBIGUOUS.values(), ids=AMBIGUOUS)
 async def test_an_ambiguous_request_is_refused_and_nothing_after_it_is_read(relay: RelayStack, fields: bytes) -> None:
     async with raw_client(relay) as client:
-        client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + fields)
+        client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n" + fields)
         answers = await read_to_end(client)
         assert answers.startswith(b"HTTP/1.1 400")
         assert answers.count(b"HTTP/1.1 ") == 1

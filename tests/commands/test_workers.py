@@ -139,8 +139,8 @@ async def ended(client: RawClient) -> float:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Site]:
-    config = ("--workers", str(WORKERS), "--drain-timeout-s", "20")
+async def opened(folder: Path, workers: int = WORKERS) -> AsyncIterator[Site]:
+    config = ("--workers", str(workers), "--drain-timeout-s", "20")
     async with served(folder, *config) as gateway:
         site = Site(gateway, int(gateway.url.split(":")[2].removesuffix("/v1")))
         yield site

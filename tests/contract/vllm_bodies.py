@@ -99,7 +99,7 @@ class RecordingHttp(Http):
         super().__init__()
         self.bodies: list[Body] = []
 
-    async def post(self, url: str, document: object) -> EngineAnswer:
+    async def post(self, url: str, document: object, key: str | None = None) -> EngineAnswer:
         assert isinstance(document, dict)
         self.bodies.append((url, document))
         return EngineAnswer(404, b"")

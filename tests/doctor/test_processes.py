@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.doctor.processes import find_listener, is_local, is_loopback
+from gateway.address import is_loopback
+from gateway.doctor.processes import find_listener, is_local
 from tests.engines.wires.servers import free_ports, ready_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")

@@ -233,3 +233,4 @@ def test_two_servers_cannot_have_one_port(settings: Mapping[str, Any], seen: lis
 )
 def test_a_gateway_that_others_reach_needs_a_key(settings: Mapping[str, Any], found: list[Fault]) -> None:
     assert faults(find_node_faults(configure(**settings), (), MACHINE)) == found
+    assert faults(find_node_faults(configure(**settings), (), replace(MACHINE, has_keys=True))) == []

@@ -118,6 +118,10 @@ async def test_a_relay_reports_what_it_has_under_vllms_names(pages: PagesServer)
         assert engine.reader.count(page) == 5
         assert await engine.reader.identify(page) == {"model": "m", "root": "/weights", "max_model_len": 1024}
     assert set(pages.keys) == {"Bearer open-sesame"}
+    pages.keys.clear()
+    async with one_engine(VLLMSettings("vllm", pages.url, api_key="vllms-key")) as engine:
+        await engine.reader.identify(await engine.reader.read_metrics())
+    assert set(pages.keys) == {"Bearer vllms-key"}
     async with one_engine(RelaySettings("sglang", pages.url)) as engine:
         assert await engine.reader.read_metrics() is None
 

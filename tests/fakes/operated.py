@@ -12,12 +12,13 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from gateway.access import Access
 from gateway.core import GenerateRequest, Policy, Prompt, SamplingParams
 from gateway.metrics import Metrics, Tally
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.routing.policies import Threshold
-from gateway.settings import ModelSettings, ProbeSettings
+from gateway.settings import ModelSettings, ProbeSettings, Settings
 from tests.fakes.backend import ScriptedBackend, described
 
 POLICY = Threshold(low="triton", high="vllm", up=48, down=40)
@@ -62,7 +63,8 @@ class Operated:
                 yield
 
         app = FastAPI(lifespan=lifespan)
-        install_operator(app, self.router, Metrics(self.router.state, Tally.alone(self.backends)), self.key)
+        access = Access.open(Settings((), operator_key=self.key))
+        install_operator(app, self.router, Metrics(self.router.state, Tally.alone(self.backends)), access)
         return app
 
     @contextmanager

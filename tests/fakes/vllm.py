@@ -53,6 +53,7 @@ class FakeVLLM(FakeEngine):
 
     `late_errors` sends an error that comes first as an event after a 200, as --max-num-queued-reqs does. `cached`: how
     many tokens of each prompt its cache holds, as --enable-prompt-tokens-details shows it; None: it does not.
+    `api_key`: what every request has to bring, as with --api-key.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class FakeVLLM(FakeEngine):
         self.late_errors = False
         self.cached: int | None = None
         self.is_healthy = True
+        self.api_key: str | None = None
         self.paths: list[str] = []
         self.connections: set[_Connection] = set()
 
@@ -86,6 +88,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._body = b""
+        self._bearer = b""
         self._transport: asyncio.Transport
         self._playing: asyncio.Task[None] | None = None
 
@@ -106,7 +109,11 @@ class _Connection(asyncio.Protocol):
             self._playing.cancel()
 
     def on_url(self, url: bytes) -> None:
-        self._url, self._body = url, b""
+        self._url, self._body, self._bearer = url, b"", b""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name == b"authorization":
+            self._bearer = value
 
     def on_body(self, body: bytes) -> None:
         self._body += body
@@ -116,7 +123,9 @@ class _Connection(asyncio.Protocol):
         self._engine.paths.append(path)
         if path == "/health" and not self._engine.answers_probes:
             return
-        if path == "/health":
+        if (key := self._engine.api_key) is not None and self._bearer != f"Bearer {key}".encode():
+            self._answer(401, b'{"error":"Unauthorized"}')
+        elif path == "/health":
             self._answer(200 if self._engine.is_healthy else 503, b"")
         elif path == GENERATE and not self._engine.has_generate:
             self._answer(403, error_body(403, "PermissionDeniedError", "Scale-out endpoints are disabled"))

@@ -64,11 +64,11 @@ BODIES: Mapping[str, tuple[str, bytes]] = {
 FLOODS = {
     name: request * (2_000_000 // len(request))
     for name, request in {
-        "of GETs": b"GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n",
-        "of probes": b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n",
-        "of POSTs": b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+        "of GETs": b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "of probes": b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        "of POSTs": b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}",
         "of line ends": b"\r\n",
-        "of chunks": b"POST /tokenize HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        "of chunks": b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
         + b"1\r\nx\r\n" * 300_000,
     }.items()
 }

@@ -11,7 +11,7 @@ import sys
 import time
 
 PERIOD_S = 0.01
-PROBE = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+PROBE = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def ask(connection: socket.socket) -> None:

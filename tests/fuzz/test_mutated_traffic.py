@@ -209,11 +209,14 @@ def requests_of(draw: random.Random) -> bytes:
     framing = f"content-length: {len(body)}\r\n"
     if draw.random() < 0.2:
         framing, body = "transfer-encoding: chunked\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    whole = f"POST {path}?a=b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{framing}\r\n".encode() + body
+    whole = (
+        f"POST {path}?a=b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{framing}\r\n".encode()
+        + body
+    )
     if draw.random() < 0.1:
         whole = draw.choice((
-            b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n",
-            b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
+            b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n",
         ))
     return draw.choice([damage for damage in DAMAGES if damage is not as_it_was])(draw, whole)
 
@@ -274,7 +277,7 @@ async def post(site: Site, path: str, body: bytes) -> int:
     """The status of an answer that is read to its end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     writer.write(
-        f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     )
     writer.write(body)
     async with asyncio.timeout(30):

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from gateway.access import KeyFile, Scope
 from tests.fakes.script import Asked, FakeEngine, Full, Pause, Say, Step
 from tests.fakes.triton import FakeTriton
 from tests.fakes.vllm import FakeVLLM
@@ -102,7 +103,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Site]:
+async def serving(folder: Path, operator_key: str | None = KEY) -> AsyncIterator[Site]:
     """`triton` is twice as fast alone, `vllm` at eight in flight."""
     async with FakeTriton().serving() as triton, FakeVLLM().serving() as vllm:
         pace(triton, lambda raw: raw["request_output_len"][1][0], 0.02, 0.02)
@@ -117,7 +118,7 @@ async def serving(folder: Path) -> AsyncIterator[Site]:
             "policy": {"low": "triton", "high": "vllm", "up": 48, "down": 40},
         }
         config = folder / "crossover.yaml"
-        settings = {"listen": "127.0.0.1:0", "operator_key": KEY, "workers": 2, "models": [model]}
+        settings = {"listen": "127.0.0.1:0", "operator_key": operator_key, "workers": 2, "models": [model]}
         await asyncio.to_thread(config.write_text, yaml.safe_dump(settings))
         process = await start(config)
         assert process.stdout is not None
@@ -231,6 +232,17 @@ async def test_no_measurement_begins_while_users_are_served_beyond_the_bound(sit
     assert seen[-1]["level"] == 1
     await site.ask("DELETE", begun["url"])
     await site.until(begun["events_url"], "end")
+
+
+async def test_a_calibration_calls_the_gateway_with_the_key_of_who_started_it(tmp_path: Path) -> None:
+    key = KeyFile(tmp_path / "state").create("root", (Scope.OPERATOR,), None)
+    async with serving(tmp_path, operator_key=None) as site:
+        begun = (await site.ask("POST", "/admin/calibrations", key, json=SMALL)).json()
+        assert begun["by"] == "key root from 127.0.0.1"
+        progress = site.runs / begun["id"] / "progress.jsonl"
+        await eventually(lambda: b'"measuring"' in progress.read_bytes(), within_s=30)
+        await site.ask("DELETE", begun["url"], key)
+        assert all(key not in path.read_text() for path in site.runs.rglob("*.*") if path.is_file())
 
 
 async def test_who_is_no_operator_and_what_makes_no_sense_is_refused(site: Site) -> None:

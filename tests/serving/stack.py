@@ -236,7 +236,11 @@ def live_tasks() -> set[str]:
 async def running(
     stack: Stack, buffer_bytes: int | None = None, http: type[asyncio.Protocol] | str = ClientConnection
 ) -> AsyncIterator[Stack]:
-    async with stack.app.router.watching(), serving(stack.app, http, buffer_bytes) as server:
+    async with (
+        stack.app.access.keyring.watching(),
+        stack.app.router.watching(),
+        serving(stack.app, http, buffer_bytes) as server,
+    ):
         stack.port = server.port
         before = live_tasks()
         yield stack
@@ -268,7 +272,7 @@ class RawClient:
     writer: asyncio.StreamWriter
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
-        fields = {"host": "test", "content-length": str(len(body))} | {
+        fields = {"host": "localhost", "content-length": str(len(body))} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())

@@ -86,7 +86,7 @@ async def test_the_configuration_names_the_parsers_of_calls_and_reasoning(
         body = {"model": MODEL, "messages": HELLO, "tools": [{"type": "function", "function": {"name": "f"}}]}
         async with (
             open_app(replace(SETTINGS, models=(model,))) as app,
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client,
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
         ):
             answer = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
     for call in answer.get("tool_calls", ()):

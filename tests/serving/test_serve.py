@@ -133,8 +133,8 @@ async def test_an_answer_under_way_ends_before_the_server_or_with_an_error_event
 
 
 async def test_what_has_not_arrived_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
-    over_asgi = b"GET /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n"
+    over_asgi = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
     async with served(tmp_path) as gateway, AsyncExitStack() as clients:
         answers = []
         for sent in (b"POST", head, head + b"{", over_asgi):

@@ -10,7 +10,7 @@ from gateway.settings import VLLMSettings
 
 
 def _open_reader(settings: VLLMSettings, http: Http) -> OpenAIReader:
-    return OpenAIReader(http, settings.url, f"{settings.url}/metrics", engine="vllm")
+    return OpenAIReader(http, settings.url, f"{settings.url}/metrics", engine="vllm", key=settings.api_key)
 
 
 VLLM = EngineKind(

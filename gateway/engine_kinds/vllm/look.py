@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
-from gateway.address import parse_target
+from gateway.address import is_loopback, parse_target
 from gateway.backends.vllm import VLLMBackend
 from gateway.backends.vllm_json import COMPLETIONS, GENERATE
 from gateway.doctor import EngineReport, Fault, Finding, Means, Statement, Subject, Topic, make_account
 from gateway.doctor.behaviour import Behaviour, observe
-from gateway.doctor.processes import is_loopback
 from gateway.doctor.recognise import OPENAI, identify, recognise
 from gateway.doctor.vllm_settings import read_info
 from gateway.engine_kinds.openai_server import OpenAIReader, examine_page, explain_silence
@@ -24,7 +23,7 @@ INFO_TIMEOUT_S = 30.0  # at the first call vLLM looks at its whole environment
 
 
 async def look_at_vllm(subject: Subject, settings: VLLMSettings, reader: OpenAIReader, means: Means) -> EngineReport:
-    if (fault := await _find_wrong_wire(means.http, subject.where, settings.url)) is not None:
+    if (fault := await _find_wrong_wire(means.http, subject.where, settings)) is not None:
         return EngineReport(subject, (fault,))
     page, page_faults = await examine_page(subject.where, reader)
     in_flight = reader.count(page) if page else None
@@ -38,13 +37,14 @@ async def look_at_vllm(subject: Subject, settings: VLLMSettings, reader: OpenAIR
     return EngineReport(subject, findings, account, identity)
 
 
-async def _find_wrong_wire(http: Http, where: str, url: str) -> Finding | None:
+async def _find_wrong_wire(http: Http, where: str, settings: VLLMSettings) -> Finding | None:
     """Returns a finding if the server is no vLLM, by its /version, or is not healthy."""
+    url, key = settings.url, settings.api_key
     try:
-        answer = await http.get(f"{url}/health")
+        answer = await http.get(f"{url}/health", key)
     except NoAnswer as exc:
         return explain_silence(where, url, exc)
-    other = await recognise(http, url)
+    other = await recognise(http, url, key)
     if other != OPENAI:
         return Finding(Fault.WRONG_WIRE, where, f"{url} is {other}")
     if answer.status != 200:
@@ -62,7 +62,7 @@ async def _read_info(
 ) -> tuple[tuple[Statement, ...], tuple[Finding, ...]]:
     """Reads /server_info, one of the development routes, which show much and let anybody do anything."""
     try:
-        answer = await http.get(f"{settings.url}/server_info?config_format=json", timeout_s=INFO_TIMEOUT_S)
+        answer = await http.get(f"{settings.url}/server_info?config_format=json", settings.api_key, INFO_TIMEOUT_S)
     except NoAnswer:
         return (), ()
     if answer.status not in {200, 500}:  # 500: the route is there, and fails on its environment (seen in 0.32)
@@ -78,7 +78,7 @@ async def _compare(subject: Subject, settings: VLLMSettings, http: Http) -> Beha
     if subject.language is None:
         return Behaviour()
     try:
-        texts, chats, difference = await compare_prompts(http, settings.url, subject.language)
+        texts, chats, difference = await compare_prompts(http, settings.url, subject.language, settings.api_key)
     except NoAnswer:  # another finding says so
         return Behaviour()
     if difference is not None:

@@ -3,7 +3,8 @@
 In: the gateway's language of a model, and vLLM's /tokenize. Out: the first difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from gateway.errors import InvalidRequest
@@ -11,6 +12,7 @@ from gateway.evidence import Http
 from gateway.language import ModelLanguage, Rendering
 
 Chat: TypeAlias = Sequence[dict[str, Any]]  # Any: JSON
+Ask: TypeAlias = Callable[[dict[str, object]], Awaitable[list[int] | None]]
 
 # Tokenizers differ in spaces, digits, case, other scripts, composed and decomposed accents, code, emoji.
 TEXTS = (
@@ -37,10 +39,11 @@ class Parity(NamedTuple):
     difference: str | None
 
 
-async def compare_prompts(http: Http, url: str, language: ModelLanguage) -> Parity:
+async def compare_prompts(http: Http, url: str, language: ModelLanguage, key: str | None = None) -> Parity:
     """Compares all texts and chats but those that vLLM refuses to tokenize. Raises NoAnswer."""
-    texts = [await _compare_text(http, url, language, text) for text in TEXTS]
-    chats = [await _compare_chat(http, url, language, chat) for chat in CHATS]
+    ask = partial(_ask, http, url, key)
+    texts = [await _compare_text(ask, language, text) for text in TEXTS]
+    chats = [await _compare_chat(ask, language, chat) for chat in CHATS]
     return Parity(_count(texts), _count(chats), next(filter(None, (*texts, *chats)), None))
 
 
@@ -48,14 +51,14 @@ def _count(results: Sequence[str | None]) -> int:
     return sum(result is not None for result in results)
 
 
-async def _compare_text(http: Http, url: str, language: ModelLanguage, text: str) -> str | None:
+async def _compare_text(ask: Ask, language: ModelLanguage, text: str) -> str | None:
     """Returns the difference, "" if there is none, None if vLLM did not tokenize the text."""
-    theirs = await _ask(http, url, {"prompt": text})
+    theirs = await ask({"prompt": text})
     return None if theirs is None else compare(f"the text {text!r}", language.tokenize_text(text), theirs)
 
 
-async def _compare_chat(http: Http, url: str, language: ModelLanguage, chat: Chat) -> str | None:
-    theirs = await _ask(http, url, {"messages": chat, "add_generation_prompt": True})
+async def _compare_chat(ask: Ask, language: ModelLanguage, chat: Chat) -> str | None:
+    theirs = await ask({"messages": chat, "add_generation_prompt": True})
     if theirs is None:
         return None
     try:
@@ -76,8 +79,8 @@ def compare(what: str, ours: Sequence[int], theirs: Sequence[int]) -> str:
     return f"{what} has {len(ours)} ids here and {len(theirs)} by its /tokenize: {place}"
 
 
-async def _ask(http: Http, url: str, question: dict[str, object]) -> list[int] | None:
+async def _ask(http: Http, url: str, key: str | None, question: dict[str, object]) -> list[int] | None:
     """Returns the server's token ids, None if it does not tokenize that."""
-    answer = await http.post(f"{url}/tokenize", question)
+    answer = await http.post(f"{url}/tokenize", question, key)
     token_ids = answer.document.get("tokens") if answer.status == 200 else None
     return token_ids if isinstance(token_ids, list) else None

@@ -27,20 +27,22 @@ COMMAND = (sys.executable, "-P", "-c", "from gateway.cli import main; main()", "
 class Calibrations:
     """The calibrations kept in `folder`, which is made when the first one starts."""
 
-    def __init__(self, folder: Path, operator_key: str | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
-        self.operator_key = operator_key
         self._started: tuple[Job, subprocess.Popen[bytes]] | None = None  # the last one that this worker has started
 
-    def start(self, body: CalibrationBody, url: str, by: str) -> Job:
-        """Starts one. Raises CalibrationRunning if one runs on this node, CalibrationUnavailable if it cannot start."""
+    def start(self, body: CalibrationBody, url: str, by: str, key: str | None) -> Job:
+        """Starts one, which calls the gateway with `key`.
+
+        Raises CalibrationRunning if one runs on this node, CalibrationUnavailable if it cannot start.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with open_locked(self._folder / NODE_LOCK) as node_lock:
                 if node_lock is None:
                     raise CalibrationRunning("a calibration is running; end it first, or wait")
                 self._reap()
-                return self._launch(body, url, by, node_lock)
+                return self._launch(body, url, by, key, node_lock)
         except OSError as exc:
             raise CalibrationUnavailable(f"cannot start a calibration in {self._folder}: {exc.strerror}") from exc
 
@@ -72,22 +74,24 @@ class Calibrations:
         if self._started is not None:
             self._started[1].poll()
 
-    def _launch(self, body: CalibrationBody, url: str, by: str, node_lock: int) -> Job:
+    def _launch(self, body: CalibrationBody, url: str, by: str, key: str | None, node_lock: int) -> Job:
         now = datetime.now(UTC)
         job = Job(self._folder / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}")
         job.path.mkdir()
         with open_locked(job.path / LOCK) as job_lock:
             assert job_lock is not None  # its folder is new
-            process = self._spawn(job, body.arguments(url), (node_lock, job_lock))
+            process = self._spawn(job, body.arguments(url), (node_lock, job_lock), key)
         self._started = job, process
         options = body.model_dump(mode="json")
         job.write_order({"started_at": now.isoformat(), "by": by, "options": options, "pid": process.pid})
         return job
 
-    def _spawn(self, job: Job, arguments: Sequence[str], locks: Sequence[int]) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, job: Job, arguments: Sequence[str], locks: Sequence[int], key: str | None
+    ) -> subprocess.Popen[bytes]:
         # -P and our own path: it imports what this process would. In a session of its own, Ctrl-C reaches it through
         # us alone. The key goes by the environment, which other users of the machine cannot read.
-        ours = {"PYTHONPATH": os.pathsep.join(sys.path), "CROSSOVER_OPERATOR_KEY": self.operator_key or ""}
+        ours = {"PYTHONPATH": os.pathsep.join(sys.path), "CROSSOVER_OPERATOR_KEY": key or ""}
         with (job.path / OUTPUT).open("wb") as output, (job.path / PROGRESS).open("wb") as progress:
             return subprocess.Popen(
                 (*COMMAND, *arguments, "--out", str(job.path), "--progress", "json"),

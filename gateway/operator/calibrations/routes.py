@@ -12,12 +12,13 @@ from gateway.address import make_url
 from gateway.operator.calibrations.job import END, Event, Job
 from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.calibrations.shapes import CalibrationBody, CalibrationList, CalibrationView
+from gateway.operator.entrance import find_key, name_caller
 from gateway.routing import Router
 
 POLL_S = 0.25
 POLLS_PER_COMMENT = 60  # proxies close a connection that is silent for a minute or so
 
-logger = logging.getLogger(__name__)
+audit = logging.getLogger("gateway.audit")
 
 
 def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
@@ -27,9 +28,9 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
     async def start(body: CalibrationBody, request: Request) -> CalibrationView:
         """Start a calibration of this gateway by itself; 409 while there is one."""
         router.model_state(body.model)  # refused at once if there is no such model, or a choice between several
-        by = request.client.host if request.client else "unknown"
-        job = calibrations.start(body, _own_url(request), by)
-        logger.info("calibration %s started by %s: %s", job.id, by, body)
+        by = name_caller(request)
+        job = calibrations.start(body, _own_url(request), by, find_key(request))
+        audit.info("calibration %s started by %s: %s", job.id, by, body)
         return CalibrationView.of(job)
 
     @routes.get("")

@@ -149,8 +149,11 @@ MUTANTS = (
         lambda was: lambda self, threads=2, max_waiting=32: was(self, threads, 1 << 40),
         (f"{SHARED}one_too_many_is_refused_at_once_and_the_others_are_not_disturbed",)),
     # Header fields of its own
-    Mutant("a pin needs the operator's key", f"{OWN}:read_pin", lambda was: lambda head, _operator_key: was(head, None),
-        (f"{HEADERS}with_an_operator_key_only_operators_pin",)),
+    Mutant("a pin needs a key", "gateway.serving.entrance:Entrance._check_own", returns(None),
+        (f"{HEADERS}with_an_operator_key_only_operators_pin",
+         "tests/serving/test_keys.py::test_with_keys_pins_and_run_tags_are_for_load_tests")),
+    Mutant("inference needs a key", "gateway.serving.entrance:Entrance.check_head", returns(None),
+        ("tests/serving/test_keys.py::test_with_keys_each_route_asks_for_its_scope",)),
     Mutant("a run id that could not be a label is refused", f"{OWN}:RUN_FORM", becomes(re.compile(r".*", re.DOTALL)),
         (f"{HEADERS}a_run_id_is_what_a_label_may_be",)),
     Mutant("request ids differ", f"{OWN}:RequestIds.mint", returns("0" * 32),

@@ -1,0 +1,61 @@
+"""Who may call the operator's routes, by host, page and key, decided by a request's head with the body unread.
+
+In: an ASGI app. Out: the same, answering 401 and 403. The probes of load balancers and orchestrators always pass.
+"""
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.access import Access, Caller
+from gateway.access import Scope as KeyScope
+from gateway.errors import GatewayError
+from gateway.header import find_credentials
+from gateway.operator.errors import make_answer
+
+CALLER = "crossover.caller"  # in a request's scope: whose key it came with; None where none was needed
+PROBES = frozenset({"/health", "/ready"})
+METRICS = "/metrics"
+# An operator key in the configuration, alone, leaves these to everyone, as it did before there were other keys.
+PAGES = frozenset({METRICS, "/openapi.json", "/version"})
+
+
+class OperatorEntrance:
+    """ASGI middleware. Notes the caller, for `name_caller`."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = self._check(scope["path"], dict(scope["headers"]))
+        except GatewayError as error:
+            await make_answer(error)(scope, receive, send)
+        else:
+            await self._app({**scope, CALLER: caller}, receive, send)
+
+    def _check(self, path: str, fields: dict[bytes, bytes]) -> Caller | None:
+        """Returns who calls. Raises ForeignSite, Unauthorized, PermissionDenied."""
+        access, keyring = self._access, self._access.keyring
+        access.hosts.check(fields.get(b"host", b""), fields.get(b"origin"))
+        is_open = path == METRICS and access.open_metrics
+        if is_open or not (keyring.has_keys if path in PAGES else keyring.guards_operator):
+            return None
+        return keyring.require(find_credentials(fields), KeyScope.OPERATOR)
+
+
+def find_key(request: Request) -> str | None:
+    """Returns the key with which the caller was let in, for a process that calls this gateway in the caller's name."""
+    if request.scope[CALLER] is None:
+        return None
+    return find_credentials(dict(request.scope["headers"]))[0].decode("latin-1")
+
+
+def name_caller(request: Request) -> str:
+    """Describes who makes a change: by the name of the key, where one was needed, and by address."""
+    address = request.client.host if request.client else "unknown"
+    caller: Caller | None = request.scope[CALLER]
+    return address if caller is None else f"key {caller.name} from {address}"
