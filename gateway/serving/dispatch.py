@@ -94,7 +94,8 @@ class Dispatch:
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
-            self._router.wait(self._ticket, self._reply.exchange.client)
+            sender = self._reply.exchange
+            self._router.wait(self._ticket, sender.client if sender.caller is None else f"key {sender.caller.name}")
         else:
             self._begin(work, lease.route)
 

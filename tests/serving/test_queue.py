@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import orjson
 import pytest
 from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
+from gateway.access import KeyFile, Scope
 from gateway.core import GenerateRequest
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
@@ -20,10 +22,10 @@ TIMELY = QueueSettings(max_waiting=8, max_wait_s=5.0)
 
 @asynccontextmanager
 async def queueing(
-    language: ModelLanguage, max_in_flight: int | None = 1, queue: QueueSettings = TIMELY
+    language: ModelLanguage, max_in_flight: int | None = 1, queue: QueueSettings = TIMELY, keys: Path | None = None
 ) -> AsyncIterator[tuple[Stack, AsyncOpenAI]]:
-    """Two engines that take one request each at once."""
-    stack = make_stack(language, queue=queue, max_in_flight=max_in_flight)
+    """Two engines that take one request each at once. `keys`: the folder of a key file."""
+    stack = make_stack(language, queue=queue, max_in_flight=max_in_flight, state_folder=keys)
     async with running(stack) as stack, stack.app.endpoints.mover.running(), connect(stack) as client:
         yield stack, client
 
@@ -95,6 +97,26 @@ async def test_who_has_the_higher_priority_is_answered_first(language: ModelLang
         await eventually(lambda: waiting(stack) == 3)
         release(stack, writer)
     assert order == [-5, 0, 1]
+
+
+async def test_keys_take_turns(language: ModelLanguage, writer: Writer, tmp_path: Path) -> None:
+    file, order = KeyFile(tmp_path), list[int]()
+    heavy, light = (file.create(name, (Scope.INFERENCE,), None) for name in ("heavy", "light"))
+
+    def note(request: GenerateRequest) -> Script:
+        order.append(request.params.max_tokens)
+        return writer.script("Paris")
+
+    async with queueing(language, keys=tmp_path) as (stack, client), asyncio.TaskGroup() as tasks:
+        stack.low.script = stack.high.script = held(writer)
+        for count in range(1, 7):
+            tasks.create_task(ask(client.with_options(api_key=heavy), max_tokens=100))
+            await eventually(lambda: sum(stack.in_flight.values()) + waiting(stack) == count)  # noqa: B023 - awaited here
+        stack.low.script = stack.high.script = note
+        tasks.create_task(ask(client.with_options(api_key=light), max_tokens=99))
+        await eventually(lambda: waiting(stack) == 5)
+        release(stack, writer)
+    assert order.index(99) <= 1
 
 
 async def test_some_room_is_kept_for_those_that_go_ahead(language: ModelLanguage, writer: Writer) -> None:
