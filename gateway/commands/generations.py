@@ -160,6 +160,9 @@ class Generations:
         fds = (self._board.fd, *listener, *(each["map"] for each in predecessors))
         generation = await Generation.start(order, fds)
         self._living[generation.number] = generation
+        for each in predecessors:
+            if each["number"] not in self._living:  # it ended while this one was being started
+                generation.send({"ended": each["number"]})
         self._tasks.create_task(self._accompany(generation))
         if self._is_ending:  # the signal came while it was being started
             generation.process.terminate()

@@ -43,7 +43,7 @@ class Admission:
         self._limits = {name: (own.max_in_flight, own.max_prefill_tokens) for name, own in backends}
         self._capacities = dict[str, Capacity]()
         self._is_admitting = self._holds_back = False
-        self._why: BackendUnavailable | None = None  # why the first one waits, and so all behind it; None: no room
+        self._why: BackendUnavailable | None = None  # why those wait for which any backend will do; None: no room
         self.note_capacities({})
 
     def note_capacities(self, known: Mapping[str, Capacity | None]) -> None:
@@ -60,7 +60,8 @@ class Admission:
         most, prefill = self._capacities[name]
         if self._holds_back and most >= LEAST_HELD_BACK:
             most -= math.ceil(HELD_BACK * most)
-        if in_flight and in_flight + request.sequences > most:
+        # One with more choices than half of the room waits for half of it: all behind it wait too.
+        if in_flight and in_flight + min(request.sequences, most // 2 or 1) > most:
             return False
         if prefill == math.inf:
             return True
@@ -91,8 +92,8 @@ class Admission:
         self._waiting.sample()
         if self._waiting.count:
             self._admit()
-            for ticket, overloaded in self._waiting.pop_due():
-                ticket.refuse(self._why or overloaded)
+            for ticket, overloaded in self._waiting.pop_due(self._queue.max_waiting):
+                ticket.refuse((ticket.why if ticket.is_picky else self._why) or overloaded)
 
     def _admit(self) -> None:
         if self._is_admitting:  # what it begins may end at once, and so free a place again
@@ -101,6 +102,7 @@ class Admission:
         try:
             while self._admit_some():
                 pass
+            self._waiting.show(is_open=self._why is None)
         finally:
             self._is_admitting = False
 
@@ -111,7 +113,9 @@ class Admission:
             try:
                 lease = self._place_waiting(ticket)
             except MustWait as full:
-                self._why = full.why
+                ticket.why = full.why
+                if not ticket.is_picky:
+                    self._why = full.why
             except GatewayError as error:
                 self._waiting.leave(ticket)
                 ticket.refuse(error)

@@ -58,10 +58,13 @@ class Ejection:
         if name in self.suspects:
             self._healths[name].conduct.took(self._clock())
 
+    def may_take(self, name: str) -> bool:
+        """Whether a backend may get a request now, another one being ready."""
+        return name not in self.suspects or self._healths[name].conduct.may_take(self._clock())
+
     def bar(self, avoid: Collection[str]) -> Collection[str]:
         """Returns `avoid` with the backends that are ejected or have had a trial just now, while another is ready."""
-        now = self._clock()
-        barred = {name for name in self.suspects if not self._healths[name].conduct.may_take(now)}.union(avoid)
+        barred = {name for name in self.suspects if not self.may_take(name)}.union(avoid)
         is_any_ready = any(health.is_ready and name not in barred for name, health in self._healths.items())
         return barred if is_any_ready else avoid
 

@@ -115,22 +115,24 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
+    def place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = True) -> Lease:
         """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
 
         A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
-        has room, or others wait.
+        has room, or others wait. `arrives`: it comes for the first time, and counts as demand.
         """
         if request.pin is None and self.admission.is_contended():
             raise MustWait
-        return self._place(request, avoid, arrives=True)
+        return self._place(request, avoid, arrives=arrives)
 
-    def wait(self, ticket: Ticket[Lease], client: str) -> None:
+    def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
         """Has a request wait until it is admitted, or refused. Raises Overloaded, or why it has to wait."""
         request = ticket.request
+        ticket.is_picky |= not ticket.avoid.isdisjoint(self._chosen_from)
         answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
         self.admission.wait(ticket, client, request.sequences * (answer + request.prompt_tokens))
-        self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
+        if arrives:
+            self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
 
     def beat(self) -> None:
         """Lets requests go on for which there is room now; once a beat."""
@@ -145,10 +147,10 @@ class Fleet:
         steers = request.pin is None or request.run is None
         is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
         choose = self._chooser(request, avoid)
-        if self._dry is not None and is_free:
-            choose = partial(self._choose_beside, choose, request, avoid)
         if request.pin is None:
             choose = partial(self._choose_with_room, choose, request, avoid)
+        if self._dry is not None and is_free:
+            choose = partial(self._choose_beside, choose, request, avoid)
         try:
             lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
         except BackendUnavailable as why:
@@ -202,6 +204,8 @@ class Fleet:
             spilled, _ = self._chooser(request, full.union(avoid))(in_flight, state)
         except BackendUnavailable:
             raise MustWait from None
+        if not self.ejection.may_take(spilled.backend):  # it would serve if no other did, and one does
+            raise MustWait
         return Route(spilled.backend, f"{name}=full {spilled.reason}"), after
 
     def _find_loads(

@@ -44,21 +44,22 @@ class Router:
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
-    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
+    def lease(self, request: Placeable, avoid: Collection[str] = frozenset(), *, arrives: bool = True) -> Lease:
         """Places the request and counts it until the lease is closed.
 
         `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
         InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
-        down, and MustWait when there is no room, or no backend to choose: then `wait`.
+        down, and MustWait when there is no room, or no backend to choose: then `wait`. `arrives`: it comes for the
+        first time.
         """
-        return self._find(request.model).place(request, avoid)
+        return self._find(request.model).place(request, avoid, arrives=arrives)
 
-    def wait(self, ticket: Ticket[Lease], client: str) -> None:
+    def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
         """Has a request wait for its turn; `leave` ends that. Raises Overloaded where it would wait for too long.
 
         `client`: who sent it, among whom turns are fair.
         """
-        self._find(ticket.request.model).wait(ticket, client)
+        self._find(ticket.request.model).wait(ticket, client, arrives=arrives)
 
     def leave(self, ticket: Ticket[Lease]) -> None:
         """Has a request not wait any more."""

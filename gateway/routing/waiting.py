@@ -24,8 +24,11 @@ from gateway.settings import QueueSettings
 from gateway.shared import Plan, Seat, Span
 
 CLIENTS = 1024  # words for what clients have used of a priority; two share one by chance
-PRIORITIES = 16  # words for virtual times: each priority has its own, or those that pass others would move it ahead
-HEAD = 4  # words of a worker: whether it has one that waits, and its rank
+FIRST, LAST = -8, 7  # priorities beyond count as these
+PRIORITIES = LAST - FIRST + 1  # each has a virtual time of its own, or those that pass others would move it ahead
+HEAD = 5  # words of a worker: whether it has one that could go on now, its rank, and when that was written
+STALE_S = 0.2  # after which the first one of a worker that does not beat holds up nobody
+SAMPLED = 64  # of those that wait are looked at to predict a wait
 RATE_S = 5.0  # over which answers that end are counted
 MOST_RETRY_S = 120
 
@@ -59,7 +62,7 @@ class Ticket(Generic[L]):
     """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
 
     It may be picky: only some backends will do for it, and nobody waits behind it. `goes_ahead`: it passes others that
-    wait, by its priority or because its client has none among them.
+    wait, by its priority or because its client has none among them. `why`: what it waits for, if that is no room.
     """
 
     __slots__ = (
@@ -74,6 +77,7 @@ class Ticket(Generic[L]):
         "rank",
         "refuse",
         "request",
+        "why",
     )
 
     def __init__(
@@ -90,6 +94,7 @@ class Ticket(Generic[L]):
         self.is_picky = bool(request.needs)
         self.is_over = True  # until it joins
         self.goes_ahead = False
+        self.why: GatewayError | None = None
         self.client = 0
         self.cost = self.due = 0.0
         self.rank: Rank = ()
@@ -104,7 +109,7 @@ class WaitingRoom(Generic[L]):
     def __init__(self, spans: WaitingSpans, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
         memory = seat.memory
         self.count = 0
-        self._seat = seat.index
+        self._seat, self._workers = seat.index, seat.workers
         self._clock = clock
         self._tickets: list[Ticket[L]] = []  # a heap; those that are over leave it later
         self._counts = memory.ints(spans.counts)
@@ -112,6 +117,7 @@ class WaitingRoom(Generic[L]):
         self._heads = [memory.floats(span) for span in spans.heads]
         self._used = memory.floats(spans.used)
         self._times = memory.floats(spans.clocks)
+        self._last: Ticket[L] | None = None  # in order
         self._ends: deque[tuple[float, int]] = deque()  # samples of how many have ended
 
     def __repr__(self) -> str:
@@ -123,8 +129,8 @@ class WaitingRoom(Generic[L]):
         return sum(self._counts)
 
     def is_contended(self) -> bool:
-        """Whether anybody waits in any worker."""
-        return any(self._counts)
+        """Whether anybody waits who could go on, as soon as there is room."""
+        return any(self._counts) and (self.count > 0 or any(self._list_rivals()))
 
     def note_end(self) -> None:
         """Notes that an answer has ended."""
@@ -132,9 +138,9 @@ class WaitingRoom(Generic[L]):
 
     def join(self, ticket: Ticket[L], client: str, tokens: float, settings: QueueSettings) -> None:
         """Takes a request in. Raises Overloaded if it would wait too long, or the queue is full of others before it."""
-        now, priority = self._clock(), ticket.request.priority
+        now, priority = self._clock(), min(max(ticket.request.priority, FIRST), LAST)
         place = crc32(f"{client} {priority}".encode()) % CLIENTS
-        turn = self._times[priority % PRIORITIES]
+        turn = self._times[priority - FIRST]
         start = max(turn, self._used[place])
         ticket.goes_ahead = priority < 0 or (start == turn and self.is_contended())
         ticket.client, ticket.cost, ticket.due = place, tokens, now + settings.max_wait_s
@@ -142,10 +148,12 @@ class WaitingRoom(Generic[L]):
         if self._predict_s(ticket) > settings.max_wait_s or not settings.max_wait_s:
             raise self._make_refusal("The model's engines are full; this request would wait too long.")
         if self.total >= settings.max_waiting:
-            self._make_room(ticket)
+            self._make_room(ticket, settings.max_waiting)
         self._used[place] = start + tokens
         ticket.is_over = False
         heapq.heappush(self._tickets, ticket)
+        if self._last is not None and self._last < ticket:
+            self._last = ticket
         self._recount(1)
 
     def leave(self, ticket: Ticket[L]) -> None:
@@ -160,8 +168,8 @@ class WaitingRoom(Generic[L]):
 
     def admit(self, ticket: Ticket[L]) -> None:
         """Takes out one whose turn has come."""
-        clock = ticket.request.priority % PRIORITIES
-        self._times[clock] = max(self._times[clock], ticket.rank[1])
+        place = int(ticket.rank[0]) - FIRST
+        self._times[place] = max(self._times[place], ticket.rank[1])
         self._drop(ticket)
 
     def list_next(self) -> Iterator[Ticket[L]]:
@@ -182,9 +190,14 @@ class WaitingRoom(Generic[L]):
             if not ticket.is_picky:
                 return
 
-    def pop_due(self) -> Iterator[tuple[Ticket[L], Overloaded]]:
-        """Takes out those that have waited for too long, and yields each with its error."""
+    def pop_due(self, most: int) -> Iterator[tuple[Ticket[L], Overloaded]]:
+        """Takes out those that have waited for too long, and the last ones of those beyond `most`; yields each with
+        its error.
+        """
         now = self._clock()
+        while self.total > most and self.count > most / self._workers and (last := self._find_last()) is not None:
+            self.leave(last)
+            yield last, self._make_refusal("The queue of the model is full.")
         for ticket in [each for each in self._tickets if not each.is_over and each.due <= now]:
             self.leave(ticket)
             yield ticket, self._make_refusal("No engine had room for this request in time.")
@@ -201,6 +214,18 @@ class WaitingRoom(Generic[L]):
         self._counts[worker] = 0
         self._heads[worker][0] = 0.0
 
+    def show(self, *, is_open: bool) -> None:
+        """Lets the other workers know the first one that waits here; none if it could not go on anywhere."""
+        self._tidy()
+        head = self._heads[self._seat]
+        first = self._tickets[0] if self._tickets else None
+        if first is not None and first.is_picky:
+            first = min((each for each in self._tickets if not (each.is_over or each.is_picky)), default=None)
+        head[0] = 0.0  # while its rank changes it is nobody's
+        if first is not None and is_open:
+            head[1:] = memoryview(array("d", (*first.rank, self._clock())))
+            head[0] = 1.0
+
     def _drop(self, ticket: Ticket[L]) -> None:
         ticket.is_over = True
         self._recount(-1)
@@ -213,15 +238,7 @@ class WaitingRoom(Generic[L]):
         self._counts[self._seat] = self.count
         if not self.is_contended():  # all clients begin anew
             self._times[:] = memoryview(array("d", [max(self._used)] * PRIORITIES))
-        self._tidy()
-        head = self._heads[self._seat]
-        first = self._tickets[0] if self._tickets else None
-        if first is not None and first.is_picky:
-            first = min((each for each in self._tickets if not (each.is_over or each.is_picky)), default=None)
-        head[0] = 0.0  # while its rank changes it is nobody's
-        if first is not None:
-            head[1:] = memoryview(array("d", first.rank))
-            head[0] = 1.0
+        self.show(is_open=True)
 
     def _tidy(self) -> None:
         while self._tickets and self._tickets[0].is_over:
@@ -229,18 +246,34 @@ class WaitingRoom(Generic[L]):
 
     def _is_behind(self, ticket: Ticket[L]) -> bool:
         """Whether another worker has one that goes first."""
-        return any(
-            head[0] and tuple(head[1:]) < ticket.rank for worker, head in enumerate(self._heads) if worker != self._seat
-        )
+        return any(rank < ticket.rank for rank in self._list_rivals())
 
-    def _make_room(self, ticket: Ticket[L]) -> None:
-        """Refuses the last one that waits here, if it comes after this one; else raises Overloaded."""
-        last = max((each for each in self._tickets if not each.is_over), default=None)
+    def _list_rivals(self) -> Iterator[Rank]:
+        """Yields the ranks of the first ones of other workers."""
+        since = self._clock() - STALE_S
+        for worker, head in enumerate(self._heads):
+            if worker != self._seat and head[0] and head[-1] > since:
+                yield tuple(head[1:-1])
+
+    def _make_room(self, ticket: Ticket[L], most: int) -> None:
+        """Refuses the last one that waits here, if it comes after this one; else raises Overloaded.
+
+        Where most wait in other workers, one that goes ahead of them comes in: their beats refuse their last.
+        """
+        if ticket.goes_ahead and self.count < most / self._workers:
+            return
         refusal = self._make_refusal("The queue of the model is full.")
-        if last is None or last < ticket:
+        last = self._find_last()
+        if last is not None and ticket < last:
+            self.leave(last)
+            last.refuse(refusal)
+        else:
             raise refusal
-        self.leave(last)
-        last.refuse(refusal)
+
+    def _find_last(self) -> Ticket[L] | None:
+        if self._last is None or self._last.is_over:
+            self._last = max((each for each in self._tickets if not each.is_over), default=None)
+        return self._last
 
     def _find_rate(self) -> float:
         """Returns how many answers ended a second, of late; 0: unknown."""
@@ -255,7 +288,8 @@ class WaitingRoom(Generic[L]):
         if not rate or not total:
             return 0.0
         if self.count:
-            before = sum(each < ticket for each in self._tickets if not each.is_over) / self.count
+            sample = [each for each in self._tickets[:: len(self._tickets) // SAMPLED + 1] if not each.is_over]
+            before = sum(each < ticket for each in sample) / max(len(sample), 1)
         else:
             before = float(self._is_behind(ticket))
         return (before * total + 1) / rate

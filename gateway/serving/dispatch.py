@@ -89,13 +89,15 @@ class Dispatch:
 
     def _place(self, work: Work) -> None:
         """Begins at a backend, or waits for one."""
+        arrives = not self._has_moved
         try:
-            self.lease = lease = self._router.lease(work.request, work.barred)
+            self.lease = lease = self._router.lease(work.request, work.barred, arrives=arrives)
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
             sender = self._reply.exchange
-            self._router.wait(self._ticket, sender.client if sender.caller is None else f"key {sender.caller.name}")
+            client = sender.client if sender.caller is None else f"key {sender.caller.name}"
+            self._router.wait(self._ticket, client, arrives=arrives)
         else:
             self._begin(work, lease.route)
 

@@ -39,12 +39,13 @@ class Node:
     clock: Clock = field(default_factory=Clock)
     able: Mapping[str, Collection[Need]] = field(default_factory=dict)
     dry: Policy | None = None
+    queue: QueueSettings = NO_QUEUE
 
     def __post_init__(self) -> None:
         self.backends = {name: ScriptedBackend(name) for name in self.names}
         for name, needs in self.able.items():
             self.backends[name].capabilities = frozenset(needs)
-        settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry, queue=NO_QUEUE)
+        settings = ModelSettings("llama", Path(), described(self.names), self.policy, self.dry, queue=self.queue)
         self.fleet = Fleet(settings, self.backends, PROBE, self.clock)
         self.router = Router([self.fleet])
         self.ready(*self.names)

@@ -132,6 +132,18 @@ def test_a_dead_workers_requests_hold_up_nobody(rooms: Rooms) -> None:
     assert rooms.serve(1) == ["here"]
 
 
+def test_a_worker_that_could_not_go_on_holds_up_nobody(rooms: Rooms) -> None:
+    rooms.join("there", worker=1)
+    rooms.join("here", worker=0)
+    rooms.rooms[1].show(is_open=False)  # it finds no engine ready
+    assert rooms.serve(1) == ["here"]
+    assert not rooms.rooms[0].is_contended()
+    rooms.rooms[1].show(is_open=True)
+    assert rooms.rooms[0].is_contended()
+    rooms.clock.now += 1.0  # it beats no more
+    assert not rooms.rooms[0].is_contended()
+
+
 def test_who_waits_for_one_engine_alone_holds_up_nobody(rooms: Rooms) -> None:
     rooms.join("picky", is_picky=True)
     rooms.join("plain")
@@ -181,6 +193,32 @@ def test_a_full_queue_refuses_the_last_in_order(rooms: Rooms) -> None:
     assert rooms.serve(5) == ["a", "light", "b"]
 
 
+def test_a_queue_that_others_fill_in_another_worker_keeps_nobody_out(rooms: Rooms) -> None:
+    queue = replace(QUEUE, max_waiting=4)
+    for index in range(4):
+        rooms.join(f"flood {index}", "heavy", queue=queue, worker=0)
+    rooms.join("light", "light", queue=queue, worker=1)
+    rooms.join("urgent", "heavy", queue=queue, worker=1, priority=-1)
+    with pytest.raises(Overloaded):
+        rooms.join("more", "heavy", queue=queue, worker=1)
+    assert [ticket.request.request_id for ticket, _ in rooms.rooms[1].pop_due(4)] == []
+    assert [ticket.request.request_id for ticket, _ in rooms.rooms[0].pop_due(4)] == ["flood 3", "flood 2"]
+    assert rooms.serve(1, worker=1) == ["urgent"]
+    assert rooms.serve(1, worker=0) == ["flood 0"]
+    assert rooms.serve(1, worker=1) == ["light"]
+
+
+@pytest.mark.parametrize("priority", [-(2**31), -16, -15, -8])
+def test_priorities_that_pass_others_leave_their_turns(rooms: Rooms, priority: int) -> None:
+    for index in range(5):
+        rooms.join(f"flood {index}", "heavy")
+        rooms.join(f"urgent {index}", "heavy", priority=priority)
+    assert all(name.startswith("urgent") for name in rooms.serve(5))
+    assert rooms.serve(1) == ["flood 0"]
+    rooms.join("light", "light")
+    assert rooms.serve(1) == ["light"]
+
+
 def test_what_cannot_be_answered_in_time_is_refused_at_once(rooms: Rooms) -> None:
     rooms.end(per_s=10, seconds=RATE_S)
     queue = replace(QUEUE, max_wait_s=2.0)
@@ -201,7 +239,7 @@ def test_who_has_waited_too_long_is_taken_out(rooms: Rooms) -> None:
     rooms.clock.now += 20
     rooms.join("new")
     rooms.clock.now += 15
-    ((ticket, error),) = rooms.rooms[0].pop_due()
+    ((ticket, error),) = rooms.rooms[0].pop_due(100)
     assert ticket.request.request_id == "old"
     assert isinstance(error, Overloaded)
     assert rooms.serve(2) == ["new"]

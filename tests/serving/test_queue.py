@@ -76,6 +76,22 @@ async def test_choices_count_each(language: ModelLanguage, writer: Writer) -> No
         release(stack, writer)
 
 
+async def test_more_choices_than_an_engine_has_room_for_wait_for_half_of_it(
+    language: ModelLanguage, writer: Writer
+) -> None:
+    async with queueing(language, max_in_flight=4) as (stack, client), asyncio.TaskGroup() as tasks:
+        stack.low.script = stack.high.script = held(writer)
+        for _ in range(8):
+            tasks.create_task(ask(client))
+        await eventually(lambda: stack.in_flight == {"low": 4, "high": 4})
+        tasks.create_task(ask(client, n=6))
+        await eventually(lambda: waiting(stack) == 1)
+        for call in stack.low.live[:2]:
+            call.go_on()
+        await eventually(lambda: stack.in_flight == {"low": 8, "high": 4})
+        release(stack, writer)
+
+
 async def test_who_has_the_higher_priority_is_answered_first(language: ModelLanguage, writer: Writer) -> None:
     order = list[int]()
 

@@ -24,6 +24,7 @@ from gateway.routing.policies.curve.rate import find_rate
 from gateway.routing.policies.two_backends import TwoBackends
 from gateway.settings import Flag, number
 
+BEYOND = 9 / 8  # of the sequences that an engine is known to run at once it gets: else nobody sees that it runs more
 PREFILL_S = 2.0  # of prompts that wait on an engine: what waits longer waits in the queue, where it may be passed
 SHARED = 0.5  # engines that interfere so much are not used both: each would run at the pace of the two together
 FORECASTS = 5.0  # after which one counts a third
@@ -115,7 +116,8 @@ class Curve(TwoBackends):
         memory, index = Memory.read(state.words), int(backend == self.high)
         engine, seen = learning.correct(node, memory)[index], memory.engines[index]
         prefill = 1e6 * PREFILL_S * engine.replicas / engine.prompt_ms if engine.prompt_ms else math.inf
-        return Capacity(round(seen.max_sequences or engine.max_sequences) * engine.replicas, prefill)
+        most = BEYOND * (seen.max_sequences or engine.max_sequences)
+        return Capacity(math.ceil(most) * engine.replicas, prefill)
 
     @property
     def spills(self) -> bool:
