@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from gateway.core import Capacity, GenerateRequest, Prompt
 from gateway.errors import GatewayError
 from gateway.routing import Lease, MustWait, Ticket
-from gateway.routing.policies import Threshold
+from gateway.routing.policies import Curve, Threshold
 from gateway.settings import QueueSettings
 from tests.routing.conftest import Node, request_of
+from tests.routing.nodes import read_node
 
 ROOM = 256  # of an engine that nothing is known of
 LOW = Threshold(low="triton", high="vllm", up=10_000, down=1)
@@ -59,3 +61,31 @@ def test_a_policy_on_trial_sees_each_request_once() -> None:
     dry = node.router.model_state().dry
     assert dry is not None
     assert sum(dry.choices.values()) == 2 * ROOM + 1
+
+
+def test_a_node_model_gives_the_room_and_more_than_it_knows_so_that_it_can_learn() -> None:
+    curve = Curve(low="triton", high="vllm", node=read_node())
+    state = curve.start(1, 0.0)
+    low, high = (curve.find_capacity(name, state) for name in ("triton", "vllm"))
+    assert low == Capacity(512 * 9 / 8, 2e6 / 13.2)  # it reads 1,000 tokens in 13.2 ms
+    assert high == Capacity(2 * 512 * 9 / 8, 2 * 2e6 / 19.3)
+    assert curve.find_capacity("third", state) is None
+    assert not curve.spills  # on shared GPUs
+
+
+def test_prompts_that_wait_for_their_first_token_fill_an_engine_too() -> None:
+    node = Node(Curve(low="triton", high="vllm", node=read_node(), learns=False))
+    node.router.admit()  # reads the capacities
+    flow, long = node.fleet.flow.free[node.fleet.state().side], 60_000
+    for _ in range(2):
+        lease = node.router.lease(long_request(long))
+        assert lease.route.backend == node.fleet.state().side
+        flow.begin(long)
+    with pytest.raises(MustWait):
+        node.router.lease(long_request(long))
+    flow.decode(long, 0.0)
+    node.router.lease(long_request(long))
+
+
+def long_request(tokens: int) -> GenerateRequest:
+    return request_of(prompt=Prompt(tuple(range(tokens))))
