@@ -153,7 +153,10 @@ async def test_some_room_is_kept_for_those_that_go_ahead(language: ModelLanguage
 
 
 async def test_a_client_that_leaves_waits_no_more(language: ModelLanguage, writer: Writer) -> None:
-    async with queueing(language) as (stack, client), asyncio.TaskGroup() as tasks:
+    async with (
+        queueing(language, queue=QueueSettings(max_wait_s=60.0)) as (stack, client),
+        asyncio.TaskGroup() as tasks,
+    ):
         stack.low.script = stack.high.script = held(writer)
         for _ in range(2):
             tasks.create_task(ask(client))

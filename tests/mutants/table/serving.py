@@ -21,6 +21,8 @@ OWN = "gateway.serving.own_headers"
 
 MOVED = "tests/serving/test_moves.py::test_"
 RETRIED = "tests/serving/test_retry.py::test_"
+QUEUED = "tests/serving/test_queue.py::test_"
+WAITING = "tests/routing/test_waiting.py::test_"
 EJECTED = "tests/serving/test_ejection.py::test_"
 CHATS = "tests/serving/test_chat.py::test_"
 CHOICES = "tests/serving/test_choices.py::test_"
@@ -79,6 +81,29 @@ MUTANTS = (
     Mutant("an ejected engine is better than none", "gateway.routing.ejection:Ejection.bar",
         lambda _was: lambda self, avoid: self.suspects.union(avoid),
         (f"{EJECTED}the_ejected_engine_serves_where_the_other_goes_away",)),
+    Mutant("what an engine has no room for waits", "gateway.routing.admission:Admission.has_room", returns(True),
+        (f"{QUEUED}what_no_engine_has_room_for_waits_and_is_answered",)),
+    Mutant("some room is kept for those that go ahead", "gateway.routing.admission:Admission._place_waiting",
+        lambda _was: lambda self, ticket: self._place(ticket.request, ticket.avoid),
+        (f"{QUEUED}some_room_is_kept_for_those_that_go_ahead",)),
+    Mutant("a client that leaves waits no more", f"{DISPATCH}._stop_waiting", returns(None),
+        (f"{QUEUED}a_client_that_leaves_waits_no_more",)),
+    Mutant("what has not begun waits for any engine", f"{DISPATCH}._start_anew",
+        lambda _was: lambda self, _work: self._end(InternalError()),
+        (f"{QUEUED}what_has_not_begun_waits_for_any_engine",)),
+    Mutant("who waits too long is refused", "gateway.routing.waiting:WaitingRoom.pop_due",
+        lambda _was: lambda _self, _most: iter(()), (f"{QUEUED}who_waits_too_long_is_refused",)),
+    Mutant("a wait that would be too long is refused at once", "gateway.routing.waiting:WaitingRoom._predict_s",
+        returns(0.0), (f"{WAITING}what_cannot_be_answered_in_time_is_refused_at_once",)),
+    Mutant("a worker that could not go on holds up nobody", "gateway.routing.waiting:WaitingRoom._list_rivals",
+        lambda _was: lambda self: (
+            tuple(head[1:-1]) for worker, head in enumerate(self._heads) if worker != self._seat and any(head)
+        ),
+        (f"{WAITING}a_worker_that_could_not_go_on_holds_up_nobody",)),
+    Mutant("others' turns come before one's own", "gateway.routing.waiting:WaitingRoom._is_behind", returns(False),
+        (f"{WAITING}clients_are_known_to_all_workers",)),
+    Mutant("an ejected engine gets no overflow", "gateway.routing.ejection:Ejection.may_take", returns(True),
+        ("tests/routing/test_admission.py::test_an_ejected_engine_gets_nothing_that_the_other_has_no_room_for",)),
     Mutant("an answer that ends short of what others had is a fault", "gateway.backends.calls:LiveCalls.may_end",
         returns(True), ("tests/backends/test_calls.py::test_an_answer_may_be_short_where_no_longer_one_was_seen",)),
     Mutant("what may not go on starts again", f"{CONTINUED}:find_obstacle", returns(None),
