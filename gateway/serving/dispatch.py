@@ -8,6 +8,7 @@ request would go on only when everything that arrived with it has been read.
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from gateway.client_http import ClientLeft
 from gateway.core import Route
@@ -24,17 +25,26 @@ from gateway.errors import (
 from gateway.metrics import Metrics
 from gateway.routing import Lease, MustWait, RetryBudget, Router, Ticket
 from gateway.serving.reply import Reply
+from gateway.serving.sender import Senders
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
 AWAY = (BackendUnavailable, BackendLost, BackendTimeout, NeedRefused)  # why there is no other backend matters more
 
 
-class Dispatch:
-    """One request on its way. A client_http.Listener: a client that leaves cancels it.
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all dispatches of a worker share. `live`: those that are under way. `retries`: what they may spend."""
 
-    `live`: the set of all dispatches that are under way. `retries`: what all of them may spend.
-    """
+    router: Router
+    metrics: Metrics
+    live: "set[Dispatch]"
+    retries: RetryBudget
+    senders: Senders
+
+
+class Dispatch:
+    """One request on its way. A client_http.Listener: a client that leaves cancels it."""
 
     __slots__ = (
         "_blamed",
@@ -45,20 +55,20 @@ class Dispatch:
         "_reply",
         "_retries",
         "_router",
+        "_senders",
         "_ticket",
         "attempt",
         "lease",
         "work",
     )
 
-    def __init__(
-        self, router: Router, metrics: Metrics, reply: Reply, live: "set[Dispatch]", retries: RetryBudget
-    ) -> None:
-        self._router = router
-        self._metrics = metrics
+    def __init__(self, desk: Desk, reply: Reply) -> None:
+        self._router = desk.router
+        self._metrics = desk.metrics
         self._reply = reply
-        self._live = live
-        self._retries = retries
+        self._live = desk.live
+        self._retries = desk.retries
+        self._senders = desk.senders
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
@@ -67,7 +77,7 @@ class Dispatch:
         self._has_left = False  # a backend that was stuck
         self._blamed: str | None = None  # the backend that a fault was held against
         reply.on_end = self._end
-        live.add(self)
+        self._live.add(self)
 
     def start(self, understand: Callable[[], Understood]) -> None:
         if (error := self._guard(self._serve, understand)) is not None:
@@ -95,9 +105,7 @@ class Dispatch:
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
-            sender = self._reply.exchange
-            client = sender.client if sender.caller is None else f"key {sender.caller.name}"
-            self._router.wait(self._ticket, client, arrives=arrives)
+            self._router.wait(self._ticket, self._senders.name(self._reply.exchange), arrives=arrives)
         else:
             self._begin(work, lease.route)
 

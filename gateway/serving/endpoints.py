@@ -28,7 +28,7 @@ from gateway.openai.responses import ResponsesRequest
 from gateway.openai.tokenize import detokenize, tokenize
 from gateway.routing import RetryBudget, Router
 from gateway.serving.cors import Cors
-from gateway.serving.dispatch import Dispatch
+from gateway.serving.dispatch import Desk, Dispatch
 from gateway.serving.entrance import Entrance
 from gateway.serving.guide_checks import GuideChecks
 from gateway.serving.kept_responses import KeptResponses, answer_about
@@ -38,6 +38,7 @@ from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
+from gateway.serving.sender import Senders
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
 from gateway.settings import Settings
@@ -121,6 +122,8 @@ class Endpoints:
         self._guides = GuideChecks()
         self._live: set[Dispatch] = set()
         self.retries = RetryBudget(settings.workers)
+        self._senders = Senders(settings.trusted_proxies)
+        self._desk = Desk(router, metrics, self._live, self.retries, self._senders)
         self.mover = Mover(self._live, router, settings.moves.tokens_per_s, settings.workers)
         self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
@@ -129,7 +132,7 @@ class Endpoints:
         head = exchange.head
         errors = ERROR_FORMS.get(head.path, OPENAI_ERRORS)
         reply = Reply(exchange, self._ids.mint(), self._metrics.clock, errors, self._cors.find_lines(head))
-        dispatch = Dispatch(self._router, self._metrics, reply, self._live, self.retries)
+        dispatch = Dispatch(self._desk, reply)
         exchange.attach(dispatch)
         message = _Message(reply.request_id, head, bytes(exchange.body))
         exchange.body = b""
@@ -211,7 +214,7 @@ class Endpoints:
                 raise ClientLeft
             return self._read(message)
 
-        share = Share(exchange.client, count_units(len(message.body)))
+        share = Share(self._senders.name(exchange), count_units(len(message.body)))
         return self._check_guide(exchange, await self._offload.run(share, read))
 
     def _check_guide(self, exchange: Exchange, work: Work | LocalAnswer) -> Understood:
@@ -220,7 +223,7 @@ class Endpoints:
         return work
 
     async def _try_guide(self, exchange: Exchange, work: TokenWork, guided: GenerateRequest) -> Understood:
-        await self._guides.check(guided, exchange.client, lambda: exchange.has_left)
+        await self._guides.check(guided, self._senders.name(exchange), lambda: exchange.has_left)
         return work
 
     def _read(self, message: _Message) -> Work | LocalAnswer:

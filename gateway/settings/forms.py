@@ -4,6 +4,7 @@ A section is a frozen dataclass whose fields have these forms and whose configur
 """
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -129,6 +130,13 @@ def _check_origin(origin: str) -> str:
     return origin
 
 
+def _check_network(network: str) -> str:
+    try:
+        return str(ip_network(network))
+    except ValueError:
+        raise make_problem("must be an address, or a network such as 10.0.0.0/8") from None
+
+
 def _check_host_name(name: str) -> str:
     if not HOST_NAME.fullmatch(name.lower()):
         raise make_problem("must be * or a host's name, without a port")
@@ -160,4 +168,5 @@ HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
 MetricsUrl: TypeAlias = Annotated[str, AfterValidator(_check_metrics_url)]
 
 PageOrigin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]
+Network: TypeAlias = Annotated[str, AfterValidator(_check_network)]
 HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]

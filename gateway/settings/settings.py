@@ -21,6 +21,7 @@ from gateway.settings.forms import (
     Key,
     Listen,
     ModelId,
+    Network,
     PageOrigin,
     RelayPath,
     Seconds,
@@ -147,6 +148,7 @@ class Settings:
     `state_folder`: what outlives a restart; None: nothing does. `arrivals_file`: a trace of users' requests.
     `unknown_fields`: what becomes of a body's fields that the gateway does not know. `cors_origins`: whose pages may
     call it from a browser. `allow_anonymous`: whether it may listen beyond this machine without keys for inference.
+    `trusted_proxies`: addresses of proxies whose x-forwarded-for counts.
     `allowed_hosts`: the names it is called by, beside its own. `open_metrics`: whether /metrics asks for no key.
     """
 
@@ -166,6 +168,7 @@ class Settings:
     arrivals_file: File | None = None
     unknown_fields: Literal["refuse", "ignore"] = "refuse"
     cors_origins: frozenset[PageOrigin] = frozenset()
+    trusted_proxies: frozenset[Network] = frozenset()
     allow_anonymous: Flag = False
     allowed_hosts: frozenset[HostName] = frozenset()
     open_metrics: Flag = False
