@@ -195,7 +195,14 @@ def write_config(folder: Path, name: str) -> Path:
     backends = {"vllm": {"kind": "vllm", "url": f"http://127.0.0.1:{ENGINE_PORT}"}}
     model = {"id": MODEL, "tokenizer": str(TOKENIZER), "backends": backends}
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({"listen": f"0.0.0.0:{PORT}", "allow_anonymous": True, "models": [model]}))
+    path.write_text(
+        yaml.safe_dump({
+            "listen": f"0.0.0.0:{PORT}",
+            "allow_anonymous": True,
+            "state_folder": f"state-{name}",
+            "models": [model],
+        })
+    )
     return path
 
 
