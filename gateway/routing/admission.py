@@ -92,7 +92,8 @@ class Admission:
         self._waiting.sample()
         if self._waiting.count:
             self._admit()
-            for ticket, overloaded in self._waiting.pop_due(self._queue.max_waiting):
+            longest_s = self._queue.max_wait_s if self._why is None else self._queue.max_outage_s
+            for ticket, overloaded in self._waiting.pop_due(self._queue.max_waiting, longest_s):
                 ticket.refuse((ticket.why if ticket.is_picky else self._why) or overloaded)
 
     def _admit(self) -> None:

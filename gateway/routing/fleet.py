@@ -94,7 +94,7 @@ class Fleet:
         self.model = settings.id
         self.backends = backends
         self._chosen_from = settings.chosen_from
-        self._waits = settings.queue.max_wait_s > 0
+        self._waits = min(settings.queue.max_wait_s, settings.queue.max_outage_s) > 0
         self._clock = clock
         self._ledger, self._dry = shared or Shared.alone(settings, clock)
         self.healths = {

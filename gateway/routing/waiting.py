@@ -70,7 +70,6 @@ class Ticket(Generic[L]):
         "avoid",
         "client",
         "cost",
-        "due",
         "goes_ahead",
         "is_over",
         "is_picky",
@@ -96,7 +95,7 @@ class Ticket(Generic[L]):
         self.goes_ahead = False
         self.why: GatewayError | None = None
         self.client = 0
-        self.cost = self.due = 0.0
+        self.cost = 0.0
         self.rank: Rank = ()
 
     def __lt__(self, other: "Ticket[L]") -> bool:
@@ -143,7 +142,7 @@ class WaitingRoom(Generic[L]):
         turn = self._times[priority - FIRST]
         start = max(turn, self._used[place])
         ticket.goes_ahead = priority < 0 or (start == turn and self.is_contended())
-        ticket.client, ticket.cost, ticket.due = place, tokens, now + settings.max_wait_s
+        ticket.client, ticket.cost = place, tokens
         ticket.rank = (priority, start, now)
         if self._predict_s(ticket) > settings.max_wait_s or not settings.max_wait_s:
             raise self._make_refusal("The model's engines are full; this request would wait too long.")
@@ -190,15 +189,15 @@ class WaitingRoom(Generic[L]):
             if not ticket.is_picky:
                 return
 
-    def pop_due(self, most: int) -> Iterator[tuple[Ticket[L], Overloaded]]:
-        """Takes out those that have waited for too long, and the last ones of those beyond `most`; yields each with
+    def pop_due(self, most: int, longest_s: float) -> Iterator[tuple[Ticket[L], Overloaded]]:
+        """Takes out those that have waited for so long, and the last ones of those beyond `most`; yields each with
         its error.
         """
-        now = self._clock()
+        since = self._clock() - longest_s
         while self.total > most and self.count > most / self._workers and (last := self._find_last()) is not None:
             self.leave(last)
             yield last, self._make_refusal("The queue of the model is full.")
-        for ticket in [each for each in self._tickets if not each.is_over and each.due <= now]:
+        for ticket in [each for each in self._tickets if not each.is_over and each.rank[-1] <= since]:
             self.leave(ticket)
             yield ticket, self._make_refusal("No engine had room for this request in time.")
 

@@ -39,10 +39,14 @@ ReasoningField: TypeAlias = Literal["reasoning", "reasoning_content"]
 @with_config(FORM)
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How many requests of a model wait for an engine at most, over all workers, and for how long each."""
+    """How many requests of a model wait for an engine at most, over all workers, and for how long each.
+
+    `max_outage_s`: while no engine is ready.
+    """
 
     max_waiting: Annotated[int, number(0, 1_000_000)] = 1024
     max_wait_s: Annotated[float, number(0, 3600)] = 30.0
+    max_outage_s: Annotated[float, number(0, 3600)] = 30.0
 
 
 @with_config(FORM)

@@ -20,6 +20,7 @@ import yaml
 from tests.deploy.namespaces import Host, network
 from tests.fakes.script import Asked, EndToken, Held, Pause, Say, Step
 from tests.fakes.vllm import FakeVLLM
+from tests.processes import find_children
 from tests.serving.stack import HELLO, MODEL, TOKENIZER, RawAnswer, RawClient, eventually
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy/haproxy/haproxy.cfg"
@@ -73,6 +74,12 @@ class Node:
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kills all its processes at once, as when its host dies."""
+        assert self.process is not None
+        for pid in (*find_children(self.process.pid), self.process.pid):
+            os.kill(pid, signal.SIGKILL)
 
     async def ended(self) -> int:
         """The exit code, once it has ended."""
@@ -193,7 +200,7 @@ def send(client: RawClient, length: int = 0, stream: bool = False) -> None:
 
 def write_config(folder: Path, name: str) -> Path:
     backends = {"vllm": {"kind": "vllm", "url": f"http://127.0.0.1:{ENGINE_PORT}"}}
-    model = {"id": MODEL, "tokenizer": str(TOKENIZER), "backends": backends}
+    model = {"id": MODEL, "tokenizer": str(TOKENIZER), "backends": backends, "queue": {"max_outage_s": 0}}
     path = folder / f"{name}.yaml"
     path.write_text(
         yaml.safe_dump({

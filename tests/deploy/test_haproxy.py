@@ -78,7 +78,7 @@ async def test_what_has_no_byte_of_an_answer_survives_a_node_killed_with_signal_
     to_be_moved = one.arrived - to_be_cut
     assert to_be_cut >= 4
     assert to_be_moved >= 14
-    one.signal(signal.SIGKILL)
+    one.kill()
     await one.ended()
     await eventually(lambda: two.arrived == 40 - to_be_cut, SOON_S)
     two.release()

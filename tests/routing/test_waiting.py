@@ -201,8 +201,8 @@ def test_a_queue_that_others_fill_in_another_worker_keeps_nobody_out(rooms: Room
     rooms.join("urgent", "heavy", queue=queue, worker=1, priority=-1)
     with pytest.raises(Overloaded):
         rooms.join("more", "heavy", queue=queue, worker=1)
-    assert [ticket.request.request_id for ticket, _ in rooms.rooms[1].pop_due(4)] == []
-    assert [ticket.request.request_id for ticket, _ in rooms.rooms[0].pop_due(4)] == ["flood 3", "flood 2"]
+    assert [ticket.request.request_id for ticket, _ in rooms.rooms[1].pop_due(4, 30.0)] == []
+    assert [ticket.request.request_id for ticket, _ in rooms.rooms[0].pop_due(4, 30.0)] == ["flood 3", "flood 2"]
     assert rooms.serve(1, worker=1) == ["urgent"]
     assert rooms.serve(1, worker=0) == ["flood 0"]
     assert rooms.serve(1, worker=1) == ["light"]
@@ -239,7 +239,7 @@ def test_who_has_waited_too_long_is_taken_out(rooms: Rooms) -> None:
     rooms.clock.now += 20
     rooms.join("new")
     rooms.clock.now += 15
-    ((ticket, error),) = rooms.rooms[0].pop_due(100)
+    ((ticket, error),) = rooms.rooms[0].pop_due(100, 30.0)
     assert ticket.request.request_id == "old"
     assert isinstance(error, Overloaded)
     assert rooms.serve(2) == ["new"]

@@ -209,8 +209,9 @@ async def test_what_has_not_begun_waits_for_any_engine(language: ModelLanguage, 
         assert [await each for each in asked] == ["Paris"] * 3
 
 
-async def test_where_no_engine_comes_the_client_is_told_so(language: ModelLanguage) -> None:
-    async with queueing(language, queue=QueueSettings(max_wait_s=0.3)) as (stack, client):
+@pytest.mark.parametrize("outage_s", [0.3, 0.0])
+async def test_where_no_engine_comes_the_client_is_told_so(language: ModelLanguage, outage_s: float) -> None:
+    async with queueing(language, queue=QueueSettings(max_outage_s=outage_s)) as (stack, client):
         stack.low.ready = stack.high.ready = False
         await eventually(lambda: not stack.is_ready("low") and not stack.is_ready("high"))
         with pytest.raises(APIStatusError) as caught:

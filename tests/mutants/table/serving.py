@@ -92,7 +92,7 @@ MUTANTS = (
         lambda _was: lambda self, _work: self._end(InternalError()),
         (f"{QUEUED}what_has_not_begun_waits_for_any_engine",)),
     Mutant("who waits too long is refused", "gateway.routing.waiting:WaitingRoom.pop_due",
-        lambda _was: lambda _self, _most: iter(()), (f"{QUEUED}who_waits_too_long_is_refused",)),
+        lambda _was: lambda _self, _most, _longest_s: iter(()), (f"{QUEUED}who_waits_too_long_is_refused",)),
     Mutant("a wait that would be too long is refused at once", "gateway.routing.waiting:WaitingRoom._predict_s",
         returns(0.0), (f"{WAITING}what_cannot_be_answered_in_time_is_refused_at_once",)),
     Mutant("a worker that could not go on holds up nobody", "gateway.routing.waiting:WaitingRoom._list_rivals",
