@@ -13,6 +13,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700  # keys' names, policies, and answers that clients have kept
 MOST_BYTES = 64 * 1024 * 1024  # of a file that is read whole
 MOST_ASIDE = 100  # files of one name
 OWNER = "gateway.lock"  # locked by the gateway that keeps its state here, whose words are in it
@@ -72,8 +73,8 @@ def claim(folder: Path) -> int | None:
     """
     descriptor = None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
+        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        descriptor = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, PRIVATE)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.truncate(descriptor, 0)  # what is there names a process that has ended
     except OSError as exc:
@@ -90,7 +91,7 @@ def claim(folder: Path) -> int | None:
 @contextmanager
 def locked(folder: Path) -> Iterator[int]:
     """Makes the folder where there is none, and yields its descriptor, which one process has at a time."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -100,9 +101,13 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file, all or nothing. Call it with the folder locked."""
+    """Writes a file, all or nothing, that the folder's owner alone may read. Call it with the folder locked."""
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE), "wb") as file:  # noqa: PTH123 - of a descriptor
+        os.fchmod(file.fileno(), PRIVATE)
+        if os.geteuid() == 0:  # an operator's command: the gateway has to read it
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

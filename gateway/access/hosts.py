@@ -48,9 +48,10 @@ class OwnHosts:
     def _is_same(self, page: str, host: str) -> bool:
         """Whether a page comes from the host it calls, or from one that is named as the gateway's own."""
         scheme, mark, place = page.partition("://")
-        return bool(mark) and (
-            _split(scheme, place) == _split(scheme, host) or _split(scheme, place)[0] in self._allowed
-        )
+        name, port = _split(scheme, place)
+        # A host that "*" alone lets in may be a page's that resolves to this gateway.
+        is_own = self._is_own_name(name) and (name, port) == _split(scheme, host)
+        return bool(mark) and (is_own or name in self._allowed)
 
 
 def _split(scheme: str, place: str) -> tuple[str, int | None]:

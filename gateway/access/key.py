@@ -17,6 +17,7 @@ from pydantic import AwareDatetime, ConfigDict, Field, with_config
 PREFIX = "sk-crossover-"  # scanners find leaked keys by such a beginning
 SECRET_BYTES = 32
 ID_DIGITS = 8
+OPERATOR_KEY = "operator_key"  # the name of the configuration's own
 
 NAME_FORM = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
 

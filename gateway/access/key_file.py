@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
-from gateway.access.key import NAME_FORM, Key, Scope
+from gateway.access.key import NAME_FORM, OPERATOR_KEY, Key, Scope
 from gateway.state_folder import locked, read_whole, write_whole
 
 NAME = "keys.json"
@@ -74,6 +74,8 @@ class KeyFile:
         """Adds a key and returns its secret. Raises KeyRefused for a name that has one, and KeyFileUnreadable."""
         if not re.fullmatch(NAME_FORM, name):  # or the file could not be read again
             raise KeyRefused("a name has 1 to 64 of A-Z a-z 0-9 . _ @ -, and begins with a letter or a digit")
+        if name == OPERATOR_KEY:
+            raise KeyRefused(f"{OPERATOR_KEY} is the name of the configuration's own key")
         now = datetime.now(UTC)
         key, secret = Key.make(name, tuple(scopes), now, None if lifetime is None else now + lifetime)
 

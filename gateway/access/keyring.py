@@ -11,13 +11,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from gateway.access.key import Caller, Key, Scope
+from gateway.access.key import OPERATOR_KEY, Caller, Key, Scope
 from gateway.access.key_file import KeyFile, KeyFileUnreadable
 from gateway.errors import PermissionDenied, Unauthorized
 
 LOOK_S = 0.05
 NEEDS_KEY = "This needs a key of scope {}, as Authorization: Bearer <key> or as x-api-key."
-OPERATOR_KEY = "operator_key"  # the name of the configuration's own
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger("gateway.audit")
@@ -53,14 +52,17 @@ class Keyring:
 
     def require(self, credentials: Sequence[bytes], scope: Scope) -> Caller:
         """Returns the caller, who has the scope. Raises Unauthorized, PermissionDenied."""
-        caller = self.find(credentials)
-        if caller is None:
-            if credentials:
-                raise Unauthorized("This key is not valid here: it is unknown, revoked or expired.")
-            raise Unauthorized(NEEDS_KEY.format(scope))
-        if scope not in caller.scopes:
+        is_known = False
+        for credential in credentials:
+            if (caller := self.find((credential,))) is not None:
+                if scope in caller.scopes:
+                    return caller
+                is_known = True
+        if is_known:
             raise PermissionDenied(f"You have insufficient permissions for this operation. Missing scopes: {scope}.")
-        return caller
+        if credentials:
+            raise Unauthorized("This key is not valid here: it is unknown, revoked or expired.")
+        raise Unauthorized(NEEDS_KEY.format(scope))
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -90,6 +92,8 @@ class Keyring:
             if self._failed != str(exc):
                 self._failed = str(exc)
                 logger.error("%s; those read before stay in force", exc)  # noqa: TRY400 - no fault of the code's
+            if time.time() >= self._due:
+                self._put_in_force(self._keys)
             return
         self._failed, self._stamp = None, stamp
         if self._audits:

@@ -250,7 +250,9 @@ class ClientConnection(HttpToolsProtocol):
         error = self._find_fault(handler, path)
         if error is None and not is_ours:
             self._leave_to_uvicorn()
-            self.cycle.keep_alive = self.cycle.keep_alive and not self._is_surplus
+            # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
+            is_last = self._is_surplus or self.parser.should_upgrade()
+            self.cycle.keep_alive = self.cycle.keep_alive and not is_last
             return
         is_http11 = self.parser.get_http_version() == "1.1"
         target = path + mark + query if is_ours else b"-"
@@ -258,7 +260,6 @@ class ClientConnection(HttpToolsProtocol):
             self,
             RequestHead(path.decode("utf-8", "replace"), target, tuple(self.headers)),
             is_http11=is_http11,
-            # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
             keep_alive=is_http11 and self.parser.should_keep_alive() and not self.parser.should_upgrade(),
         )
         exchange.method = self.parser.get_method().decode("ascii", "replace")

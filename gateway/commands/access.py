@@ -24,8 +24,11 @@ class AccessRefused(Exception):
         self.code = code
 
 
-def check_access(settings: Settings) -> None:
-    """Raises AccessRefused for keys that cannot be read, and for a gateway that would be open beyond this machine."""
+def check_access(settings: Settings, *, warns: bool = True) -> None:
+    """Raises AccessRefused for keys that cannot be read, and for a gateway that would be open beyond this machine.
+
+    `warns`: of one that may be.
+    """
     try:
         keyring = Keyring(settings.operator_key, KeyFile(settings.state_folder))
     except KeyFileUnreadable as exc:
@@ -35,4 +38,5 @@ def check_access(settings: Settings) -> None:
     warning = OPEN.format(settings.listen)
     if not settings.allow_anonymous:
         raise AccessRefused(MISTAKEN, f"{warning}: {CURE}")
-    logger.warning("%s (allow_anonymous)", warning)
+    if warns:
+        logger.warning("%s (allow_anonymous)", warning)

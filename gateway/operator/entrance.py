@@ -6,13 +6,14 @@ In: an ASGI app. Out: the same, answering 401 and 403. The probes of load balanc
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.access import Access, Caller
+from gateway.access import Access, Caller, Keyring
 from gateway.access import Scope as KeyScope
 from gateway.errors import GatewayError
 from gateway.header import find_credentials
 from gateway.operator.errors import make_answer
 
 CALLER = "crossover.caller"  # in a request's scope: whose key it came with; None where none was needed
+KEYRING = "crossover.keyring"
 PROBES = frozenset({"/health", "/ready"})
 METRICS = "/metrics"
 # An operator key in the configuration, alone, leaves these to everyone, as it did before there were other keys.
@@ -35,7 +36,7 @@ class OperatorEntrance:
         except GatewayError as error:
             await make_answer(error)(scope, receive, send)
         else:
-            await self._app({**scope, CALLER: caller}, receive, send)
+            await self._app({**scope, CALLER: caller, KEYRING: self._access.keyring}, receive, send)
 
     def _check(self, path: str, fields: dict[bytes, bytes]) -> Caller | None:
         """Returns who calls. Raises ForeignSite, Unauthorized, PermissionDenied."""
@@ -49,9 +50,11 @@ class OperatorEntrance:
 
 def find_key(request: Request) -> str | None:
     """Returns the key with which the caller was let in, for a process that calls this gateway in the caller's name."""
-    if request.scope[CALLER] is None:
-        return None
-    return find_credentials(dict(request.scope["headers"]))[0].decode("latin-1")
+    keyring: Keyring = request.scope[KEYRING]
+    for key in find_credentials(dict(request.scope["headers"])):
+        if (caller := keyring.find((key,))) is not None and caller == request.scope[CALLER]:
+            return key.decode("latin-1")
+    return None
 
 
 def name_caller(request: Request) -> str:

@@ -18,7 +18,7 @@ import orjson
 from gateway.errors import InvalidRequest, PathNotFound, ResponseNotFound
 from gateway.openai.response_items import JsonItem
 from gateway.settings import ResponseSettings
-from gateway.state_folder import check_file, locked, set_aside
+from gateway.state_folder import PRIVATE, check_file, locked, set_aside
 from gateway.wire.keeper import Kept
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,8 @@ def _open_file(folder: Path) -> sqlite3.Connection:
     path = folder / FILE
     with locked(folder):  # of several workers one sets it aside, and the others find the new one
         try:
-            check_file(path)
+            if not check_file(path):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE))  # as which SQLite makes its other files
             return _open(str(path))
         except (sqlite3.DatabaseError, ValueError) as exc:
             if isinstance(exc, sqlite3.Error) and not exc.sqlite_errorname.startswith(DAMAGED):

@@ -72,4 +72,7 @@ def test_pages(host: str, origin: str, *, is_own: bool) -> None:
 
 def test_any_host_is_not_any_page() -> None:
     assert not admits(OwnHosts("0.0.0.0", {"*"}), "gw.example.com", "https://evil.example")
-    assert admits(OwnHosts("0.0.0.0", {"*"}), "gw.example.com", "https://gw.example.com")
+    # A page that resolves to this gateway names itself in both fields.
+    assert not admits(OwnHosts("0.0.0.0", {"*"}), "evil.example:8080", "http://evil.example:8080")
+    assert admits(OwnHosts("0.0.0.0", {"*", "gw.example.com"}), "gw.example.com", "https://gw.example.com")
+    assert admits(OwnHosts("0.0.0.0", {"*"}), "localhost:8080", "http://localhost:8080")

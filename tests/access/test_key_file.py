@@ -2,6 +2,7 @@
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,51 @@ def test_a_key_ends_when_it_expires_although_the_file_stays(file: KeyFile) -> No
     time.sleep(0.35)
     ring.look()
     assert name_of(ring, secret) is None
+
+
+def test_a_key_ends_when_it_expires_although_the_file_is_gone(file: KeyFile, path: Path) -> None:
+    secret = file.create("alice", INFERENCE, timedelta(seconds=0.3))
+    ring = Keyring(None, file)
+    path.rename(path.with_name("elsewhere"))
+    ring.look()
+    assert name_of(ring, secret) == "alice"
+    time.sleep(0.35)
+    ring.look()
+    assert name_of(ring, secret) is None
+    assert ring.guards_inference
+
+
+def test_the_owner_alone_reads_the_file_whatever_the_umask(file: KeyFile, path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        file.create("alice", INFERENCE, None)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for another user")
+def test_what_root_changes_stays_the_gateways(file: KeyFile, path: Path) -> None:
+    file.create("alice", INFERENCE, None)
+    os.chown(path.parent, 65534, 65534)
+    file.revoke("alice")
+    assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
+
+
+def test_of_two_keys_that_are_sent_the_one_that_may_counts(file: KeyFile) -> None:
+    secrets = [file.create(name, scopes, None) for name, scopes in (("a", INFERENCE), ("b", (Scope.OPERATOR,)))]
+    ring = Keyring(None, file)
+    credentials = [secret.encode() for secret in secrets]
+    assert ring.require(credentials, Scope.OPERATOR).name == "b"
+    assert ring.require(credentials, Scope.INFERENCE).name == "a"
+    with pytest.raises(PermissionDenied):
+        ring.require(credentials[:1], Scope.OPERATOR)
+
+
+def test_nobody_takes_the_name_of_the_configurations_key(file: KeyFile) -> None:
+    with pytest.raises(KeyRefused):
+        file.create("operator_key", INFERENCE, None)
 
 
 def test_names_are_unique_among_valid_keys(file: KeyFile, path: Path) -> None:

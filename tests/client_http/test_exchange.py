@@ -531,3 +531,17 @@ async def test_a_body_behind_an_offered_upgrade_is_not_taken_for_a_request(relay
                 assert answers.startswith(b"HTTP/1.1 400")
                 assert answers.count(b"HTTP/1.1 ") == 1
     assert relay.low.exchanges == []
+
+
+@pytest.mark.parametrize("target", ["GET /v1/models", "POST /v1/nothing", "GET /v1/responses/resp_1"])
+async def test_a_body_behind_an_offered_upgrade_ends_the_connection_on_every_path(
+    relay: RelayStack, target: str
+) -> None:
+    head = f"{target} HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: foo\r\n"
+    async with raw_client(relay) as client:
+        client.writer.write(f"{head}content-length: {len(SMUGGLED)}\r\n\r\n".encode())
+        await asyncio.sleep(0.05)
+        with suppress(ConnectionError):  # the kernel resets where bytes are unread
+            client.writer.write(SMUGGLED)
+            assert (await read_to_end(client)).count(b"HTTP/1.1 ") == 1
+    assert relay.low.exchanges == []
