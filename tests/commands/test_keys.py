@@ -4,18 +4,22 @@ import asyncio
 import json
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_urlsafe
 
+import httpx
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from gateway.commands.keys import keys
 from tests.commands.test_workers import Site, opened
-from tests.serving.stack import RawClient
+from tests.processes import find_children, is_running
+from tests.serving.stack import RawClient, eventually
 from tests.serving.test_serve import STARTS_WITHIN_S, start, write_config
 
 MODELS = ("GET", "/v1/models")
@@ -251,3 +255,25 @@ async def test_a_gateway_whose_keys_cannot_be_read_does_not_start_and_names_the_
     path.write_bytes(path.read_bytes()[:-20])
     ready, code, log = await try_start(config, "--workers", workers)
     assert (ready, code, str(path) in log, "Traceback" in log) == (False, 1, True, False)
+
+
+async def test_a_worker_that_starts_after_the_keys_went_lets_nobody_in(config: Path) -> None:
+    change(config, listen="0.0.0.0:0")
+    create_key(config)
+    process = await start(config, "--workers", "1")
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(STARTS_WITHIN_S):
+            url = (await process.stdout.readline()).decode().split()[1].replace("0.0.0.0", "127.0.0.1")
+        (config.parent / "state" / "keys.json").unlink()
+        (worker,) = (pid for pid, command in find_children(process.pid).items() if "commands.worker" in command)
+        os.kill(worker, signal.SIGKILL)
+        await eventually(lambda: not is_running(worker))
+        for _ in range(10):
+            with suppress(httpx.TransportError):
+                async with httpx.AsyncClient(timeout=0.3) as client:
+                    assert (await client.get(f"{url}/models")).status_code == 401
+            await asyncio.sleep(0.2)
+    finally:
+        process.kill()
+    assert b"everyone who reaches 0.0.0.0:0 may use it" in (await process.communicate())[1]
