@@ -50,7 +50,7 @@ class Caller:
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One secret of the name's owner. A name has several after a rotation, one of which does not expire before it."""
+    """One key. After a rotation a name has two valid ones until the older one expires."""
 
     name: Annotated[str, Field(pattern=NAME_FORM)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

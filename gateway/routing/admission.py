@@ -68,10 +68,6 @@ class Admission:
         coming = flow.free[name].coming + flow.fixed[name].coming
         return not coming or coming + request.prompt_tokens <= prefill / self._workers
 
-    def is_contended(self) -> bool:
-        """Whether requests wait, behind which a new one has to wait too."""
-        return self._waiting.is_contended()
-
     def wait(self, ticket: Ticket[Lease], client: str, tokens: float) -> None:
         """Has a request of so many tokens wait. Raises Overloaded if it cannot be answered in time."""
         self._waiting.join(ticket, client, tokens, self._queue)

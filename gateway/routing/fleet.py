@@ -121,12 +121,12 @@ class Fleet:
         A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
         has room, or others wait. `arrives`: it comes for the first time, and counts as demand.
         """
-        if request.pin is None and self.admission.is_contended():
+        if request.pin is None and self._ledger.waiting.is_contended():
             raise MustWait
         return self._place(request, avoid, arrives=arrives)
 
     def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
-        """Has a request wait until it is admitted, or refused. Raises Overloaded, or why it has to wait."""
+        """Has a request wait until it is admitted, or refused. Raises Overloaded if it cannot be answered in time."""
         request = ticket.request
         ticket.is_picky |= not ticket.avoid.isdisjoint(self._chosen_from)
         answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
@@ -197,9 +197,9 @@ class Fleet:
         flow, name = self._ledger.demand.flow, route.backend
         if self.admission.has_room(name, in_flight[name], request, flow):
             return route, after
-        full = {each for each in self.backends if not self.admission.has_room(each, in_flight[each], request, flow)}
         if not self._policy.spills:
             raise MustWait
+        full = {each for each in self.backends if not self.admission.has_room(each, in_flight[each], request, flow)}
         try:
             spilled, _ = self._chooser(request, full.union(avoid))(in_flight, state)
         except BackendUnavailable:

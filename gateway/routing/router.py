@@ -57,7 +57,7 @@ class Router:
     def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
         """Has a request wait for its turn; `leave` ends that. Raises Overloaded where it would wait for too long.
 
-        `client`: who sent it, among whom turns are fair.
+        `client`: the name of the client that sent it; clients take turns.
         """
         self._find(ticket.request.model).wait(ticket, client, arrives=arrives)
 

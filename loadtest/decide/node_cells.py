@@ -11,7 +11,7 @@ from loadtest.decide.closed_load import Load
 LONGEST = 4096  # tokens of a prompt
 EAGER = 640  # tokens
 SHORT = 8  # tokens of short answers: with 16, fits with the right numbers predicted 32 in flight up to 24 % wrong
-LONG = 3  # times as many tokens as usual: contexts are long and prompts rare, else one cannot be told from the other
+LONG = 3  # times the usual tokens of an answer: contexts get long, prompts rare, and the fit can separate their times
 MOST_IN_FLIGHT = 48
 
 
