@@ -21,7 +21,7 @@ SIZE_LINES: Final = [b"%x\r\n" % size for size in range(2048)]  # of usual chunk
 T = TypeVar("T")
 
 CLOSE = b"connection: close"
-CLOSE_FIELD = (b"connection", b"close")  # among a server's default headers: its answers are each connection's last
+CLOSE_FIELD = (b"connection", b"close")  # last of a server's default headers: its answers are each connection's last
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 # All that an engine, or a proxy before it, may answer: 520 is in use and in no standard.
 STATUS_LINES = {status: b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, b"")) for status in range(200, 600)}
@@ -159,11 +159,12 @@ class TransportExchange:
         else:  # HTTP/1.0: the connection's end is the body's
             framing = CLOSE
             self.keep_alive = False
-        if (status >= 400 and CLOSE in lines) or CLOSE_FIELD in connection.default_headers:
+        default_headers = connection.default_headers
+        if (status >= 400 and CLOSE in lines) or (default_headers and default_headers[-1] == CLOSE_FIELD):
             self.keep_alive = False
         elif not self.keep_alive and framing != CLOSE:
             framing += CRLF + CLOSE
-        default_lines = map(make_line, connection.default_headers)
+        default_lines = map(make_line, default_headers)
         self._unsent_head = CRLF.join((STATUS_LINES[status], *default_lines, *lines, framing, CRLF))
 
     def write(self, data: bytes) -> None:

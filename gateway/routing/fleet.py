@@ -146,9 +146,7 @@ class Fleet:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         steers = request.pin is None or request.run is None
         is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
-        choose = self._chooser(request, avoid)
-        if request.pin is None:
-            choose = partial(self._choose_with_room, choose, request, avoid)
+        choose: Choose = partial(self._choose_with_room, request, avoid)
         if self._dry is not None and is_free:
             choose = partial(self._choose_beside, choose, request, avoid)
         try:
@@ -170,15 +168,12 @@ class Fleet:
         A drained backend takes it if no other is ready, because it would be lost otherwise. It leaves once one is.
         """
         try:
-            self._ledger.move(lease, self._chooser(request, avoid))
+            self._ledger.move(lease, partial(self._choose_able, request, avoid))
         except BackendUnavailable as none_ready:
             if not self._ledger.draining:
                 raise
             self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
         self.ejection.note_placed(lease.route.backend)
-
-    def _chooser(self, request: Placeable, avoid: Collection[str]) -> Choose:
-        return partial(self._choose_able if request.needs else self._choose, request, avoid)
 
     def _choose_beside(
         self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -190,18 +185,18 @@ class Fleet:
         return route, after
 
     def _choose_with_room(
-        self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
+        self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
         """Chooses where there is room, also at another backend if the policy allows it. Raises MustWait."""
-        route, after = choose(in_flight, state)
+        route, after = self._choose_able(request, avoid, in_flight, state)
         flow, name = self._ledger.demand.flow, route.backend
-        if self.admission.has_room(name, in_flight[name], request, flow):
+        if request.pin is not None or self.admission.has_room(name, in_flight[name], request, flow):
             return route, after
         if not self._policy.spills:
             raise MustWait
         full = {each for each in self.backends if not self.admission.has_room(each, in_flight[each], request, flow)}
         try:
-            spilled, _ = self._chooser(request, full.union(avoid))(in_flight, state)
+            spilled, _ = self._choose_able(request, full.union(avoid), in_flight, state)
         except BackendUnavailable:
             raise MustWait from None
         if not self.ejection.may_take(spilled.backend):  # it would serve if no other did, and one does
@@ -239,7 +234,9 @@ class Fleet:
     def _choose_able(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
     ) -> tuple[Route, State]:
-        """Works like `_choose` for a request with needs. They move the request; the state follows the load alone."""
+        """Chooses a backend that meets the request's needs. They move the request; the state follows the load alone."""
+        if not request.needs:
+            return self._choose(request, avoid, in_flight, state)
         lacking = self._find_lacking(request)
         route, after = self._choose(request, avoid, in_flight, state)
         if route.backend not in lacking:

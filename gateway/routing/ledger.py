@@ -12,7 +12,7 @@ from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.waiting import WaitingRoom, WaitingSpans
-from gateway.shared import Ints, Plan, Seat, Span
+from gateway.shared import Ints, NodeLock, Plan, Seat, Span
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
@@ -149,7 +149,11 @@ class Ledger:
     def __init__(self, backends: Collection[str], spans: LedgerSpans, seat: Seat) -> None:
         self._cells = {name: _Cell(index, spans, seat) for index, name in enumerate(backends)}
         self._backends = tuple(backends)
+        # What another process has to wait for. Of several workers each placement, so that all counts are those of one
+        # instant; of one alone only a change of the state, which the supervisor changes too.
         self._lock = seat.lock
+        is_alone, free = seat.workers == 1, NodeLock(None)
+        self._counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
         self._generations = seat.memory.ints(spans.generation)
         self._records = [seat.memory.ints(span) for span in spans.records]
         self._floats = [seat.memory.floats(span) for span in spans.records]
@@ -187,9 +191,10 @@ class Ledger:
         """
         # The lock, and not a single await from reading the counts to writing them: else a burst would be placed by
         # counts already old and overshoot the threshold (dynamo PR 6314).
-        with self._lock:
+        with self._counting:
             if self._generations[0] != self._generation:
-                self._read_state()
+                with self._changing:
+                    self._read_state()
             before, cells = self._state, self._cells
             route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
             cell = cells[route.backend]
@@ -197,7 +202,9 @@ class Ledger:
             if steers:
                 cell.own_steering[0] += sequences
             if state is not before:
-                self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
+                with self._changing:
+                    if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
+                        self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
         return Lease(route, cell, sequences, steers)
 
     def move(self, lease: Lease, choose: Choose) -> None:
