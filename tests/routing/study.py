@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import NamedTuple, TypeAlias
 
@@ -32,7 +32,7 @@ from loadtest.rehearsal.reshape import Reshape, reshape
 from loadtest.rehearsal.trace_file import read_trace
 from loadtest.rehearsal.traces import Pair, TraceRequest, Variant, make_trace
 from loadtest.results.plan import QUICK
-from tests.routing.truths import MakeNode, PromptsFirst, SumNode
+from tests.routing.truths import MakeNode, PromptsFirst, SlowingNode, SumNode
 
 LOW, HIGH = "low", "high"
 RATES = (0.6, 1.0, 1.4)
@@ -63,7 +63,10 @@ TRUTHS: Mapping[str, Truth] = {
     "physics": Truth(),
     "earlier": Truth(SumNode, is_earlier=True),
     "prompts first": Truth(make_replica=PromptsFirst),
+    "low slows": Truth(partial(SlowingNode, LOW)),
+    "high slows": Truth(partial(SlowingNode, HIGH)),
 }
+USUAL = ("physics", "earlier", "prompts first")
 EARLIER = {"tp-dp": ("TP 2", "DP 2", 1.5), "spec-plain": ("speculation", "plain", 1.1)}
 ALWAYS = {"low better": (1.0, 1.15), "high better": (1.15, 1.0)}  # how many times tp-dp's low engine both are as slow
 PAIRS = (*EARLIER, *ALWAYS)
@@ -231,7 +234,7 @@ def describe(rows: Sequence[Row], arms: Sequence[str]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--truths", nargs="*", default=list(TRUTHS))
+    parser.add_argument("--truths", nargs="*", default=list(USUAL), help=f"of {', '.join(TRUTHS)}")
     parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
     parser.add_argument("--arms", nargs="*", default=list(ARMS))
     parser.add_argument("--rates", nargs="*", type=float, default=list(RATES), help="times a trace's usual one")

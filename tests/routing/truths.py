@@ -12,6 +12,7 @@ from engines.simulation import Engine, Node, NodeSpec, Router
 MakeNode: TypeAlias = Callable[[NodeSpec, Router], Node]
 MOST_SEQUENCES = 64  # of a PromptsFirst replica
 STEP_NOISE, TOKENS_SPREAD = 0.05, 0.3
+SLOWER, SLOWS_AT_S = 1.2, 20.0
 
 
 class SumNode(Node):
@@ -24,6 +25,20 @@ class SumNode(Node):
             )
             more_ms = self._interference * max(beside, default=0.0)
             self._push(self._now + (step_ms + more_ms) / 1e3, engine, replica)
+
+
+class SlowingNode(Node):
+    """The engine `slows` takes a fifth more for everything after twenty seconds, as one whose GPU gets too hot."""
+
+    def __init__(self, slows: str, spec: NodeSpec, router: Router) -> None:
+        super().__init__(spec, router)
+        self._slows = slows
+
+    def _begin_step(self, engine: Engine, replica: Replica) -> None:
+        if step_ms := replica.begin():
+            beside = 1 + self._interference if self._interference and self._works_beside(engine) else 1.0
+            slower = SLOWER if engine.name == self._slows and self._now > SLOWS_AT_S else 1.0
+            self._push(self._now + step_ms * beside * slower / 1e3, engine, replica)
 
 
 class PromptsFirst(Replica):
