@@ -29,6 +29,8 @@ class Scope(StrEnum):
     LOADTEST = "loadtest"
     OPERATOR = "operator"
 
+    __hash__ = str.__hash__  # an Enum's own is Python, and every request looks up a scope
+
 
 # A load test asks for answers; an operator calibrates, which is a load test.
 INCLUDED: Mapping[Scope, frozenset[Scope]] = {

@@ -43,22 +43,16 @@ class Keyring:
         self._put_in_force(file.read())
 
     def find(self, credentials: Sequence[bytes]) -> Caller | None:
-        """Returns whose valid key is among the credentials."""
-        # Found by digest: the time that takes shows nothing of how much of a guess is right.
-        for credential in credentials:
-            if (caller := self._callers.get(sha256(credential).digest())) is not None:
-                return caller
-        return None
+        """Returns whose valid key is among the credentials, which are SHA-256 digests."""
+        return next((self._callers[digest] for digest in credentials if digest in self._callers), None)
 
     def require(self, credentials: Sequence[bytes], scope: Scope) -> Caller:
         """Returns the caller, who has the scope. Raises Unauthorized, PermissionDenied."""
-        is_known = False
-        for credential in credentials:
-            if (caller := self.find((credential,))) is not None:
-                if scope in caller.scopes:
-                    return caller
-                is_known = True
-        if is_known:
+        having = self._having[scope]
+        for digest in credentials:
+            if (caller := having.get(digest)) is not None:
+                return caller
+        if self.find(credentials) is not None:
             raise PermissionDenied(f"You have insufficient permissions for this operation. Missing scopes: {scope}.")
         if credentials:
             raise Unauthorized("This key is not valid here: it is unknown, revoked or expired.")
@@ -105,6 +99,10 @@ class Keyring:
         valid = [key for key in keys if key.is_valid(now)]
         self._keys = keys
         self._callers = {bytes.fromhex(key.sha256): key.caller() for key in valid} | self._own
+        self._having = {
+            scope: {digest: caller for digest, caller in self._callers.items() if scope in caller.scopes}
+            for scope in Scope
+        }
         self._due = min((key.expires.timestamp() for key in valid if key.expires), default=float("inf"))
         self.has_keys = bool(keys)
         self.guards_inference = any(Scope.INFERENCE in key.scopes for key in keys)

@@ -29,7 +29,7 @@ UNUSUAL = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgra
 class RequestHead:
     """A request's head. `path`: without the query. `target`: path and query as sent. `has_own`: it has a field of OWN.
 
-    `credentials`: the keys that it presents. It never changes: requests with the same head share it.
+    `credentials`: digests of the keys that it presents. It never changes: requests with the same head share it.
     """
 
     __slots__ = ("_values", "credentials", "fields", "has_own", "host", "lines", "origin", "path", "target")
