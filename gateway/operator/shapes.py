@@ -9,6 +9,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.access import Key, Limits, Meter, Scope, Use
 from gateway.core import Need, Policy
 from gateway.evidence import Change, Evidence, LatestEvidence, Place
 from gateway.restarts import Restart
@@ -320,3 +321,22 @@ class ReadyView(BaseModel):
         models = {state.model: {name: backend.is_ready for name, backend in state.backends.items()} for state in states}
         not_ready = [state.model for state in states if not state.is_ready]
         return cls(status="not ready" if not_ready else "ready", not_ready=not_ready, models=models)
+
+
+class KeyView(BaseModel):
+    """A key. `state`: valid, revoked or expired. `use`: of the limits' figures, by all keys of its name."""
+
+    name: str
+    id: str
+    scopes: list[Scope]
+    created: datetime
+    expires: datetime | None
+    state: str
+    limits: Limits | None
+    use: Use | None
+
+    @classmethod
+    def of(cls, key: Key, meter: Meter) -> Self:
+        own = {name: getattr(key, name) for name in ("name", "id", "created", "expires", "limits")}
+        use = None if key.limits is None else meter.read(key.name, key.limits)
+        return cls(**own, scopes=list(key.scopes), state=key.find_state(datetime.now(UTC)), use=use)

@@ -75,6 +75,10 @@ class Reply:
             self.moves += 1
         self.route = route
 
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Adds header fields to its answer, whichever it is."""
+        self._more_lines = (*self._more_lines, *lines)
+
     # An attempt's calls
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
