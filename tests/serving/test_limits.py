@@ -253,3 +253,22 @@ async def test_a_change_of_limits_takes_effect_at_once(language: ModelLanguage, 
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         file.rotate("alice", timedelta(hours=1), None)
         assert [key.limits for key in file.read()] == [Limits(requests_per_minute=2)] * 2
+
+
+async def test_operators_see_keys_with_their_use_and_no_secret(
+    language: ModelLanguage, writer: Writer, file: KeyFile
+) -> None:
+    root = file.create("root", (Scope.OPERATOR,), None)
+    async with opened(language, file, writer.script("Paris"), Limits(tokens_per_day=1000)) as (stack, client):
+        answer = await client.chat.completions.create(model=MODEL, messages=HELLO)
+        assert answer.usage is not None
+        async with raw_client(stack) as operator:
+            operator.send("GET", "/admin/keys", authorization=f"Bearer {root}")
+            shown = (await operator.answer()).body
+        assert client.api_key.encode() not in shown
+        assert not any(key.sha256.encode() in shown for key in file.read())
+        first, alice = orjson.loads(shown)
+        assert (first["name"], first["scopes"], first["limits"], first["use"]) == ("root", ["operator"], None, None)
+        assert (alice["state"], alice["limits"]["tokens_per_day"], alice["expires"]) == ("valid", 1000, None)
+        total = answer.usage.total_tokens
+        assert alice["use"] == {**dict.fromkeys(alice["use"], 0), "tokens_per_day": total, "requests_per_minute": 0}
