@@ -46,7 +46,7 @@ def admin_routes(router: Router, latest: LatestEvidence, access: Access) -> APIR
 
     @routes.get("/keys")
     async def list_keys() -> list[KeyView]:
-        """Every key there ever was, with its limits and what its name uses of them now. None can be used from there."""
+        """Every key there ever was, with its limits and what is in use of them now. None can be used from there."""
         return [KeyView.of(key, access.meter) for key in access.keyring.keys]
 
     @routes.get("/policy")

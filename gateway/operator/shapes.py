@@ -324,7 +324,7 @@ class ReadyView(BaseModel):
 
 
 class KeyView(BaseModel):
-    """A key. `state`: valid, revoked or expired. `use`: of the limits' figures, by all keys of its name."""
+    """A key. `state`: valid, revoked or expired. `use`: what its name uses, where it is valid and has limits."""
 
     name: str
     id: str
@@ -338,5 +338,7 @@ class KeyView(BaseModel):
     @classmethod
     def of(cls, key: Key, meter: Meter) -> Self:
         own = {name: getattr(key, name) for name in ("name", "id", "created", "expires", "limits")}
-        use = None if key.limits is None else meter.read(key.name, key.limits)
-        return cls(**own, scopes=list(key.scopes), state=key.find_state(datetime.now(UTC)), use=use)
+        now = datetime.now(UTC)
+        # By the limits of one that has ended, the buckets of one that has its name would drain.
+        use = meter.read(key.name, key.limits) if key.limits and key.is_valid(now) else None
+        return cls(**own, scopes=list(key.scopes), state=key.find_state(now), use=use)

@@ -39,7 +39,7 @@ from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
-from gateway.serving.restraint import check_model, lower, read_token_limit, restrain
+from gateway.serving.restraint import check_model, read_token_limit, restrain_body, restrain_work
 from gateway.serving.sender import Senders
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
@@ -254,8 +254,9 @@ class Endpoints:
             return self._relay(lane.relay, message, document, needs)
         now, keeper = int(time.time()), self._kept
         envelope = Envelope(message.request_id, now, message.pin, message.run, lane.reasoning_field, keeper)
-        generations = lower(translate(body.resolve(keeper), lane.language, envelope), limits)
-        return TokenWork(generations, lane, self._streams, self._metrics, body.token_limit[1] is not None)
+        generations = translate(body.resolve(keeper), lane.language, envelope)
+        work = TokenWork(generations, lane, self._streams, self._metrics)
+        return work if limits is None else restrain_work(work, body, limits)
 
     def _relay(
         self, lane: RelayLane, message: _Message, document: dict[str, object], needs: Needs | None = None
@@ -263,7 +264,10 @@ class Endpoints:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, message.pin)
-        body, priority = restrain(message.body, document, message.limits)
+        body, priority, longest = message.body, 0, None
+        if (limits := message.limits) is not None:
+            longest = read_token_limit(document)
+            body, priority = restrain_body(body, document, limits)
         request = RelayRequest(
             message.request_id,
             str(document["model"]),
@@ -277,7 +281,7 @@ class Endpoints:
             barred,
             priority=priority,
         )
-        return RelayWork(request, lane, self._metrics, read_token_limit(document))
+        return RelayWork(request, lane, self._metrics, longest)
 
 
 def _open_kept(settings: Settings) -> KeptResponses | None:

@@ -33,16 +33,20 @@ class RelayLane:
 class RelayWork:
     """The work.Work of a request that goes on as it came. `answer_tokens`: at most, of each sequence; None: unknown."""
 
-    __slots__ = ("_backends", "_metrics", "ask", "barred", "request")
+    __slots__ = ("_answer_tokens", "_backends", "_metrics", "barred", "request")
 
     def __init__(
         self, request: RelayRequest, lane: RelayLane, metrics: Metrics, answer_tokens: int | None = None
     ) -> None:
         self.request = request
-        self.ask = Ask(request.sequences, request.prompt_tokens, answer_tokens)
+        self._answer_tokens = answer_tokens
         self.barred = request.barred
         self._backends = lane.backends
         self._metrics = metrics
+
+    @property
+    def ask(self) -> Ask:
+        return Ask(self.request.sequences, self.request.prompt_tokens, self._answer_tokens)
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)

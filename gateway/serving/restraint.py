@@ -10,9 +10,11 @@ import orjson
 from gateway.access import Limits
 from gateway.openai.models import unknown_model
 from gateway.openai.sampling import TIERS
+from gateway.serving.token_lane import TokenWork
+from gateway.wire.body import Body
 from gateway.wire.parse import read_model
-from gateway.wire.translate import Generations
 
+MOST_TOKENS = 10**9  # of any answer
 TOKEN_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
@@ -22,17 +24,18 @@ def check_model(limits: Limits, document: dict[str, object]) -> None:
         raise unknown_model(read_model(document))
 
 
-def lower(generations: Generations, limits: Limits | None) -> Generations:
-    """Returns them with no higher priority than is allowed."""
-    if limits is None or limits.priority is None or generations.request.priority >= limits.priority:
-        return generations
-    requests = [replace(each, params=replace(each.params, priority=limits.priority)) for each in generations.requests]
-    return replace(generations, requests=tuple(requests))
+def restrain_work(work: TokenWork, body: Body, limits: Limits) -> TokenWork:
+    """Returns it with no higher priority than is allowed, and with whether its client limits the answer."""
+    generations, first = work.generations, limits.priority
+    if first is not None and generations.request.priority < first:
+        requests = [replace(each, params=replace(each.params, priority=first)) for each in generations.requests]
+        generations = replace(generations, requests=tuple(requests))
+    return replace(work, generations=generations, is_limited=body.token_limit[1] is not None)
 
 
-def restrain(body: bytes, document: dict[str, object], limits: Limits | None) -> tuple[bytes, int]:
+def restrain_body(body: bytes, document: dict[str, object], limits: Limits) -> tuple[bytes, int]:
     """Returns a body that asks its engine for no higher priority than is allowed, and its priority here."""
-    if limits is None or (first := limits.priority) is None:
+    if (first := limits.priority) is None:
         return body, 0
     asked, tier = document.get("priority"), document.get("service_tier")
     lowered: dict[str, object] = {}
@@ -47,5 +50,5 @@ def read_token_limit(document: dict[str, object]) -> int | None:
     """Returns how many tokens a client wants at most, as far as a body that is not read shows it."""
     for name in TOKEN_LIMITS:
         if type(count := document.get(name)) is int and count > 0:
-            return count
+            return min(count, MOST_TOKENS)
     return None

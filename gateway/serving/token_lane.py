@@ -19,6 +19,7 @@ from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.settings import StreamSettings
+from gateway.wire.answer import ChoiceGroup
 from gateway.wire.choice import Choice, Write
 from gateway.wire.translate import Generations, hold
 
@@ -85,7 +86,7 @@ class TokenAttempt:
         self._open = set(range(len(self._requests)))
         self._sinks: list[_ChoiceSink | _Beginning] = []
         self._running: list[tuple[Observation, Call]] = []
-        self._group = work.generations.group()
+        self._group: ChoiceGroup | None = None
         self._lines: tuple[bytes, ...] = ()  # of the header
         self._keep_alive: KeepAlive | None = None
         self._fail: Callable[[GatewayError], bytes] | None = None  # what a stream that fails ends with
@@ -135,10 +136,11 @@ class TokenAttempt:
 
     def count(self) -> tuple[int, int]:
         """Nothing before there is a token of an answer."""
-        tokens = self._group.completion_tokens
-        for index in self._open.intersection(range(len(self._running))):
-            tokens += len(self._running[index][0].token_ids)
-        return (self._group.prompt_tokens, tokens) if tokens else (0, 0)
+        if (group := self._group) is None:
+            return 0, 0
+        unfinished = (len(seen.token_ids) for index, (seen, _) in enumerate(self._running) if index in self._open)
+        tokens = group.completion_tokens + sum(unfinished)
+        return (group.prompt_tokens, tokens) if tokens else (0, 0)
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)

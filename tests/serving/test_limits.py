@@ -17,7 +17,7 @@ from gateway.access import KeyFile, Limits, Scope, Use
 from gateway.errors import BackendLost
 from gateway.language import ModelLanguage
 from tests.fakes.backend import Pause, Script
-from tests.fakes.openai import DONE, STREAM, chunked, event, saying, usage_event
+from tests.fakes.openai import DONE, STREAM, chunked, event, saying, sized, usage_event
 from tests.serving.relay_stack import relaying
 from tests.serving.stack import (
     HELLO,
@@ -221,6 +221,17 @@ async def test_usage_adds_up_to_what_clients_were_told(
             assert other is not None
             told = [told[0] + other.input_tokens, told[1] + other.output_tokens]
         assert await used(stack) == [(4, *told)]
+
+
+async def test_a_relayed_body_may_ask_for_any_number_of_tokens(tmp_path: Path, file: KeyFile) -> None:
+    secret = file.create("alice", INFERENCE, None, Limits(in_flight=1))
+    async with relaying(state_folder=tmp_path) as stack, connect(stack, secret) as client:
+        usage = b'"usage":{"input_tokens":7,"output_tokens":2}'
+        stack.low.answer = saying(sized(b'{"object":"response",%b}' % usage))
+        for _ in range(2):
+            await client.responses.create(model=MODEL, input="Hello", max_output_tokens=10**30)
+        assert await used(stack) == [(2, 14, 4)]
+        assert use_of(stack) == Use(0, 0, 0, 18)
 
 
 @pytest.mark.parametrize("reports", [True, False])
