@@ -52,11 +52,11 @@ class UsageLog:
         self._unwritten: dict[str, list[int]] = {}  # by key
         self._failed = ""
 
-    def count(self, key: str, used: tuple[int, int]) -> None:
-        """Counts a request with its tokens, the prompt's and the answer's."""
+    def count(self, key: str, used: tuple[int, int], requests: int = 1) -> None:
+        """Counts requests with their tokens, the prompts' and the answers'."""
         if (counts := self._unwritten.get(key)) is None:
             counts = self._unwritten[key] = [0, 0, 0]
-        counts[0] += 1
+        counts[0] += requests
         counts[1] += used[0]
         counts[2] += used[1]
 
@@ -72,9 +72,8 @@ class UsageLog:
             if self._failed != str(exc):
                 self._failed = str(exc)
                 logger.warning("%s cannot be written: %s", self._path, exc)
-            for key, (requests, *tokens) in counts.items():
-                self.count(key, (tokens[0], tokens[1]))
-                self._unwritten[key][0] += requests - 1
+            for key, (requests, prompt, answer) in counts.items():
+                self.count(key, (prompt, answer), requests)
 
     def read(self, since: date, until: date) -> Iterator[DayUse]:
         """Yields what was used by day and key, both days included. Raises sqlite3.Error."""

@@ -138,8 +138,10 @@ class TokenAttempt:
         """Nothing before there is a token of an answer."""
         if (group := self._group) is None:
             return 0, 0
-        unfinished = (len(seen.token_ids) for index, (seen, _) in enumerate(self._running) if index in self._open)
-        tokens = group.completion_tokens + sum(unfinished)
+        tokens = group.completion_tokens
+        for index, (seen, _) in enumerate(self._running):
+            if index in self._open:
+                tokens += len(seen.token_ids)
         return (group.prompt_tokens, tokens) if tokens else (0, 0)
 
     def move(self, route: Route, error: Exception | None) -> None:

@@ -1,10 +1,12 @@
 """Limits of keys over a real socket: what each API's clients get, what is given back, what usage adds up to."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import date, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -283,3 +285,27 @@ async def test_operators_see_keys_with_their_use_and_no_secret(
         assert (alice["state"], alice["limits"]["tokens_per_day"], alice["expires"]) == ("valid", 1000, None)
         total = answer.usage.total_tokens
         assert alice["use"] == {**dict.fromkeys(alice["use"], 0), "tokens_per_day": total, "requests_per_minute": 0}
+
+
+@pytest.mark.parametrize(("is_keyed", "most"), [(False, 0), (True, 2)])
+async def test_without_limits_a_request_takes_two_calls_more_at_most(
+    language: ModelLanguage, writer: Writer, file: KeyFile, tmp_path: Path, *, is_keyed: bool, most: int
+) -> None:
+    secret = file.create("alice", INFERENCE, None) if is_keyed else "none"
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        place = Path(frame.f_code.co_filename).name
+        is_ours = place in {"limits.py", "meter.py", "usage.py", "restraint.py"}
+        if event == "call" and (is_ours or (place, frame.f_code.co_name) == ("token_lane.py", "count")):
+            calls.append(f"{place} {frame.f_code.co_name}")
+
+    async with running(make(language, tmp_path, writer.script("Paris"))) as stack, connect(stack, secret) as client:
+        await client.chat.completions.create(model=MODEL, messages=HELLO)
+        await used(stack)  # or the beat would write it meanwhile
+        sys.setprofile(note)
+        try:
+            await client.chat.completions.create(model=MODEL, messages=HELLO)
+        finally:
+            sys.setprofile(None)
+    assert len([call for call in calls if call not in {"meter.py sweep", "usage.py write"}]) == most
