@@ -50,12 +50,13 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a key has in use. Minutes' figures fall all the time. Tokens have those reserved for what is under way."""
+    """What a key has in use. Minutes' figures fall all the time. Tokens include `reserved`, for what is under way."""
 
     requests_per_minute: int
     tokens_per_minute: int
     in_flight: int
     tokens_per_day: int
+    reserved: int = 0
 
 
 def check(name: str, limits: Limits, use: Use, asked: Use) -> None:
@@ -72,7 +73,7 @@ def check(name: str, limits: Limits, use: Use, asked: Use) -> None:
         reason = f"The limit of key {name} is {words.format(most=most, used=used, more=more)}"
         reason += " It asks for more than there ever is." if more > most else ""
         fields = describe(limits, use)
-        if limit == "tokens_per_day":
+        if limit == "tokens_per_day" and used - use.reserved + more > most:  # else what is under way may leave enough
             fields = (*fields, (b"x-should-retry", b"false"))  # which official clients obey
             raise BudgetSpent(reason, retry_after_s=DAY_S - int(time.time()) % DAY_S, fields=fields)
         raise RateLimited(reason, retry_after_s=max(-(-(used + more - most) * retry_s // most), 1), fields=fields)

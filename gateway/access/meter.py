@@ -57,7 +57,7 @@ class _Row:
         if words[TODAY] != now // DAY:
             words[TODAY], words[SPENT] = now // DAY, 0
         requests, tokens = -(-words[REQUESTS] // MINUTE), -(-words[TOKENS] // MINUTE)
-        return Use(requests, tokens + reserved, sum(self.in_flight), words[SPENT] + reserved)
+        return Use(requests, tokens + reserved, sum(self.in_flight), words[SPENT] + reserved, reserved)
 
     def estimate(self, limits: Limits, ask: Ask) -> int:
         """Returns the tokens to reserve. By the mean of recent answers no request is too large for a limit."""
