@@ -107,7 +107,7 @@ class Dispatch:
             self.work = work
             if (caller := reply.exchange.caller) is not None and caller.limits is not None:
                 self._claim = self._access.meter.claim(caller, work.ask)
-                reply.add(self._claim.lines)
+                reply.show_limits(self._claim.lines)
             self._place(work)
 
     def _place(self, work: Work) -> None:

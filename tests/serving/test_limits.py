@@ -226,12 +226,14 @@ async def test_usage_adds_up_to_what_clients_were_told(
 
 
 async def test_a_relayed_body_may_ask_for_any_number_of_tokens(tmp_path: Path, file: KeyFile) -> None:
-    secret = file.create("alice", INFERENCE, None, Limits(in_flight=1))
+    secret = file.create("alice", INFERENCE, None, Limits(in_flight=1, requests_per_minute=9))
     async with relaying(state_folder=tmp_path) as stack, connect(stack, secret) as client:
         usage = b'"usage":{"input_tokens":7,"output_tokens":2}'
-        stack.low.answer = saying(sized(b'{"object":"response",%b}' % usage))
+        theirs = b"x-ratelimit-limit-requests: 5000\r\n"
+        stack.low.answer = saying(sized(b'{"object":"response",%b}' % usage, fields=theirs))
         for _ in range(2):
-            await client.responses.create(model=MODEL, input="Hello", max_output_tokens=10**30)
+            asked = client.responses.with_raw_response.create(model=MODEL, input="Hello", max_output_tokens=10**30)
+            assert (await asked).headers["x-ratelimit-limit-requests"] == "9"  # and not the engine's own beside it
         assert await used(stack) == [(2, 14, 4)]
         assert use_of(stack) == Use(0, 0, 0, 18)
 
