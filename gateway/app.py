@@ -85,7 +85,7 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
             shared = Shared(node.ledgers[model.id], node.dry.get(model.id))
             fleets.append(Fleet(model, _backends(lane), settings.probe, shared=shared))
         app = compose(settings, lanes, fleets, node)
-        await stack.enter_async_context(app.access.keyring.watching())
+        await stack.enter_async_context(app.access.keeping())
         await stack.enter_async_context(app.router.watching())
         await stack.enter_async_context(noting_tasks(node.tally))
         await stack.enter_async_context(app.metrics.arrivals.writing())

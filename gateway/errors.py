@@ -18,6 +18,8 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
       CalibrationNotFound       404
       CalibrationUnavailable    503   its folder cannot be written, or its process not started
       Overloaded                429   we shed; nothing was started
+        RateLimited             429   a key is at one of its limits
+          BudgetSpent           429   and will be until the day ends
       BackendError              502   an engine failed
         BackendLost             502   it went away after it had begun to answer
         BackendUnavailable      503   refused, not ready or lost before it answered: the only one safe to try elsewhere
@@ -120,15 +122,26 @@ class CalibrationUnavailable(GatewayError):
 
 
 class Overloaded(GatewayError):
-    """`retry_after_s`: when to send it again."""
+    """`retry_after_s`: when to send it again. `fields`: further header fields of its answer."""
 
     status = 429
     type = "overloaded_error"
     code = "overloaded"
 
-    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+    def __init__(self, message: str, *, retry_after_s: int = 1, fields: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.fields = fields
+
+
+class RateLimited(Overloaded):
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class BudgetSpent(RateLimited):
+    type = "insufficient_quota"
+    code = "insufficient_quota"
 
 
 class BackendError(GatewayError):

@@ -1,12 +1,19 @@
-"""The keys and the hosts of one gateway together, as the routes are handed them."""
+"""The keys and the hosts of one gateway together, as the routes are handed them, and what keys use."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
 from gateway.access.hosts import OwnHosts
 from gateway.access.key_file import KeyFile
 from gateway.access.keyring import Keyring
+from gateway.access.meter import Meter
+from gateway.access.usage import UsageLog
 from gateway.settings import Settings
+
+KEEP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +22,31 @@ class Access:
 
     keyring: Keyring
     hosts: OwnHosts
+    meter: Meter
+    usage: UsageLog
     open_metrics: bool
 
     @classmethod
     def open(cls, settings: Settings, *, audits: bool = True) -> Self:
         """Raises KeyFileUnreadable."""
-        keyring = Keyring(settings.operator_key, KeyFile(settings.state_folder), audits=audits)
-        return cls(keyring, OwnHosts(settings.listen_host, settings.allowed_hosts), settings.open_metrics)
+        folder = settings.state_folder
+        keyring = Keyring(settings.operator_key, KeyFile(folder), audits=audits)
+        hosts = OwnHosts(settings.listen_host, settings.allowed_hosts)
+        return cls(keyring, hosts, Meter.open(folder), UsageLog(folder), settings.open_metrics)
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Puts changes of keys in force, writes their use, and gives back what dead workers had under way."""
+        async with self.keyring.watching(), asyncio.TaskGroup() as tasks:
+            keeper = tasks.create_task(self._keep())
+            try:
+                yield
+            finally:
+                keeper.cancel()
+                await self.usage.write()
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_S)
+            self.meter.sweep()
+            await self.usage.write()

@@ -14,6 +14,8 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, with_config
 
+from gateway.access.limits import Limits
+
 PREFIX = "sk-crossover-"  # scanners find leaked keys by such a beginning
 SECRET_BYTES = 32
 ID_DIGITS = 8
@@ -42,17 +44,18 @@ INCLUDED: Mapping[Scope, frozenset[Scope]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request: the name and the id of a key, and all that it may do."""
+    """Who sends a request: the name and the id of a key, all that it may do, and how much."""
 
     name: str
     key_id: str
     scopes: frozenset[Scope]
+    limits: Limits | None = None
 
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. After a rotation a name has two valid ones until the older one expires."""
+    """One key. After a rotation a name has two valid ones until the older one expires; limits are for both together."""
 
     name: Annotated[str, Field(pattern=NAME_FORM)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -60,6 +63,7 @@ class Key:
     created: AwareDatetime
     expires: AwareDatetime | None = None
     revoked: AwareDatetime | None = None
+    limits: Limits | None = None
 
     @property
     def id(self) -> str:
@@ -68,8 +72,11 @@ class Key:
     def is_valid(self, now: datetime) -> bool:
         return self.revoked is None and (self.expires is None or now < self.expires)
 
+    def find_state(self, now: datetime) -> str:
+        return "valid" if self.is_valid(now) else "revoked" if self.revoked else "expired"
+
     def caller(self) -> Caller:
-        return Caller(self.name, self.id, include(self.scopes))
+        return Caller(self.name, self.id, include(self.scopes), self.limits)
 
     @classmethod
     def make(cls, name: str, scopes: tuple[Scope, ...], now: datetime, expires: datetime | None) -> tuple[Self, str]:

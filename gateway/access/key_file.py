@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from gateway.access.key import NAME_FORM, OPERATOR_KEY, Key, Scope
+from gateway.access.limits import Limits
 from gateway.state_folder import locked, read_whole, write_whole
 
 NAME = "keys.json"
@@ -70,7 +71,9 @@ class KeyFile:
         except (OSError, ValueError) as exc:  # pydantic's errors are ValueErrors
             raise self._unreadable(exc) from exc
 
-    def create(self, name: str, scopes: Sequence[Scope], lifetime: timedelta | None) -> str:
+    def create(
+        self, name: str, scopes: Sequence[Scope], lifetime: timedelta | None, limits: Limits | None = None
+    ) -> str:
         """Adds a key and returns its secret. Raises KeyRefused for a name that has one, and KeyFileUnreadable."""
         if not re.fullmatch(NAME_FORM, name):  # or the file could not be read again
             raise KeyRefused("a name has 1 to 64 of A-Z a-z 0-9 . _ @ -, and begins with a letter or a digit")
@@ -82,7 +85,7 @@ class KeyFile:
         def add(keys: tuple[Key, ...]) -> tuple[Key, ...]:
             if any(other.name == name and other.is_valid(now) for other in keys):
                 raise KeyRefused(f"there is a key {name} already: rotate or revoke it")
-            return (*keys, key)
+            return (*keys, replace(key, limits=limits))
 
         self._change(add)
         return secret
@@ -114,10 +117,22 @@ class KeyFile:
             expires = old[-1].expires if lifetime is None else now + lifetime
             new, secret = Key.make(name, old[-1].scopes, now, expires)
             secrets.append(secret)
+            new = replace(new, limits=old[-1].limits)
             return (*(_end_by(key, now + overlap) if key in old else key for key in keys), new)
 
         self._change(renew)
         return secrets[0]
+
+    def limit(self, name: str, limits: Limits | None) -> None:
+        """Gives the keys of that name these limits in place of those they had. Raises as `revoke` does."""
+        now = datetime.now(UTC)
+
+        def change(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+            if not any(key.name == name and key.is_valid(now) for key in keys):
+                raise KeyRefused(f"no valid key has the name {name}")
+            return tuple(replace(key, limits=limits) if key.name == name and key.is_valid(now) else key for key in keys)
+
+        self._change(change)
 
     def _change(self, edit: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
         """Raises KeyRefused, and KeyFileUnreadable for a file that can be neither read nor written."""
@@ -126,7 +141,7 @@ class KeyFile:
         try:
             with locked(self._path.parent) as folder:
                 content = Content(SCHEMA, edit(self.read()))
-                write_whole(self._path, CONTENT.dump_json(content, indent=2))
+                write_whole(self._path, CONTENT.dump_json(content, indent=2, exclude_none=True))
                 os.fsync(folder)
         except OSError as exc:
             raise self._unreadable(exc) from exc

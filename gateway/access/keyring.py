@@ -35,7 +35,7 @@ class Keyring:
         self._own = {} if operator_key is None else {sha256(operator_key.encode()).digest(): own}
         self._file = file
         self._audits = audits
-        self._keys: tuple[Key, ...] = ()
+        self.keys: tuple[Key, ...] = ()  # all there ever were
         self._callers: Mapping[bytes, Caller] = self._own
         self._due = float("inf")  # when the next key expires, in Unix seconds
         self._failed: str | None = None  # what was reported of a file that cannot be read
@@ -87,17 +87,17 @@ class Keyring:
                 self._failed = str(exc)
                 logger.error("%s; those read before stay in force", exc)  # noqa: TRY400 - no fault of the code's
             if time.time() >= self._due:
-                self._put_in_force(self._keys)
+                self._put_in_force(self.keys)
             return
         self._failed, self._stamp = None, stamp
         if self._audits:
-            _report(self._keys, keys)
+            _report(self.keys, keys)
         self._put_in_force(keys)
 
     def _put_in_force(self, keys: tuple[Key, ...]) -> None:
         now = datetime.now(UTC)
         valid = [key for key in keys if key.is_valid(now)]
-        self._keys = keys
+        self.keys = keys
         self._callers = {bytes.fromhex(key.sha256): key.caller() for key in valid} | self._own
         self._having = {
             scope: {digest: caller for digest, caller in self._callers.items() if scope in caller.scopes}
@@ -120,3 +120,5 @@ def _report(before: Collection[Key], after: Collection[Key]) -> None:
             audit.info("key %s (%s) is revoked", key.name, key.id)
         elif key.expires != known.expires:
             audit.info("key %s (%s) expires: %s", key.name, key.id, key.expires)
+        if key.limits != (known.limits if known else None):
+            audit.info("key %s (%s) has limits: %s", key.name, key.id, key.limits or "none")

@@ -97,7 +97,11 @@ class RelayedAnswer(Splice):
             completion = end.index(b'"completion_tokens":', prompt) + len(b'"completion_tokens":')
             return _parse_count(end, prompt), _parse_count(end, completion)
         except (ValueError, IndexError):  # in another order, with spaces, or cut off
-            return _read_count(end, b'"prompt_tokens"', start), _read_count(end, b'"completion_tokens"', start)
+            usage = _read_count(end, b'"prompt_tokens"', start), _read_count(end, b'"completion_tokens"', start)
+            if any(usage):
+                return usage
+            # Of Responses and Messages.
+            return _read_count(end, b'"input_tokens"', start), _read_count(end, b'"output_tokens"', start)
 
     @property
     def finish_reason(self) -> str | None:

@@ -1,23 +1,26 @@
-"""`crossover keys create|list|revoke|rotate`: the keys of a gateway on this machine, whether it runs or not.
+"""`crossover keys create|limit|list|revoke|rotate|usage`: the keys of a gateway, whether it runs or not.
 
-In: a configuration and a name. Out: a secret on stdout, once; or a table. The gateway sees the change by itself.
+In: a configuration and a name. Out: a secret on stdout, once; a table, or CSV. The gateway sees the change by itself.
 """
 
+import csv
 import json
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import reduce, wraps
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gateway.access import Key, KeyFile, KeyFileUnreadable, KeyRefused, Scope
+from gateway.access import DayUse, Key, KeyFile, KeyFileUnreadable, KeyRefused, Limits, Scope, UsageLog
 from gateway.commands.options import read_settings
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -43,11 +46,33 @@ CONFIG = click.option(
     help="The gateway's configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
 )
 EXPIRES = click.option("--expires", "lifetime", callback=_read_span, help="When it ends: 30d, 12h; by default never.")
+AMOUNT = click.IntRange(1, 10**12)
+DAY = click.DateTime(["%Y-%m-%d"])
+LIMITS = (
+    click.option("--requests-per-minute", type=AMOUNT, help="At most so many requests a minute."),
+    click.option("--tokens-per-minute", type=AMOUNT, help="At most so many tokens a minute, prompts and answers."),
+    click.option("--in-flight", type=AMOUNT, help="At most so many answers at once; each choice is one."),
+    click.option("--tokens-per-day", type=AMOUNT, help="At most so many tokens a day, in UTC."),
+    click.option("--model", "models", multiple=True, help="Only this model; may be given several times."),
+    click.option("--priority", type=click.IntRange(-8, 7), help="No priority before this one; lower goes first."),
+)
+
+
+def take_limits(command: Decorated) -> Decorated:
+    """Gives a command the options of LIMITS, and their values as one argument."""
+
+    @wraps(command)
+    def with_limits(**options: Any) -> object:  # Any: click's values
+        given = {name: options.pop(name) or None for name in Limits.__slots__ if name != "priority"}
+        limits = Limits(**given, priority=options.pop("priority"))
+        return command(**options, limits=None if limits == Limits() else limits)
+
+    return reduce(lambda decorated, option: option(decorated), reversed(LIMITS), with_limits)
 
 
 @click.group()
 def keys() -> None:
-    """Create, list, revoke or rotate the keys that a gateway asks its callers for.
+    """Create, limit, list, revoke or rotate the keys that a gateway asks its callers for.
 
     A running gateway goes by every change at once. The first key for inference closes the API to callers without one.
     Run it as the user that the gateway runs as, on its machine.
@@ -56,8 +81,10 @@ def keys() -> None:
     Examples:
       crossover keys create alice -c crossover.yaml
       crossover keys create ci --scope loadtest --expires 30d
+      crossover keys limit alice --requests-per-minute 60 --in-flight 4
       crossover keys rotate alice --overlap 1d
       crossover keys revoke alice
+      crossover keys usage --from 2026-11-01
 
     Exit codes: 0 done; 1 there is no such key, or one already; 2 bad arguments or configuration, or keys that cannot be
     read.
@@ -76,8 +103,11 @@ def keys() -> None:
     help="May be given several times. loadtest: pins, run tags and inference; operator: everything.",
 )
 @EXPIRES
+@take_limits
 @CONFIG
-def create(name: str, scopes: tuple[str, ...], lifetime: timedelta | None, config: Path | None) -> None:
+def create(
+    name: str, scopes: tuple[str, ...], lifetime: timedelta | None, limits: Limits | None, config: Path | None
+) -> None:
     """Create a key and print it: it is shown this once, and kept as a hash.
 
     \b
@@ -85,7 +115,23 @@ def create(name: str, scopes: tuple[str, ...], lifetime: timedelta | None, confi
       crossover keys create alice -c crossover.yaml
     """
     with _opened(config) as file:
-        click.echo(file.create(name, tuple(dict.fromkeys(map(Scope, scopes))), lifetime))
+        click.echo(file.create(name, tuple(dict.fromkeys(map(Scope, scopes))), lifetime, limits))
+
+
+@keys.command()
+@click.argument("name")
+@take_limits
+@CONFIG
+def limit(name: str, limits: Limits | None, config: Path | None) -> None:
+    """Give the keys of a name these limits, in place of all that they had; without options, none.
+
+    \b
+    Examples:
+      crossover keys limit alice --requests-per-minute 60 --tokens-per-minute 100000 --in-flight 4
+      crossover keys limit alice
+    """
+    with _opened(config) as file:
+        file.limit(name, limits)
 
 
 @keys.command()
@@ -135,21 +181,41 @@ def list_(as_json: bool, config: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "id", "scopes", "created", "expires", "state", box=box.SIMPLE_HEAD)
+    table = Table("name", "id", "scopes", "created", "expires", "state", "limits", box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*(" ".join(cell) if isinstance(cell, list) else cell or "never" for cell in row.values()))
     Console().print(table)
 
 
+@keys.command()
+@click.option("--from", "since", type=DAY, default="1970-01-01", help="The first day, in UTC: 2026-11-01.")
+@click.option("--to", "until", type=DAY, default="9999-12-31", help="The last day.")
+@CONFIG
+def usage(since: datetime, until: datetime, config: Path | None) -> None:
+    """Print as CSV what each key has used by day, of the last 400 days.
+
+    \b
+    Example:
+      crossover keys usage --from 2026-11-01 --to 2026-11-30
+    """
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(DayUse._fields)
+    try:
+        rows.writerows(UsageLog(read_settings("keys", config).state_folder).read(since.date(), until.date()))
+    except sqlite3.Error as exc:
+        click.echo(f"crossover keys: the usage cannot be read: {exc}", err=True)
+        sys.exit(2)
+
+
 def _describe(key: Key, now: datetime) -> dict[str, str | list[str] | None]:
-    state = "valid" if key.is_valid(now) else "revoked" if key.revoked else "expired"
     return {
         "name": key.name,
         "id": key.id,
         "scopes": [scope.value for scope in key.scopes],
         "created": key.created.isoformat(timespec="seconds"),
         "expires": None if key.expires is None else key.expires.isoformat(timespec="seconds"),
-        "state": state,
+        "state": key.find_state(now),
+        "limits": str(key.limits or Limits()),
     }
 
 

@@ -3,7 +3,7 @@
 In: model names with their context lengths. Out: JSON. Knows no HTTP.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 
@@ -20,12 +20,13 @@ class ModelList:
         self._context_lengths = context_lengths
         self._created = created
 
-    def encode_all(self) -> bytes:
-        return orjson.dumps({"object": "list", "data": [self._describe(model) for model in self._context_lengths]})
+    def encode_all(self, allows: Callable[[str], bool]) -> bytes:
+        allowed = filter(allows, self._context_lengths)
+        return orjson.dumps({"object": "list", "data": [self._describe(model) for model in allowed]})
 
-    def encode_one(self, model: str) -> bytes:
+    def encode_one(self, model: str, allows: Callable[[str], bool]) -> bytes:
         """Returns one model's entry. Raises ModelNotFound."""
-        if model not in self._context_lengths:
+        if model not in self._context_lengths or not allows(model):
             raise unknown_model(model)
         return orjson.dumps(self._describe(model))
 

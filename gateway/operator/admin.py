@@ -1,4 +1,7 @@
-"""/admin/policy, /admin/backends/NAME and /admin/state. In: the operator's JSON. Out: routing's state after it."""
+"""/admin/policy, /admin/backends/NAME, /admin/state and /admin/keys.
+
+In: the operator's JSON. Out: routing's state after it, or keys with what they use.
+"""
 
 import asyncio
 import logging
@@ -7,15 +10,25 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from gateway import __version__
+from gateway.access import Access
 from gateway.evidence import LatestEvidence
 from gateway.operator.entrance import name_caller
-from gateway.operator.shapes import DrainBody, ModelView, PolicyBody, PolicyView, RestartView, StateView, WorkerView
+from gateway.operator.shapes import (
+    DrainBody,
+    KeyView,
+    ModelView,
+    PolicyBody,
+    PolicyView,
+    RestartView,
+    StateView,
+    WorkerView,
+)
 from gateway.routing import Router
 
 audit = logging.getLogger("gateway.audit")
 
 
-def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
+def admin_routes(router: Router, latest: LatestEvidence, access: Access) -> APIRouter:
     routes = APIRouter(prefix="/admin", tags=["admin"])
 
     @routes.get("/state")
@@ -30,6 +43,11 @@ def admin_routes(router: Router, latest: LatestEvidence) -> APIRouter:
             workers=[WorkerView.of(worker) for worker in router.workers(states)],
             models=[ModelView.of(state, latest) for state in states],
         )
+
+    @routes.get("/keys")
+    async def list_keys() -> list[KeyView]:
+        """Every key there ever was, with its limits and what is in use of them now. None can be used from there."""
+        return [KeyView.of(key, access.meter) for key in access.keyring.keys]
 
     @routes.get("/policy")
     async def read_policy(model: Annotated[str | None, Query()] = None) -> PolicyView:

@@ -3,6 +3,9 @@
 In: an ASGI app. Out: the same, answering 401 and 403. The probes of load balancers and orchestrators always pass.
 """
 
+import asyncio
+import logging
+
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,18 +17,25 @@ from gateway.operator.errors import make_answer
 
 CALLER = "crossover.caller"  # in a request's scope: whose key it came with; None where none was needed
 KEYRING = "crossover.keyring"
+REPORT_S = 1.0  # between two lines about refused attempts
 PROBES = frozenset({"/health", "/ready"})
 METRICS = "/metrics"
 # An operator key in the configuration, alone, leaves these to everyone, as it did before there were other keys.
 PAGES = frozenset({METRICS, "/openapi.json", "/version"})
 
 
+audit = logging.getLogger("gateway.audit")
+
+
 class OperatorEntrance:
-    """ASGI middleware. Notes the caller, for `name_caller`."""
+    """ASGI middleware. Notes the caller, for `name_caller`, and reports those that it refuses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._access = access
+        self._refused = 0  # since the last report
+        self._last = ""
+        self._is_waiting = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in PROBES:
@@ -34,9 +44,24 @@ class OperatorEntrance:
         try:
             caller = self._check(scope["path"], dict(scope["headers"]))
         except GatewayError as error:
+            self._note_refusal(scope, error)
             await make_answer(error)(scope, receive, send)
         else:
             await self._app({**scope, CALLER: caller, KEYRING: self._access.keyring}, receive, send)
+
+    def _note_refusal(self, scope: Scope, error: GatewayError) -> None:
+        self._refused += 1
+        self._last = f"{scope['method']} {scope['path'][:100]!r} from {(scope.get('client') or ['unknown'])[0]}"
+        self._last += f" ({error.code})"
+        if not self._is_waiting:
+            self._report()
+
+    def _report(self) -> None:
+        self._is_waiting = self._refused > 0
+        if self._is_waiting:
+            audit.warning("%d operator requests refused, the last one %s", self._refused, self._last)
+            self._refused = 0
+            asyncio.get_running_loop().call_later(REPORT_S, self._report)
 
     def _check(self, path: str, fields: dict[bytes, bytes]) -> Caller | None:
         """Returns who calls. Raises ForeignSite, Unauthorized, PermissionDenied."""

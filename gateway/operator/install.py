@@ -23,7 +23,7 @@ def install_operator(
     """Adds /health, /ready, /version, /metrics and /admin/..., and lets in who may call them."""
     latest = latest or LatestEvidence.alone(())  # without one, nothing is known of the engines
     app.include_router(status_routes(router, metrics, latest))
-    app.include_router(admin_routes(router, latest))
+    app.include_router(admin_routes(router, latest, access))
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)
     app.add_middleware(OperatorEntrance, access=access)

@@ -9,6 +9,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.access import Key, Limits, Meter, Scope, Use
 from gateway.core import Need, Policy
 from gateway.evidence import Change, Evidence, LatestEvidence, Place
 from gateway.restarts import Restart
@@ -320,3 +321,24 @@ class ReadyView(BaseModel):
         models = {state.model: {name: backend.is_ready for name, backend in state.backends.items()} for state in states}
         not_ready = [state.model for state in states if not state.is_ready]
         return cls(status="not ready" if not_ready else "ready", not_ready=not_ready, models=models)
+
+
+class KeyView(BaseModel):
+    """A key. `state`: valid, revoked or expired. `use`: what its name uses, where it is valid and has limits."""
+
+    name: str
+    id: str
+    scopes: list[Scope]
+    created: datetime
+    expires: datetime | None
+    state: str
+    limits: Limits | None
+    use: Use | None
+
+    @classmethod
+    def of(cls, key: Key, meter: Meter) -> Self:
+        own = {name: getattr(key, name) for name in ("name", "id", "created", "expires", "limits")}
+        now = datetime.now(UTC)
+        # By the limits of one that has ended, the buckets of one that has its name would drain.
+        use = meter.read(key.name, key.limits) if key.limits and key.is_valid(now) else None
+        return cls(**own, scopes=list(key.scopes), state=key.find_state(now), use=use)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from gateway.access import Access, Claim
 from gateway.client_http import ClientLeft
 from gateway.core import Route
 from gateway.errors import (
@@ -41,13 +42,16 @@ class Desk:
     live: "set[Dispatch]"
     retries: RetryBudget
     senders: Senders
+    access: Access
 
 
 class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it."""
 
     __slots__ = (
+        "_access",
         "_blamed",
+        "_claim",
         "_has_left",
         "_has_moved",
         "_live",
@@ -57,6 +61,7 @@ class Dispatch:
         "_router",
         "_senders",
         "_ticket",
+        "_used",
         "attempt",
         "lease",
         "work",
@@ -69,6 +74,11 @@ class Dispatch:
         self._live = desk.live
         self._retries = desk.retries
         self._senders = desk.senders
+        self._access = desk.access
+        self._claim: Claim | None = None  # on its key's limits
+        self._used: tuple[int, int] | None = (
+            None  # tokens of the prompt and of the answer, once it has been at a backend
+        )
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
@@ -95,6 +105,9 @@ class Dispatch:
             self._finish(ClientLeft())
         else:
             self.work = work
+            if (caller := reply.exchange.caller) is not None and caller.limits is not None:
+                self._claim = self._access.meter.claim(caller, work.ask)
+                reply.show_limits(self._claim.lines)
             self._place(work)
 
     def _place(self, work: Work) -> None:
@@ -161,6 +174,8 @@ class Dispatch:
         attempt, self.attempt, self.lease = self.attempt, None, None
         # Counted before the lease is closed: whoever sees that nothing is in flight finds every answer counted.
         if attempt is not None:
+            if self._reply.exchange.caller is not None:
+                self._used = attempt.count()
             self._guard(attempt.end, error)
         lease.close()
         self._router.note_freed(work.request.model)
@@ -225,6 +240,10 @@ class Dispatch:
         """Ends the dispatch. Only here does a client get the error that its request ended with."""
         self._live.discard(self)
         self.work = self._reply.on_end = None  # the reply refers to us: only the garbage collector would free the two
+        if (used := self._used) is not None and (caller := self._reply.exchange.caller) is not None:
+            self._access.usage.count(caller.name, used)
+        if self._claim is not None:
+            self._access.meter.settle(self._claim, used or (0, 0))
         if isinstance(error, GatewayError):
             if self._reply.route is None:
                 self._metrics.refuse(error)

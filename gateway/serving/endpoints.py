@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.access import Limits
 from gateway.anthropic.errors import ANTHROPIC_ERRORS
 from gateway.anthropic.messages import MessagesRequest, count_tokens
 from gateway.client_http import AsgiExchange, ClientLeft, Exchange, Intake, RequestHead
@@ -38,6 +39,7 @@ from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
+from gateway.serving.restraint import check_model, read_token_limit, restrain_body, restrain_work
 from gateway.serving.sender import Senders
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
@@ -75,14 +77,15 @@ JSON_TYPE = b"content-type: application/json"
 
 
 class _Message:
-    """A request as it arrived. `pin` and `run`: what the head's own fields ask for, once they are read."""
+    """A request as it arrived. `limits`: of its key. `pin` and `run`: what the head's own fields ask for, once read."""
 
-    __slots__ = ("body", "head", "pin", "request_id", "run")
+    __slots__ = ("body", "head", "limits", "pin", "request_id", "run")
 
-    def __init__(self, request_id: str, head: RequestHead, body: bytes) -> None:
+    def __init__(self, request_id: str, head: RequestHead, body: bytes, limits: Limits | None) -> None:
         self.request_id = request_id
         self.head = head
         self.body = body
+        self.limits = limits
         self.pin: str | None = None
         self.run: str | None = None
 
@@ -123,7 +126,7 @@ class Endpoints:
         self._live: set[Dispatch] = set()
         self.retries = RetryBudget(settings.workers)
         self._senders = Senders(settings.trusted_proxies)
-        self._desk = Desk(router, metrics, self._live, self.retries, self._senders)
+        self._desk = Desk(router, metrics, self._live, self.retries, self._senders, entrance.access)
         self.mover = Mover(self._live, router, settings.moves.tokens_per_s, settings.workers)
         self._max_commas = max(MAX_COMMAS, *(length or 0 for length in lengths.values()))
 
@@ -134,7 +137,8 @@ class Endpoints:
         reply = Reply(exchange, self._ids.mint(), self._metrics.clock, errors, self._cors.find_lines(head))
         dispatch = Dispatch(self._desk, reply)
         exchange.attach(dispatch)
-        message = _Message(reply.request_id, head, bytes(exchange.body))
+        limits = None if exchange.caller is None else exchange.caller.limits
+        message = _Message(reply.request_id, head, bytes(exchange.body), limits)
         exchange.body = b""
         if exchange.error is not None:
             dispatch.fail(exchange.error)
@@ -198,15 +202,15 @@ class Endpoints:
         """Returns what the request asks for. Raises GatewayError."""
         path = message.head.path
         if path.startswith(MODELS):
-            return self._describe_models(path)
+            return self._describe_models(path, message.limits)
         if len(message.body) > INLINE_BODY_BYTES:
             return exchange.spawn(self._read_in_thread(exchange, message))
         return self._check_guide(exchange, self._read(message))
 
-    def _describe_models(self, path: str) -> LocalAnswer:
-        """Returns the answer about one model, or all. Raises ModelNotFound."""
-        model = path.removeprefix(MODELS).removeprefix("/")
-        return LocalAnswer(self._models.encode_one(model) if model else self._models.encode_all())
+    def _describe_models(self, path: str, limits: Limits | None) -> LocalAnswer:
+        """Returns the answer about one model, or all that may be asked for. Raises ModelNotFound."""
+        model, allows = path.removeprefix(MODELS).removeprefix("/"), (limits or Limits()).allows
+        return LocalAnswer(self._models.encode_one(model, allows) if model else self._models.encode_all(allows))
 
     async def _read_in_thread(self, exchange: Exchange, message: _Message) -> Understood:
         def read() -> Work | LocalAnswer:
@@ -232,6 +236,8 @@ class Endpoints:
         path, head = message.head.path, message.head
         if path == RESPONSE and self._only_model and document.get("model") is None:
             document["model"] = self._only_model  # which Open Responses lets a request leave out
+        if (limits := message.limits) is not None:
+            check_model(limits, document)
         model = document.get("model")
         lane = self._lanes.get(model) if isinstance(model, str) else None
         if head.has_own:
@@ -249,7 +255,8 @@ class Endpoints:
         now, keeper = int(time.time()), self._kept
         envelope = Envelope(message.request_id, now, message.pin, message.run, lane.reasoning_field, keeper)
         generations = translate(body.resolve(keeper), lane.language, envelope)
-        return TokenWork(generations, lane, self._streams, self._metrics)
+        work = TokenWork(generations, lane, self._streams, self._metrics)
+        return work if limits is None else restrain_work(work, body, limits)
 
     def _relay(
         self, lane: RelayLane, message: _Message, document: dict[str, object], needs: Needs | None = None
@@ -257,19 +264,24 @@ class Endpoints:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, message.pin)
+        body, priority, longest = message.body, 0, None
+        if (limits := message.limits) is not None:
+            longest = read_token_limit(document)
+            body, priority = restrain_body(body, document, limits)
         request = RelayRequest(
             message.request_id,
             str(document["model"]),
             head.target,
             head.lines if needs is None else _as_json(head.lines),
-            message.body,
+            body,
             message.pin,
             message.run,
             needs or NO_NEEDS,
             sequences,
             barred,
+            priority=priority,
         )
-        return RelayWork(request, lane, self._metrics)
+        return RelayWork(request, lane, self._metrics, longest)
 
 
 def _open_kept(settings: Settings) -> KeptResponses | None:

@@ -21,6 +21,7 @@ class Entrance:
         constant_answers: Mapping[bytes, bytes] = MappingProxyType({}),
     ) -> None:
         self.constant_answers = constant_answers
+        self.access = access
         self._keyring = access.keyring
         self._hosts = access.hosts
         self._pages = pages

@@ -5,7 +5,6 @@ hundred microseconds of the event loop: the file's log is not forced to the disk
 """
 
 import logging
-import os
 import sqlite3
 import threading
 import time
@@ -18,14 +17,11 @@ import orjson
 from gateway.errors import InvalidRequest, PathNotFound, ResponseNotFound
 from gateway.openai.response_items import JsonItem
 from gateway.settings import ResponseSettings
-from gateway.state_folder import PRIVATE, check_file, locked, set_aside
+from gateway.sqlite_file import open_base, open_file
 from gateway.wire.keeper import Kept
 
 logger = logging.getLogger(__name__)
 FILE = "responses.sqlite"
-DAMAGED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")  # the last: tables of another form
-SIDE_FILES = ("-wal", "-shm")  # SQLite's own, of what is not yet in the file
-BUSY_S = 0.1  # while another worker writes
 MAX_PAGE, PAGE = 100, 20
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -42,7 +38,8 @@ class KeptResponses:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()  # long requests are read on threads
-        self._base = _open(":memory:") if folder is None else _open_file(folder)
+        form = (SCHEMA, "SELECT count(*), max(at) FROM responses")
+        self._base = open_base(":memory:", *form) if folder is None else open_file(folder / FILE, *form)
 
     def keep(self, response_id: str, kept: Kept) -> None:
         """Keeps a response, and forgets those that are too old or too many. A failure is logged: it is answered."""
@@ -84,37 +81,6 @@ class KeptResponses:
             oldest, its_size = self._base.execute("SELECT id, size FROM responses ORDER BY at LIMIT 1").fetchone()
             self._base.execute("DELETE FROM responses WHERE id = ?", (oldest,))
             count, size = count - 1, size - its_size
-
-
-def _open(place: str) -> sqlite3.Connection:
-    """Raises sqlite3.Error."""
-    base = sqlite3.connect(place, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    try:
-        base.execute("PRAGMA journal_mode=WAL")
-        base.execute("PRAGMA synchronous=NORMAL")
-        base.executescript(SCHEMA)
-        base.execute("SELECT count(*), max(at) FROM responses").fetchone()
-    except sqlite3.Error:
-        base.close()
-        raise
-    return base
-
-
-def _open_file(folder: Path) -> sqlite3.Connection:
-    """Opens the file; one that is no base of ours is set aside. Raises OSError, and sqlite3.Error on a full disk."""
-    path = folder / FILE
-    with locked(folder):  # of several workers one sets it aside, and the others find the new one
-        try:
-            if not check_file(path):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE))  # as which SQLite makes its other files
-            return _open(str(path))
-        except (sqlite3.DatabaseError, ValueError) as exc:
-            if isinstance(exc, sqlite3.Error) and not exc.sqlite_errorname.startswith(DAMAGED):
-                raise
-            for file in (path, *(path.with_name(path.name + end) for end in SIDE_FILES)):
-                if os.path.lexists(file):
-                    set_aside(file, exc)
-            return _open(str(path))
 
 
 def not_found(response_id: str) -> ResponseNotFound:

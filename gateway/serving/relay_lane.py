@@ -6,6 +6,7 @@ Knows the `model` of a body and nothing else of it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gateway.access import Ask
 from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
 from gateway.errors import BackendTimeout, GatewayError
 from gateway.lengths import Survival
@@ -30,15 +31,22 @@ class RelayLane:
 
 
 class RelayWork:
-    """The work.Work of a request that goes on as it came."""
+    """The work.Work of a request that goes on as it came. `answer_tokens`: at most, of each sequence; None: unknown."""
 
-    __slots__ = ("_backends", "_metrics", "barred", "request")
+    __slots__ = ("_answer_tokens", "_backends", "_metrics", "barred", "request")
 
-    def __init__(self, request: RelayRequest, lane: RelayLane, metrics: Metrics) -> None:
+    def __init__(
+        self, request: RelayRequest, lane: RelayLane, metrics: Metrics, answer_tokens: int | None = None
+    ) -> None:
         self.request = request
+        self._answer_tokens = answer_tokens
         self.barred = request.barred
         self._backends = lane.backends
         self._metrics = metrics
+
+    @property
+    def ask(self) -> Ask:
+        return Ask(self.request.sequences, self.request.prompt_tokens, self._answer_tokens)
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
@@ -80,6 +88,13 @@ class RelayAttempt:
 
     def measure(self, lengths: Survival) -> Extent:
         return Extent()
+
+    def count(self) -> tuple[int, int]:
+        """Where the server reports no usage, each event of its answer counts as a token."""
+        if (call := self._call) is None or call.status >= 400:
+            return 0, 0
+        used = call.usage
+        return used if any(used) else (0, call.events)
 
     def move(self, route: Route, error: Exception | None) -> None:
         self.end(error)

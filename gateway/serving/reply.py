@@ -22,6 +22,7 @@ OWN_LINES = (
     b"server-timing: gateway;dur=%.2f, engine;dur=%.2f"
 )
 MOVES = b', moves;desc="%d"'
+RATE_LIMIT = b"x-ratelimit-"
 QUEUE = b", queue;dur=%.2f"
 
 OnEnd: TypeAlias = Callable[[Exception | None], None]
@@ -59,6 +60,7 @@ class Reply:
         self._started = 0.0
         self._waits_since: float | None = None
         self._waited_s = 0.0
+        self._shows_limits = False
 
     def wait(self) -> None:
         """Notes that the request waits for a backend from now on, until it is started."""
@@ -75,11 +77,18 @@ class Reply:
             self.moves += 1
         self.route = route
 
+    def show_limits(self, lines: Sequence[bytes]) -> None:
+        """Adds header fields to its answer, whichever it is, in place of those of a relayed engine's own limits."""
+        self._more_lines = (*self._more_lines, *lines)
+        self._shows_limits = bool(lines)
+
     # An attempt's calls
 
     def begin(self, status: int, lines: Sequence[bytes], length: int | None, *, is_framed: bool = False) -> None:
         """Begins the response. `lines`: header fields as they go on the wire."""
         self.has_begun = True
+        if self._shows_limits:
+            lines = [line for line in lines if not line.startswith(RATE_LIMIT)]
         self.exchange.begin(status, (*lines, *self._more_lines, self._own_lines()), length, is_framed=is_framed)
 
     def finish(self, data: bytes = b"") -> None:

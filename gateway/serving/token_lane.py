@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gateway.access import Ask
 from gateway.core import Call, FinishReason, GenerateRequest, Guide, Route, TokenBackend, TokenLogprob
 from gateway.errors import BackendTimeout, GatewayError
 from gateway.language import ModelLanguage, TextDecoder
@@ -18,6 +19,7 @@ from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
 from gateway.settings import StreamSettings
+from gateway.wire.answer import ChoiceGroup
 from gateway.wire.choice import Choice, Write
 from gateway.wire.translate import Generations, hold
 
@@ -42,12 +44,13 @@ class TokenLane:
 
 @dataclass(frozen=True, slots=True)
 class TokenWork:
-    """The work.Work of a request that was translated."""
+    """The work.Work of a request that was translated. `is_limited`: its client says how long an answer may be."""
 
     generations: Generations
     lane: TokenLane
     streams: StreamSettings
     metrics: Metrics
+    is_limited: bool = False
 
     @property
     def request(self) -> GenerateRequest:
@@ -56,6 +59,12 @@ class TokenWork:
     @property
     def barred(self) -> frozenset[str]:
         return self.lane.relayed_only
+
+    @property
+    def ask(self) -> Ask:
+        request = self.request
+        longest = request.max_tokens if self.is_limited else None
+        return Ask(request.sequences, self.generations.prompt_tokens, longest)
 
     def begin(self, route: Route, reply: Reply) -> "TokenAttempt":
         attempt = TokenAttempt(self, reply)
@@ -77,6 +86,7 @@ class TokenAttempt:
         self._open = set(range(len(self._requests)))
         self._sinks: list[_ChoiceSink | _Beginning] = []
         self._running: list[tuple[Observation, Call]] = []
+        self._group: ChoiceGroup | None = None
         self._lines: tuple[bytes, ...] = ()  # of the header
         self._keep_alive: KeepAlive | None = None
         self._fail: Callable[[GatewayError], bytes] | None = None  # what a stream that fails ends with
@@ -85,7 +95,7 @@ class TokenAttempt:
     def begin(self, route: Route) -> None:
         """Begins every choice. Raises GatewayError if the backend does not even begin; call `end` all the same."""
         work = self._work
-        group = work.generations.group()
+        self._group = group = work.generations.group()
         self._route = route
         self._requests = list(work.generations.requests)
         for index in range(len(self._requests)):
@@ -123,6 +133,16 @@ class TokenAttempt:
             context += len(requests[index].prompt) + tokens
             left += lengths.left(tokens, params.max_tokens - tokens)
         return Extent(context, left, self._is_movable())
+
+    def count(self) -> tuple[int, int]:
+        """Nothing before there is a token of an answer."""
+        if (group := self._group) is None:
+            return 0, 0
+        tokens = group.completion_tokens
+        for index, (seen, _) in enumerate(self._running):
+            if index in self._open:
+                tokens += len(seen.token_ids)
+        return (group.prompt_tokens, tokens) if tokens else (0, 0)
 
     def move(self, route: Route, error: Exception | None) -> None:
         self._reply.start(route)

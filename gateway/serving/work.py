@@ -7,6 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, Union
 
+from gateway.access import Ask
 from gateway.core import Placeable, Route
 from gateway.errors import GatewayError
 from gateway.lengths import Survival
@@ -27,6 +28,10 @@ class Attempt(Protocol):
 
     def measure(self, lengths: Survival) -> Extent:
         """Returns how much there is of the answer, and how much is to come by how long answers are."""
+        ...
+
+    def count(self) -> tuple[int, int]:
+        """Returns the prompt's and the answer's tokens, as the client is told them. Call it before `end`."""
         ...
 
     def move(self, route: Route, error: Exception | None) -> None:
@@ -59,6 +64,11 @@ class Work(Protocol):
 
     @property
     def barred(self) -> frozenset[str]: ...
+
+    @property
+    def ask(self) -> Ask:
+        """What it may take of its key's limits."""
+        ...
 
     def begin(self, route: Route, reply: Reply) -> Attempt:
         """Send it to the route's backend. Raises GatewayError if that cannot be done, and then holds nothing."""

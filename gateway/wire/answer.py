@@ -67,15 +67,15 @@ class ChoiceGroup:
     def __init__(self, choices: int, prompt_tokens: int) -> None:
         self.choices = choices
         self.prompt_tokens = prompt_tokens
-        self._completion_tokens = 0
+        self.completion_tokens = 0
         self._open = choices
         self._whole = [b""] * choices
 
     def close(self, completion_tokens: int) -> Usage | None:
         """Counts one more complete choice. Returns what all of them used once all are complete, None before."""
-        self._completion_tokens += completion_tokens
+        self.completion_tokens += completion_tokens
         self._open -= 1
-        return None if self._open else Usage(self.prompt_tokens, self._completion_tokens)
+        return None if self._open else Usage(self.prompt_tokens, self.completion_tokens)
 
     def keep(self, index: int, choice: bytes) -> None:
         self._whole[index] = choice

@@ -28,7 +28,7 @@ class ErrorForm:
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
     match error:
         case Overloaded():
-            return [(b"retry-after", b"%d" % error.retry_after_s)]
+            return [(b"retry-after", b"%d" % error.retry_after_s), *error.fields]
         case BackendUnavailable() | ShuttingDown():
             return [(b"retry-after", b"%d" % RETRY_AFTER_S)]
         case MethodNotAllowed():

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.access import KeyFile, KeyFileUnreadable, KeyRefused, Keyring, Scope
+from gateway.access import KeyFile, KeyFileUnreadable, KeyRefused, Keyring, Limits, Scope
 from gateway.errors import PermissionDenied, Unauthorized
 
 INFERENCE = (Scope.INFERENCE,)
@@ -95,6 +95,33 @@ def test_a_rotated_key_has_the_same_scopes_and_the_old_one_ends(
     assert before.expires is not None
     assert abs((after.expires - after.created).total_seconds() - 86_400) < 60
     assert abs((before.expires - after.created).total_seconds() - overlap_s) < 1
+
+
+def test_limits_are_the_names_and_a_change_of_them_is_reported(
+    file: KeyFile, audited: pytest.LogCaptureFixture
+) -> None:
+    ring = Keyring(None, file)
+    secret = file.create("alice", INFERENCE, None, Limits(requests_per_minute=60, models=("a", "b")))
+    other = file.create("bob", INFERENCE, None)
+    ring.look()
+    new = file.rotate("alice", timedelta(hours=1), None)
+    ring.look()
+    for changed in (Limits(priority=0), None):
+        file.limit("alice", changed)
+        ring.look()
+        for key, limits in ((secret, changed), (new, changed), (other, None)):
+            caller = ring.find((key.encode(),))
+            assert caller is not None
+            assert caller.limits == limits
+    with pytest.raises(KeyRefused, match="no valid key has the name carol"):
+        file.limit("carol", None)
+    ids = [key.id for key in file.read() if key.name == "alice"]
+    assert [words for words in audited.messages if "limits" in words] == [
+        f"key alice ({ids[0]}) has limits: requests_per_minute=60 models=a,b",
+        f"key alice ({ids[1]}) has limits: requests_per_minute=60 models=a,b",
+        *(f"key alice ({each}) has limits: priority=0" for each in ids),
+        *(f"key alice ({each}) has limits: none" for each in ids),
+    ]
 
 
 def test_a_key_ends_when_it_expires_although_the_file_stays(file: KeyFile) -> None:

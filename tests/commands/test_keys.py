@@ -67,9 +67,30 @@ def test_a_key_is_shown_once_and_listed_by_name_id_and_state(config: Path) -> No
     assert secret not in table + shown
 
 
+def test_limits_are_given_at_once_or_later_and_replaced_as_a_whole(config: Path) -> None:
+    secret_of(config, "create", "alice", "--requests-per-minute", "60", "--model", "a", "--model", "b")
+    shown = []
+    for options in ((), ("--tokens-per-day", "1000", "--priority", "0"), ("--in-flight", "3")):
+        if options:
+            assert run_keys(config, "limit", "alice", *options).exit_code == 0
+        (row,) = json.loads(run_keys(config, "list", "--json").stdout)
+        shown.append(row["limits"])
+    assert run_keys(config, "limit", "alice").exit_code == 0
+    (row,) = json.loads(run_keys(config, "list", "--json").stdout)
+    assert [*shown, row["limits"]] == [
+        "requests_per_minute=60 models=a,b",
+        "tokens_per_day=1000 priority=0",
+        "in_flight=3",
+        "none",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
+        (("limit", "bob"), 1, "no valid key has the name bob"),
+        (("create", "bob", "--in-flight", "0"), 2, "Invalid value for '--in-flight'"),
+        (("usage", "--from", "yesterday"), 2, "Invalid value for '--from'"),
         (("create", "alice"), 1, "there is a key alice already"),
         (("create", "a b"), 1, "a name has"),
         (("revoke", "bob"), 1, "no valid key has the name or the id bob"),

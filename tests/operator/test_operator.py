@@ -1,6 +1,8 @@
 """The operator's routes, asked over a real socket."""
 
+import logging
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -350,6 +352,25 @@ def test_with_an_operator_key_admin_routes_ask_for_it(authorization: str | None)
             assert error(response)["code"] == "invalid_api_key"
         assert gateway.router.model_state().current.version == 1
         assert ask(gateway, "GET", "/health").status_code == 200
+
+
+def test_refused_attempts_are_audited_by_their_number_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gateway.audit"), Operated(key="open-sesame").serving() as gateway:
+        began = time.monotonic()
+        for _ in range(20):
+            ask(gateway, "GET", "/admin/state", headers={"authorization": "Bearer wrong-key"})
+        while sum(map(count_refused, caplog.messages)) < 20:
+            assert time.monotonic() < began + 30
+            time.sleep(0.05)
+        ask(gateway, "GET", "/admin/state", headers={"authorization": "Bearer open-sesame"})
+    last = "the last one GET '/admin/state' from 127.0.0.1 (invalid_api_key)"
+    assert caplog.messages[0] == f"1 operator requests refused, {last}"
+    assert 2 <= len(caplog.messages) <= 1 + (time.monotonic() - began)
+    assert "wrong-key" not in caplog.text
+
+
+def count_refused(message: str) -> int:
+    return int(message.split(maxsplit=1)[0])
 
 
 def test_with_the_key_they_answer() -> None:

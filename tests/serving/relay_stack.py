@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.app import compose
 from gateway.backends.relay import RelayServer
@@ -44,7 +45,9 @@ class RelayStack(ServedApp):
         await eventually(lambda: self.is_idle, within_s)
 
 
-def _make(low: FakeOpenAI, high: FakeOpenAI, limits: LimitSettings) -> RelayStack:
+def _make(
+    low: FakeOpenAI, high: FakeOpenAI, limits: LimitSettings, **others: Any
+) -> RelayStack:  # Any: of the settings
     backends = {
         name: RelaySettings(name, engine.url, connect_timeout_s=5.0, idle_timeout_s=60.0)
         for name, engine in (("low", low), ("high", high))
@@ -53,17 +56,21 @@ def _make(low: FakeOpenAI, high: FakeOpenAI, limits: LimitSettings) -> RelayStac
     model = ModelSettings(id=MODEL, tokenizer=None, backends=backends, policy=policy, queue=QueueSettings(max_wait_s=0))
     servers = {name: RelayServer(backend) for name, backend in backends.items()}
     fleet = Fleet(model, servers, ProbeSettings(interval_s=0.05, down_interval_s=0.02))
-    app = compose(Settings((model,), "127.0.0.1:0", limits=limits), {MODEL: RelayLane(servers)}, [fleet])
+    app = compose(Settings((model,), "127.0.0.1:0", limits=limits, **others), {MODEL: RelayLane(servers)}, [fleet])
     return RelayStack(low, high, servers, app=app)
 
 
 @asynccontextmanager
-async def relaying(server: str = "direct", limits: LimitSettings = LIMITS) -> AsyncIterator[RelayStack]:
+async def relaying(
+    server: str = "direct",
+    limits: LimitSettings = LIMITS,
+    **others: Any,  # Any: of the settings
+) -> AsyncIterator[RelayStack]:
     """In the end nothing may be left: no lease, no call, no connection in use, no task."""
     async with AsyncExitStack() as opened:
         low = await opened.enter_async_context(FakeOpenAI().serving())
         high = await opened.enter_async_context(FakeOpenAI().serving())
-        stack = _make(low, high, limits)
+        stack = _make(low, high, limits, **others)
         for relay in stack.servers.values():
             opened.push_async_callback(relay.aclose)
         await opened.enter_async_context(stack.app.router.watching())

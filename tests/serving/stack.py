@@ -237,7 +237,7 @@ async def running(
     stack: Stack, buffer_bytes: int | None = None, http: type[asyncio.Protocol] | str = ClientConnection
 ) -> AsyncIterator[Stack]:
     async with (
-        stack.app.access.keyring.watching(),
+        stack.app.access.keeping(),
         stack.app.router.watching(),
         serving(stack.app, http, buffer_bytes) as server,
     ):

@@ -34,7 +34,13 @@ INFERENCE = [
     ("GET", "/v1/nothing"),
     ("POST", "/tokenize"),
 ]
-ADMIN = [("GET", "/admin/state"), ("GET", "/admin/policy"), ("GET", "/admin/calibrations"), ("GET", "/admin/nothing")]
+ADMIN = [
+    ("GET", "/admin/state"),
+    ("GET", "/admin/policy"),
+    ("GET", "/admin/calibrations"),
+    ("GET", "/admin/keys"),
+    ("GET", "/admin/nothing"),
+]
 PAGES = [("GET", "/metrics"), ("GET", "/version"), ("GET", "/openapi.json")]
 PROBES = [("GET", "/health"), ("GET", "/ready")]
 

@@ -1,10 +1,12 @@
 """What operators go by: figures, the configuration, the key."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
 from gateway.access import KeyFileUnreadable, Scope
-from tests.mutants.mutant import Mutant, reads, returns
+from gateway.access.meter import AT, REQUESTS
+from tests.mutants.mutant import Mutant, becomes, reads, returns
 
 METRICS = "gateway.metrics.registry:Metrics"
 LOAD = "gateway.configuration.load"
@@ -15,6 +17,9 @@ CONFIGURED = "tests/settings/test_settings.py::test_"
 OPERATED = "tests/operator/test_operator.py::test_"
 KEYS = "tests/serving/test_keys.py::test_"
 FILED = "tests/access/test_key_file.py::test_"
+METER = "gateway.access.meter"
+METERED = "tests/access/test_meter.py::test_"
+LIMITED = "tests/serving/test_limits.py::test_"
 
 
 def record_as_users(was: Any) -> Any:  # Any: a method of Metrics
@@ -40,6 +45,30 @@ def reads_none(was: Any) -> Any:  # Any: a method of KeyFile
             return ()
 
     return read
+
+
+def fails_to_open(_was: Any) -> Any:  # Any: a function
+    def open_file(_folder: Any) -> Any:
+        raise OSError
+
+    return open_file
+
+
+def counts_time_back(was: Any) -> Any:  # Any: a method of a row
+    def read(self: Any, limits: Any) -> Any:
+        elapsed = time.time_ns() // 10**6 - self.words[AT]
+        if elapsed < 0 and limits.requests_per_minute:
+            self.words[REQUESTS] -= elapsed * limits.requests_per_minute
+        return was(self, limits)
+
+    return read
+
+
+def counts_ids(_was: Any) -> Any:  # Any: a method of TokenAttempt
+    def count(self: Any) -> tuple[int, int]:
+        return self._group.prompt_tokens, sum(len(seen.token_ids) for seen, _ in self._running)
+
+    return count
 
 
 MUTANTS = (
@@ -72,6 +101,36 @@ MUTANTS = (
         (f"{FILED}a_new_key_is_seen_and_a_revoked_one_is_gone",)),
     Mutant("keys that cannot be read stay as they were", "gateway.access.key_file:KeyFile.read", reads_none,
         (f"{FILED}keys_that_cannot_be_read_are_an_error_that_names_the_file_and_leave_it_there",)),
+    Mutant("a key stays within its limits", "gateway.access.limits:check", returns(None),
+        (f"{METERED}requests_a_minute_are_exact_over_two_processes",
+         f"{METERED}a_day_has_its_tokens_and_ends_at_midnight",
+         f"{LIMITED}each_api_has_its_own_form_of_the_error")),
+    Mutant("limits are counted over all workers", f"{METER}:_open_file", fails_to_open,
+        (f"{METERED}requests_a_minute_are_exact_over_two_processes",
+         f"{METERED}counts_outlive_their_processes_and_the_file_is_private")),
+    Mutant("tokens are reserved when a request comes in", f"{METER}:_Row.estimate", returns(0),
+        (f"{METERED}tokens_are_reserved_on_entry_and_settled_at_the_end",)),
+    Mutant("a client that leaves gives its place back", f"{METER}:Meter.settle", returns(None),
+        (f"{LIMITED}in_flight_is_exact_and_a_client_that_leaves_gives_its_place_back",)),
+    Mutant("what a killed worker had under way comes back", f"{METER}:Meter.sweep", returns(None),
+        (f"{METERED}what_a_killed_process_had_under_way_comes_back",)),
+    Mutant("a clock that goes back locks no key out", f"{METER}:_Row.read", counts_time_back,
+        (f"{METERED}a_clock_that_goes_back_locks_nobody_out",)),
+    Mutant("a key asks for its models alone", "gateway.access.limits:Limits.allows", returns(True),
+        (f"{LIMITED}only_allowed_models_are_shown_and_answer",)),
+    Mutant("a key has no priority beyond its own", "gateway.serving.restraint:restrain_work",
+        lambda _was: lambda work, body, limits: work, (f"{LIMITED}a_priority_beyond_the_keys_is_lowered",)),
+    Mutant("no priority beyond its key's goes on to an engine", "gateway.serving.restraint:restrain_body",
+        lambda _was: lambda body, document, limits: (body, 0),
+        (f"{LIMITED}a_relayed_answer_counts_by_its_servers_usage_or_else_by_its_events",)),
+    Mutant("answers show what is left of a limit", "gateway.access.limits:describe", returns(()),
+        (f"{METERED}header_fields", f"{LIMITED}an_answer_has_openais_headers_and_a_refusal_too")),
+    Mutant("usage is what clients were told", "gateway.serving.token_lane:TokenAttempt.count", counts_ids,
+        (f"{LIMITED}usage_adds_up_to_what_clients_were_told",)),
+    Mutant("usage is counted by key and day", "gateway.access.usage:UsageLog.count", returns(None),
+        ("tests/access/test_usage.py::test_several_workers_add_to_the_same_day",)),
+    Mutant("refused operators are reported once a second", "gateway.operator.entrance:REPORT_S", becomes(0.01),
+        (f"{OPERATED}refused_attempts_are_audited_by_their_number_once_a_second",)),
     Mutant("a page from elsewhere is refused", "gateway.access.hosts:OwnHosts._is_same", returns(True),
         ("tests/access/test_hosts.py::test_pages",)),
     Mutant("a host of another name is refused", "gateway.access.hosts:OwnHosts._is_own_name", returns(True),
