@@ -24,14 +24,19 @@ KEPT_HEADS = 256
 MAX_KEPT_BYTES = 4 * 1024
 
 
-def find_credentials(values: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
-    """Returns digests of the keys that a request presents: a bearer token, and what Anthropic's clients send.
-
-    To find a key by its SHA-256 takes a time that shows nothing of how much of a guess is right.
-    """
+def find_keys(values: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    """Returns the keys that a request presents: a bearer token, and what Anthropic's clients send."""
     scheme, _, token = values.get(b"authorization", b"").partition(b" ")
     bearer = token.strip() if scheme.lower() == b"bearer" else b""
-    return tuple([sha256(key).digest() for key in (bearer, values.get(b"x-api-key", b"")) if key])
+    return tuple([key for key in (bearer, values.get(b"x-api-key", b"")) if key])
+
+
+def digest_keys(values: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    """Returns the SHA-256 digests of the keys that a request presents.
+
+    By a digest a key is found in a time that shows nothing of how much of a guess is right.
+    """
+    return tuple([sha256(key).digest() for key in find_keys(values)])
 
 
 def end_to_end(fields: Fields, dropped: frozenset[bytes]) -> Lines:

@@ -6,7 +6,7 @@ A usual head is read here in one piece; uvicorn's parser reads every other one (
 import re
 from functools import lru_cache
 
-from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, end_to_end, find_credentials, find_length
+from gateway.header import KEPT_HEADS, MAX_KEPT_BYTES, Fields, digest_keys, end_to_end, find_length
 
 # Not for engines: the gateway names them itself, has a key of its own for them, and reads their answers.
 NOT_SENT_ON = frozenset({
@@ -40,7 +40,7 @@ class RequestHead:
         self.fields = fields
         self._values: dict[bytes, bytes] = dict(fields)
         self.lines = end_to_end(fields, NOT_SENT_ON)
-        self.credentials = find_credentials(self._values)
+        self.credentials = digest_keys(self._values)
         self.host = self._values.get(b"host", b"")
         self.origin = self._values.get(b"origin")
         self.has_own = not OWN.isdisjoint(self._values)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.access import Access, Caller, Keyring
 from gateway.access import Scope as KeyScope
 from gateway.errors import GatewayError
-from gateway.header import find_credentials
+from gateway.header import digest_keys, find_keys
 from gateway.operator.errors import make_answer
 
 CALLER = "crossover.caller"  # in a request's scope: whose key it came with; None where none was needed
@@ -70,14 +70,15 @@ class OperatorEntrance:
         is_open = path == METRICS and access.open_metrics
         if is_open or not (keyring.has_keys if path in PAGES else keyring.guards_operator):
             return None
-        return keyring.require(find_credentials(fields), KeyScope.OPERATOR)
+        return keyring.require(digest_keys(fields), KeyScope.OPERATOR)
 
 
 def find_key(request: Request) -> str | None:
     """Returns the key with which the caller was let in, for a process that calls this gateway in the caller's name."""
     keyring: Keyring = request.scope[KEYRING]
-    for key in find_credentials(dict(request.scope["headers"])):
-        if (caller := keyring.find((key,))) is not None and caller == request.scope[CALLER]:
+    fields = dict(request.scope["headers"])
+    for key, digest in zip(find_keys(fields), digest_keys(fields), strict=True):
+        if (caller := keyring.find((digest,))) is not None and caller == request.scope[CALLER]:
             return key.decode("latin-1")
     return None
 
