@@ -84,6 +84,7 @@ class Exchange:
 
     `takes_framing`: the receiver wants the body with its chunk framing; it sets this before `receive_head` returns.
     `splice`: set when the receiver has begun to pass that body on; it then receives each chunk that arrives alone.
+    `was_sent`: on a connection that was lost then; it may be the reason.
     """
 
     def __init__(self, request: bytes, receiver: Receiver) -> None:
@@ -91,7 +92,7 @@ class Exchange:
         self.receiver = receiver
         self.takes_framing = False
         self.splice: Splice | None = None
-        self.is_paused = False
+        self.is_paused = self.was_sent = False
         self.connecting: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
 
@@ -241,7 +242,7 @@ class Connection:
         # send the request again on a fresh connection, although it is a POST: no byte of an answer has arrived, so no
         # client has a token; generating changes no state; and an engine that had begun aborts when it loses us.
         elif self._is_reused and self._body is None and not self._partial_head and not self._pool.is_closed:
-            exchange.connection = None
+            exchange.connection, exchange.was_sent = None, True
             self._pool.connect(exchange)
         else:
             self._fail(exchange, BackendUnavailable(f"{self._pool.peer} closed the connection"))

@@ -10,6 +10,7 @@ from typing import Self, TypeAlias
 
 from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.quarantine import Quarantine, QuarantineSpans
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.waiting import WaitingRoom, WaitingSpans
 from gateway.shared import Ints, Plan, Seat, Span
@@ -41,6 +42,7 @@ class LedgerSpans:
     heard: tuple[Span, ...]
     demand: DemandSpans
     waiting: WaitingSpans
+    quarantine: QuarantineSpans
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
@@ -53,6 +55,7 @@ class LedgerSpans:
             heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
             waiting=WaitingSpans.lay(plan, workers),
+            quarantine=QuarantineSpans.lay(plan, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
 
@@ -160,6 +163,7 @@ class Ledger:
         self._seat, self._seats = seat.index, seat.workers
         self.demand = DemandCounts(backends, spans.demand, seat)
         self.waiting: WaitingRoom[Lease] = WaitingRoom(spans.waiting, seat)
+        self.quarantine = Quarantine(spans.quarantine, seat)
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
@@ -309,6 +313,7 @@ class Ledger:
                 cell.clear(worker)
             self.demand.clear(worker)
             self.waiting.clear(worker)
+            self.quarantine.clear(worker)
 
     @property
     def _record(self) -> Ints:

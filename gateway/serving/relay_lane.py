@@ -12,6 +12,7 @@ from gateway.lengths import Survival
 from gateway.metrics import CANCELLED, Metrics
 from gateway.routing import Extent
 from gateway.serving.reply import Reply
+from gateway.serving.work import make_digest
 from gateway.settings import AllowSettings
 
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -39,6 +40,10 @@ class RelayWork:
         self.barred = request.barred
         self._backends = lane.backends
         self._metrics = metrics
+
+    def digest(self) -> int:
+        request = self.request
+        return make_digest(request.path, b"\n", request.body)
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
@@ -74,6 +79,9 @@ class RelayAttempt:
     def may_move(self, error: Exception) -> bool:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
+
+    def has_tokens(self) -> bool:
+        return self._call is not None and self._call.first is not None
 
     def has_answered(self) -> bool:
         return self._call is not None and self._call.status < 400

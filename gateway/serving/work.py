@@ -5,6 +5,7 @@ Knows neither tokens nor relayed bytes (token_lane.py, relay_lane.py).
 
 import asyncio
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Protocol, TypeAlias, Union
 
 from gateway.core import Placeable, Route
@@ -19,6 +20,10 @@ class Attempt(Protocol):
 
     def may_move(self, error: Exception) -> bool:
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
+        ...
+
+    def has_tokens(self) -> bool:
+        """Whether something of the answer has come from this backend, where it is not complete."""
         ...
 
     def has_answered(self) -> bool:
@@ -60,6 +65,10 @@ class Work(Protocol):
     @property
     def barred(self) -> frozenset[str]: ...
 
+    def digest(self) -> int:
+        """Returns 64 bits that are the same for each request with this content, whoever sends it."""
+        ...
+
     def begin(self, route: Route, reply: Reply) -> Attempt:
         """Send it to the route's backend. Raises GatewayError if that cannot be done, and then holds nothing."""
         ...
@@ -70,6 +79,13 @@ class LocalAnswer:
     """The whole JSON answer to a request that needs no backend."""
 
     body: bytes
+
+
+def make_digest(*parts: bytes) -> int:
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return int.from_bytes(digest.digest(), "little", signed=True)
 
 
 # A future: it takes time to understand the request, and its result is what is understood.

@@ -182,7 +182,7 @@ MUTANTS = (
         lambda _was: lambda _self, _pin, loads: Route(next(iter(loads)), "pin"),
         (f"{ROUTED}a_pin_is_obeyed_whatever_the_load",)),
     Mutant("a retry avoids the backend that failed", "gateway.routing.router:Router.lease",
-        lambda was: lambda self, request, avoid=(), *, arrives=True: was(self, request, arrives=arrives),
+        lambda was: lambda self, request, avoid=(): was(self, request),
         (f"{ROUTED}a_retry_avoids_the_backend_that_failed",)),
     Mutant("a change of a policy that is no longer in force is refused", f"{FLEET}.set_policy",
         lambda was: lambda self, change: was(self, replace(change, version=None)),
