@@ -150,15 +150,15 @@ class BackendLost(BackendError):
 
 
 class BackendUnavailable(BackendError):
-    """`was_sent`: the request had reached the backend, so it may be the reason."""
+    """`was_lost`: the backend had the request, which may be the reason; else it has refused it, or lives."""
 
     status = 503
     is_down = True
     code = "backend_unavailable"
 
-    def __init__(self, message: str, *, was_sent: bool = True) -> None:
+    def __init__(self, message: str, *, was_lost: bool = True) -> None:
         super().__init__(message)
-        self.was_sent = was_sent
+        self.was_lost = was_lost
 
 
 class BackendFull(BackendUnavailable):

@@ -304,7 +304,7 @@ ENGINE_ERRORS = (
     EngineError(range(400, 500), b"maximum context length", ContextLengthExceeded, "the prompt is too long for {peer}"),
     EngineError(range(400, 500), b"max_model_len", ContextLengthExceeded, "the prompt is too long for {peer}"),
     EngineError(
-        range(401, 405), b"", partial(BackendUnavailable, was_sent=False), "{peer} does not serve this model to us"
+        range(401, 405), b"", partial(BackendUnavailable, was_lost=False), "{peer} does not serve this model to us"
     ),
     EngineError(range(429, 430), b"", BackendFull, "{peer} is full"),
     # A full queue is a 503 too. If the server is not ready, the next probe finds it out.

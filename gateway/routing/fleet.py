@@ -141,6 +141,7 @@ class Fleet:
             state, _ = self._follow_others()
             self.admission.note_capacities({name: self._policy.find_capacity(name, state) for name in self.backends})
         self._looks = (self._looks + 1) % LOOK_BEATS
+        self._ledger.note_choices(self._clock())
         self.admission.beat()
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
@@ -218,7 +219,8 @@ class Fleet:
             avoid = self.ejection.bar(avoid)
         loads = {}
         for name, health in self.healths.items():
-            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid)
+            brief = self._ledger.brief[name]
+            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid, brief)
         return loads
 
     def _choose(

@@ -189,7 +189,7 @@ class Dispatch:
         self._leave_quarantine()
         if has_tokens or not self._lost_at:
             self._lost_at, self._losses_since_token, self._suspicions = time.monotonic(), 0, 0
-        if isinstance(error, BackendUnavailable) and not error.was_sent:
+        if isinstance(error, BackendUnavailable) and not error.was_lost:
             return True
         self._losses += 1
         self._losses_since_token += 1
@@ -218,12 +218,15 @@ class Dispatch:
                 self._leave_quarantine()
             return
         assert self.work is not None
+        assert self.lease is not None
         quarantine, most_s = self._router.find_quarantine(self.work.request.model)
         # Those with tokens go on at once, and one without not beside them: it might take them along.
         self._is_unproven = quarantine.enter(alone=self._suspicions > 0)
         if self._is_unproven:
             quarantine.check(self.work.digest)
-            if (no_other := self.go_elsewhere(self.work.barred, loss)) is None:
+            barred = self.work.barred
+            no_other = self.go_elsewhere(barred | {self.lease.route.backend}, loss) and self.go_elsewhere(barred, loss)
+            if no_other is None:
                 logger.info("request %s goes on: %s", self._reply.request_id, loss.message)
                 return
             self._leave_quarantine()
