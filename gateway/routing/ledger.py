@@ -11,7 +11,7 @@ from typing import Self, TypeAlias
 
 from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
-from gateway.routing.quarantine import Quarantine, QuarantineSpans
+from gateway.routing.quarantine import Quarantine
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.waiting import WaitingRoom, WaitingSpans
 from gateway.shared import Ints, Plan, Seat, Span
@@ -50,7 +50,7 @@ class LedgerSpans:
     heard: tuple[Span, ...]
     demand: DemandSpans
     waiting: WaitingSpans
-    quarantine: QuarantineSpans
+    quarantine: Span
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
@@ -65,7 +65,7 @@ class LedgerSpans:
             heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
             waiting=WaitingSpans.lay(plan, workers),
-            quarantine=QuarantineSpans.lay(plan, workers),
+            quarantine=Quarantine.plan(plan, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
 
@@ -246,8 +246,8 @@ class Ledger:
         """Returns core.Load's `brief`, without the choices of this lease."""
         brief = {}
         for name, cell in self._cells.items():
-            own = 0 if lease is None else max(lease.steers_at(name) - 1, 0)
-            brief[name] = sum(cell.choices) - own - round(self._usual[cell.index])
+            own = lease.steers_at(name) if lease is not None else 0
+            brief[name] = sum(cell.choices) - max(own - 1, 0) - round(self._usual[cell.index])
         return brief
 
     def note_choices(self, now: float) -> None:

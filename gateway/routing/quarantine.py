@@ -6,8 +6,6 @@ In: that a request goes on or has had a token, and digests. Knows no backend.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
 
 from gateway.errors import RequestQuarantined
 from gateway.shared import Plan, Seat, Span
@@ -16,42 +14,26 @@ REFUSED_S = 600.0
 MOST_REFUSED = 1024  # digests; the oldest one makes room
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineSpans:
-    """The spans of one model's. Each worker has a word of `unproven`; the lock guards the others.
-
-    `refused`: how many were refused by now, and until when the last one is.
-    """
-
-    unproven: Span
-    refused: Span
-    digests: Span
-    ends: Span
-
-    @classmethod
-    def lay(cls, plan: Plan, workers: int) -> Self:
-        return cls(plan.words(workers), plan.words(2), plan.words(MOST_REFUSED), plan.words(MOST_REFUSED))
-
-
 class Quarantine:
     """One model's. Unproven is a request that goes on after a loss and has had no token since.
 
     `last_end`: when the last refusal ends, for a glance; 0 where there never was one.
     """
 
-    def __init__(self, spans: QuarantineSpans, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
-        memory = seat.memory
+    def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock, self._seat, self._clock = seat.lock, seat.index, clock
-        self._unproven = memory.ints(spans.unproven)
-        self._count = memory.ints(spans.refused)[:1]
-        self.last_end = memory.floats(spans.refused)[1:]
-        self._digests = memory.ints(spans.digests)
-        self._ends = memory.floats(spans.ends)
+        words, ends = seat.memory.ints(span), seat.memory.floats(span)[-MOST_REFUSED:]
+        self._unproven = words[: seat.workers]  # each worker writes its own word, and the lock guards the others
+        self._digests, self._ends = words[-2 * MOST_REFUSED : -MOST_REFUSED], ends
+        self._count = words[seat.workers : seat.workers + 1]
+        self.last_end = seat.memory.floats(span)[seat.workers + 1 : seat.workers + 2]
+
+    @staticmethod
+    def plan(plan: Plan, workers: int) -> Span:
+        return plan.words(workers + 2 + 2 * MOST_REFUSED)
 
     def enter(self, *, alone: bool) -> bool:
-        """Counts a request as unproven, unless it has to be alone and there is another one on the node. Returns whether
-        it did.
-        """
+        """Counts a request as unproven, unless it has to be alone and is not. Returns whether it did."""
         if alone and any(self._unproven):
             return False
         with self._lock:
@@ -73,15 +55,11 @@ class Quarantine:
 
     def check(self, digest: Callable[[], int]) -> None:
         """Raises RequestQuarantined for what is refused. While nothing is, nobody's digest is made."""
-        now = self._clock()
-        if self.last_end[0] > now:
-            used = min(self._count[0], MOST_REFUSED)
-            found = zip(self._digests[:used], self._ends[:used], strict=True)
-            own = digest()
-            if any(each == own and end > now for each, end in found):
-                raise RequestQuarantined(
-                    "Two engines were lost with this request. It is refused for ten minutes after the second one."
-                )
+        if self.last_end[0] <= (now := self._clock()):
+            return
+        own = digest()
+        if any(each == own and end > now for each, end in zip(self._digests, self._ends, strict=True)):
+            raise RequestQuarantined("Two engines were lost with this request: it is refused for ten minutes.")
 
     def clear(self, worker: int) -> None:
         """Forgets what a dead worker had; what is refused stays so."""

@@ -284,9 +284,8 @@ class Dispatch:
 
         Once; and where the other one fails, it may go on once more.
         """
-        if (work := self.work) is None or (lease := self.lease) is None or lease.route.backend not in stuck:
-            return
-        if self.loss is not None:
+        work, lease = self.work, self.lease
+        if work is None or lease is None or self.loss is not None or lease.route.backend not in stuck:
             return
         error = BackendLost(f"{lease.route.backend} generates nothing")
         if not self._has_left and self._may_move(work, error):

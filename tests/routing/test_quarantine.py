@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import RequestQuarantined
-from gateway.routing.quarantine import MOST_REFUSED, REFUSED_S, Quarantine, QuarantineSpans
+from gateway.routing.quarantine import MOST_REFUSED, REFUSED_S, Quarantine
 from gateway.shared import Plan, Seat
 
 
@@ -20,9 +20,9 @@ class Clock:
 def make_pair(clock: Clock) -> tuple[Quarantine, Quarantine]:
     """That of two workers."""
     plan = Plan()
-    spans = QuarantineSpans.lay(plan, workers=2)
+    span = Quarantine.plan(plan, workers=2)
     seat = Seat.alone(plan.size, workers=2)
-    return Quarantine(spans, seat, clock), Quarantine(spans, replace(seat, index=1), clock)
+    return Quarantine(span, seat, clock), Quarantine(span, replace(seat, index=1), clock)
 
 
 def is_refused(quarantine: Quarantine, digest: int) -> bool:

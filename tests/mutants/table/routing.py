@@ -8,7 +8,7 @@ from gateway.core import Route
 from gateway.flow import FIRSTS
 from gateway.routing.needs import find_lacking
 from gateway.routing.policies.curve.memory import ROOM
-from tests.mutants.mutant import Mutant, becomes, returns
+from tests.mutants.mutant import Mutant, becomes, changes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"
 CURVE = "gateway.routing.policies.curve.policy:Curve"
@@ -72,6 +72,11 @@ MUTANTS = (
         lambda was: lambda self, request, loads, state, now: (
             replace(was(self, request, loads, state, now)[0], backend=state.side), state),
         (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
+    Mutant("choices count for the side by their mean", "gateway.routing.ledger:Ledger._find_brief",
+        changes(lambda brief: dict.fromkeys(brief, 0)),
+        ("tests/serving/test_attack.py::test_short_requests_with_many_choices_do_not_change_the_side",)),
+    Mutant("choices that stay count in the end", "gateway.routing.ledger:Ledger.note_choices", returns(None),
+        (f"{ROUTED}choices_count_for_the_side_by_their_mean_of_the_last_minute",)),
     Mutant("between `down` and `up` the side stays", f"{THRESHOLD}.choose", choose_without_band,
         (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
     Mutant("a side is kept for its dwell", f"{THRESHOLD}.choose",
