@@ -223,7 +223,8 @@ class Dispatch:
         # Those with tokens go on at once, and one without not beside them: it might take them along.
         self._is_unproven = quarantine.enter(alone=self._suspicions > 0)
         if self._is_unproven:
-            quarantine.check(self.work.digest)
+            if self._suspicions:  # one with the same content may have lost two meanwhile
+                quarantine.check(self.work.digest)
             barred = self.work.barred
             no_other = self.go_elsewhere(barred | {self.lease.route.backend}, loss) and self.go_elsewhere(barred, loss)
             if no_other is None:

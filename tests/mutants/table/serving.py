@@ -67,6 +67,10 @@ MUTANTS = (
          f"{MOVED}an_answer_that_loses_two_engines_without_a_token_in_between_ends")),
     Mutant("an answer loses three engines at most", "gateway.serving.dispatch:MOST_LOSSES", becomes(99),
         (f"{MOVED}an_answer_loses_no_more_than_three_engines",)),
+    Mutant("a request that its engine may have died of is not sent to it again",
+        "gateway.backends.http1_connection:CLOSES_S", becomes(99.0),
+        ("tests/backends/test_http1.py"
+         "::test_a_request_whose_server_dies_later_on_a_kept_connection_is_not_sent_again",)),
     Mutant("what two engines were lost with is refused", f"{QUARANTINE}.refuse", returns(None),
         (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",
          f"{POISONED}of_the_same_request_twice_neither_kills_a_third_engine")),
