@@ -22,6 +22,7 @@ QUARANTINE = "gateway.routing.quarantine:Quarantine"
 
 MOVED = "tests/serving/test_moves.py::test_"
 RETRIED = "tests/serving/test_retry.py::test_"
+FETCHED = "tests/backends/test_http1.py::test_"
 POISONED = "tests/serving/test_poison.py::test_"
 QUEUED = "tests/serving/test_queue.py::test_"
 WAITING = "tests/routing/test_waiting.py::test_"
@@ -69,8 +70,7 @@ MUTANTS = (
         (f"{MOVED}an_answer_loses_no_more_than_three_engines",)),
     Mutant("a request that its engine may have died of is not sent to it again",
         "gateway.backends.http1_connection:CLOSES_S", becomes(99.0),
-        ("tests/backends/test_http1.py"
-         "::test_a_request_whose_server_dies_later_on_a_kept_connection_is_not_sent_again",)),
+        (f"{FETCHED}a_request_whose_server_dies_later_on_a_kept_connection_is_not_sent_again",)),
     Mutant("what two engines were lost with is refused", f"{QUARANTINE}.refuse", returns(None),
         (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",
          f"{POISONED}of_the_same_request_twice_neither_kills_a_third_engine")),
