@@ -42,8 +42,7 @@ class RelayWork:
         self._metrics = metrics
 
     def digest(self) -> int:
-        request = self.request
-        return make_digest(request.path, b"\n", request.body)
+        return make_digest(self.request.path, self.request.body)
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)

@@ -82,10 +82,7 @@ class LocalAnswer:
 
 
 def make_digest(*parts: bytes) -> int:
-    digest = blake2b(digest_size=8)
-    for part in parts:
-        digest.update(part)
-    return int.from_bytes(digest.digest(), "little", signed=True)
+    return int.from_bytes(blake2b(b"\n".join(parts), digest_size=8).digest(), "little", signed=True)
 
 
 # A future: it takes time to understand the request, and its result is what is understood.

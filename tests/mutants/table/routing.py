@@ -175,7 +175,7 @@ MUTANTS = (
         (f"{ROUTED}only_a_tagged_and_pinned_request_does_not_steer",)),
     Mutant("a lease counts all sequences of its request", "gateway.routing.ledger:Ledger.place",
         lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, steers=steers),
-        (f"{ROUTED}a_request_counts_with_all_its_sequences_and_a_burst_splits_exactly",)),
+        (f"{ROUTED}a_request_counts_with_all_its_sequences_and_for_the_side_as_one_at_first",)),
     Mutant("a lease that is closed counts no more", "gateway.routing.ledger:Lease.close", returns(None),
         (f"{ROUTED}a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error",)),
     Mutant("a need goes to a backend that meets it, whatever the load", "gateway.routing.needs:find_lacking",
