@@ -170,10 +170,15 @@ class Capacity(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One backend as a policy sees it: how many leases it has now, and whether it may be chosen."""
+    """One backend as a policy sees it: how many leases it has now, and whether it may be chosen.
+
+    `in_flight` counts every choice of a request; `brief` of these are choices beyond the first and beyond their mean of
+    the last minute. It is negative where there were more of late.
+    """
 
     in_flight: int
     is_ready: bool
+    brief: int = 0
 
 
 @dataclass(frozen=True, slots=True)

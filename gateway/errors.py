@@ -7,6 +7,7 @@ Not errors: a client that leaves (cancellation) and finish_reason "length".
       InvalidRequest            400   a bad or unsupported field; `param` names it
         ContextLengthExceeded   400   prompt, or prompt and max_tokens, beyond the model's context
         NeedRefused             400   an engine does not support what only some do; another backend may be tried
+        RequestQuarantined      400   two engines were lost with such a request, a short while ago
         PolicyChanged           409   the policy to replace is no longer the one in force
       LastBackend             409   it is the only one left that gets requests
         CalibrationRunning      409   there is one already
@@ -61,6 +62,12 @@ class NeedRefused(InvalidRequest):
     def __init__(self, message: str, *, need: str, param: str | None = None) -> None:
         super().__init__(message, param=param)
         self.need = need
+
+
+class RequestQuarantined(InvalidRequest):
+    """Two engines were lost with such a request. A 400, because official clients send a 5xx again by themselves."""
+
+    code = "request_quarantined"
 
 
 class PolicyChanged(InvalidRequest):
@@ -156,9 +163,15 @@ class BackendLost(BackendError):
 
 
 class BackendUnavailable(BackendError):
+    """`was_lost`: the backend had the request, which may be the reason; else it has refused it, or lives."""
+
     status = 503
     is_down = True
     code = "backend_unavailable"
+
+    def __init__(self, message: str, *, was_lost: bool = True) -> None:
+        super().__init__(message)
+        self.was_lost = was_lost
 
 
 class BackendFull(BackendUnavailable):

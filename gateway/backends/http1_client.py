@@ -150,11 +150,11 @@ class Client:
                 await dial.finish()
             await asyncio.get_running_loop().create_connection(lambda: protocol, sock=dial.detach())
         except TimeoutError as exc:
-            raise BackendUnavailable(f"{self.peer} accepted no connection in time") from exc
+            raise BackendUnavailable(f"{self.peer} accepted no connection in time", was_lost=exchange.was_sent) from exc
         except OSError as exc:
             if exc.errno in OUT_OF_DESCRIPTORS:  # not the engine's fault
                 raise Overloaded("The gateway has too many connections open; try again in a moment.") from exc
-            raise BackendUnavailable(f"{self.peer} cannot be reached") from exc
+            raise BackendUnavailable(f"{self.peer} cannot be reached", was_lost=exchange.was_sent) from exc
         return connection
 
     def _closed_error(self) -> BackendUnavailable:

@@ -7,6 +7,7 @@ connections and decides when they open.
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -20,6 +21,7 @@ SHORT_READ_BYTES: Final = 64
 # The rest of one read waits for the next turn of the loop: 256 kB in the smallest chunks take 60 ms, and libuv reads a
 # socket that always has more 32 times before it looks at another.
 PORTION_BYTES: Final = 16 * 1024
+CLOSES_S: Final = 0.1  # after we wrote on it, a server that had closed an idle connection has reported that
 MAX_INTERIM = 16  # answers of status 1xx before the final one
 
 Deliver: TypeAlias = Callable[[bytes], None]
@@ -84,6 +86,7 @@ class Exchange:
 
     `takes_framing`: the receiver wants the body with its chunk framing; it sets this before `receive_head` returns.
     `splice`: set when the receiver has begun to pass that body on; it then receives each chunk that arrives alone.
+    `was_sent`: on a connection that was lost then; it may be the reason.
     """
 
     def __init__(self, request: bytes, receiver: Receiver) -> None:
@@ -91,7 +94,7 @@ class Exchange:
         self.receiver = receiver
         self.takes_framing = False
         self.splice: Splice | None = None
-        self.is_paused = False
+        self.is_paused = self.was_sent = False
         self.connecting: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
 
@@ -147,6 +150,7 @@ class Connection:
         self._transport: asyncio.Transport  # set by connection_made, which is called before everything else
         self._exchange: Exchange | None = None
         self._is_reused = False
+        self._carries_since = 0.0
         self._is_paused = False
         self._partial_head = b""
         self._interim = 0  # how many answers of status 1xx have arrived
@@ -168,6 +172,7 @@ class Connection:
 
     def carry(self, exchange: Exchange) -> None:
         """Sends the request on this connection, which must be idle; the receiver gets the answer."""
+        self._carries_since = time.monotonic()
         self._begin_with(exchange, 0)
         self.apply_pause()
 
@@ -239,12 +244,17 @@ class Connection:
             self._finish(exchange)
         # A server may close a kept-alive connection just as we write on it (uvicorn does after 5 s idle). It is safe to
         # send the request again on a fresh connection, although it is a POST: no byte of an answer has arrived, so no
-        # client has a token; generating changes no state; and an engine that had begun aborts when it loses us.
-        elif self._is_reused and self._body is None and not self._partial_head and not self._pool.is_closed:
-            exchange.connection = None
+        # client has a token; generating changes no state; and an engine that had begun aborts when it loses us. Later
+        # it is an engine that has died, maybe of this request.
+        elif self._may_send_again():
+            exchange.connection, exchange.was_sent = None, True
             self._pool.connect(exchange)
         else:
             self._fail(exchange, BackendUnavailable(f"{self._pool.peer} closed the connection"))
+
+    def _may_send_again(self) -> bool:
+        is_early = self._is_reused and time.monotonic() - self._carries_since < CLOSES_S
+        return is_early and self._body is None and not self._partial_head and not self._pool.is_closed
 
     def eof_received(self) -> None:
         """Returns None, so that the transport closes itself."""

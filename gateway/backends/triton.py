@@ -183,10 +183,10 @@ def status_error(peer: str, outcome: Outcome) -> GatewayError:
     logger.debug("%s: %s", peer, outcome)
     status = outcome.status
     if status is Status.OK:
-        return BackendUnavailable(f"{peer} ended its answer early")
+        return BackendUnavailable(f"{peer} ended its answer early", was_lost=False)
     # A request that was not sent completely cannot have begun.
     if status in LOST_STATUSES or (status is Status.INTERNAL and not outcome.is_sent):
-        return BackendUnavailable(f"{peer} cannot be reached, or was lost")
+        return BackendUnavailable(f"{peer} cannot be reached, or was lost", was_lost=outcome.is_sent)
     if status is Status.DEADLINE_EXCEEDED:
         return BackendTimeout(f"{peer} let a deadline pass")
     if status is Status.UNIMPLEMENTED:

@@ -71,7 +71,7 @@ class VLLMCall(LiveCall):
         status = self._status
         if self._is_answered:
             self._note_cache_use()
-            self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early"))
+            self.fail(BackendUnavailable(f"{self._backend.name} ended its answer early", was_lost=False))
         elif self._route == GENERATE and status in ROUTE_OFF_STATUSES and not self.is_over:
             self._backend.route = COMPLETIONS
             self._send(COMPLETIONS)

@@ -5,9 +5,10 @@ request models.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -293,7 +294,7 @@ class EngineError:
 
     statuses: range
     text: bytes
-    error: type[GatewayError]
+    error: Callable[[str], GatewayError]
     message: str
 
 
@@ -302,7 +303,9 @@ class EngineError:
 ENGINE_ERRORS = (
     EngineError(range(400, 500), b"maximum context length", ContextLengthExceeded, "the prompt is too long for {peer}"),
     EngineError(range(400, 500), b"max_model_len", ContextLengthExceeded, "the prompt is too long for {peer}"),
-    EngineError(range(401, 405), b"", BackendUnavailable, "{peer} does not serve this model to us"),
+    EngineError(
+        range(401, 405), b"", partial(BackendUnavailable, was_lost=False), "{peer} does not serve this model to us"
+    ),
     EngineError(range(429, 430), b"", BackendFull, "{peer} is full"),
     # A full queue is a 503 too. If the server is not ready, the next probe finds it out.
     EngineError(range(503, 504), b"", BackendFull, "{peer} is full or not ready"),

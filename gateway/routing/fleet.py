@@ -94,9 +94,11 @@ class Fleet:
         self.model = settings.id
         self.backends = backends
         self._chosen_from = settings.chosen_from
-        self._waits = min(settings.queue.max_wait_s, settings.queue.max_outage_s) > 0
+        self.max_outage_s = settings.queue.max_outage_s
+        self._waits = min(settings.queue.max_wait_s, self.max_outage_s) > 0
         self._clock = clock
         self._ledger, self._dry = shared or Shared.alone(settings, clock)
+        self.quarantine = self._ledger.quarantine
         self.healths = {
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name), clock)
             for name, backend in backends.items()
@@ -115,24 +117,23 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = True) -> Lease:
+    def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
         """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
 
         A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
-        has room, or others wait. `arrives`: it comes for the first time, and counts as demand.
+        has room, or others wait.
         """
         if request.pin is None and self._ledger.waiting.is_contended():
             raise MustWait
-        return self._place(request, avoid, arrives=arrives)
+        return self._place(request, avoid, arrives=True)
 
-    def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
+    def wait(self, ticket: Ticket[Lease], client: str) -> None:
         """Has a request wait until it is admitted, or refused. Raises Overloaded if it cannot be answered in time."""
         request = ticket.request
         ticket.is_picky |= not ticket.avoid.isdisjoint(self._chosen_from)
         answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
         self.admission.wait(ticket, client, request.sequences * (answer + request.prompt_tokens))
-        if arrives:
-            self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
+        self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
 
     def beat(self) -> None:
         """Lets requests go on for which there is room now; once a beat."""
@@ -140,6 +141,7 @@ class Fleet:
             state, _ = self._follow_others()
             self.admission.note_capacities({name: self._policy.find_capacity(name, state) for name in self.backends})
         self._looks = (self._looks + 1) % LOOK_BEATS
+        self._ledger.note_choices(self._clock())
         self.admission.beat()
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
@@ -212,7 +214,8 @@ class Fleet:
             avoid = self.ejection.bar(avoid)
         loads = {}
         for name, health in self.healths.items():
-            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid)
+            brief = self._ledger.brief[name]
+            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid, brief)
         return loads
 
     def _choose(

@@ -3,6 +3,7 @@
 In: a function that chooses. Out: a lease that counts until it is closed. Knows no policy and no history.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Self, TypeAlias
 
 from gateway.core import Demand, Route, State
 from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.quarantine import Quarantine
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.waiting import WaitingRoom, WaitingSpans
 from gateway.shared import Ints, NodeLock, Plan, Seat, Span
@@ -18,18 +20,23 @@ Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 
 TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
+CHOICES_S = 60.0  # after which a choice counts a third
+LEAST_CHOICES = 0.5  # in the mean; fewer are none
 UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown until its first probe
 
 # Words of a record, behind those of the state. Floats stand among integers; both views cover the same span.
 SWITCHES, TEXT, LENGTH, DRAINING = range(STATE_WORDS, STATE_WORDS + 4)
 RECORD_WORDS = STATE_WORDS + 4
+NOTED_AT, HAS_CHOICES = -2, -1  # the last words of `usual_choices`
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpans:
     """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes.
 
-    Of what is in flight there is one word more, for what generations of workers before this one still hold.
+    Of what is in flight there is one word more, for what generations of workers before this one still hold. `choices`:
+    how much of what steers are choices beyond a request's first. `usual_choices`: their means of the last minute, when
+    these were taken, and whether there were any.
     """
 
     generation: Span
@@ -37,10 +44,13 @@ class LedgerSpans:
     texts: tuple[Span, Span]
     in_flight: tuple[Span, ...]
     steering: tuple[Span, ...]
+    choices: tuple[Span, ...]
+    usual_choices: Span
     ready: tuple[Span, ...]
     heard: tuple[Span, ...]
     demand: DemandSpans
     waiting: WaitingSpans
+    quarantine: Span
 
     @classmethod
     def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
@@ -49,10 +59,13 @@ class LedgerSpans:
             records=(plan.words(RECORD_WORDS), plan.words(RECORD_WORDS)),
             in_flight=tuple(plan.words(workers + 1) for _ in backends),
             steering=tuple(plan.words(workers + 1) for _ in backends),
+            choices=tuple(plan.words(workers) for _ in backends),
+            usual_choices=plan.words(len(backends) + 2),
             ready=tuple(plan.words(workers) for _ in backends),
             heard=tuple(plan.words(workers) for _ in backends),
             demand=DemandSpans.lay(plan, backends, workers),
             waiting=WaitingSpans.lay(plan, workers),
+            quarantine=Quarantine.plan(plan, workers),
             texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
         )
 
@@ -79,19 +92,23 @@ class Snapshot:
 class _Cell:
     """One backend's counts: every worker's, and the words among them that are this worker's own."""
 
-    __slots__ = ("heard", "in_flight", "index", "own_in_flight", "own_steering", "ready", "steering")
+    __slots__ = (
+        "choices", "heard", "in_flight", "index", "own_choices", "own_in_flight", "own_steering", "ready", "steering",
+    )  # fmt: skip
 
     def __init__(self, index: int, spans: LedgerSpans, seat: Seat) -> None:
         self.index = index
         self.in_flight = seat.memory.ints(spans.in_flight[index])
         self.steering = seat.memory.ints(spans.steering[index])
+        self.choices = seat.memory.ints(spans.choices[index])
         self.ready = seat.memory.ints(spans.ready[index])
         self.heard = seat.memory.ints(spans.heard[index])  # when a token came last, in milliseconds
         self.own_in_flight = self.in_flight[seat.index : seat.index + 1]
         self.own_steering = self.steering[seat.index : seat.index + 1]
+        self.own_choices = self.choices[seat.index : seat.index + 1]
 
     def clear(self, worker: int) -> None:
-        for words in (self.in_flight, self.steering, self.ready, self.heard):
+        for words in (self.in_flight, self.steering, self.choices, self.ready, self.heard):
             words[worker] = 0
 
 
@@ -124,6 +141,7 @@ class Lease:
             self._cell = None
             if self._steers:
                 cell.own_steering[0] -= self._sequences
+                cell.own_choices[0] -= self._sequences - 1
             cell.own_in_flight[0] -= self._sequences
 
     def steers_at(self, backend: str) -> int:
@@ -137,6 +155,7 @@ class Lease:
         cell.own_in_flight[0] += self._sequences
         if self._steers:
             cell.own_steering[0] += self._sequences
+            cell.own_choices[0] += self._sequences - 1
 
 
 class Ledger:
@@ -162,8 +181,12 @@ class Ledger:
         self._state = State("", 0.0, 0)
         self.draining: frozenset[str] = frozenset()  # as of what has been read
         self._seat, self._seats = seat.index, seat.workers
+        self._usual = seat.memory.floats(spans.usual_choices)
+        self._none_brief = dict.fromkeys(backends, 0)
+        self.brief: Mapping[str, int] = self._none_brief  # of core.Load; to be read while `choose` runs
         self.demand = DemandCounts(backends, spans.demand, seat)
         self.waiting: WaitingRoom[Lease] = WaitingRoom(spans.waiting, seat)
+        self.quarantine = Quarantine(spans.quarantine, seat)
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
@@ -196,11 +219,15 @@ class Ledger:
                 with self._changing:
                     self._read_state()
             before, cells = self._state, self._cells
+            self.brief = self._find_brief(None) if self._usual[HAS_CHOICES] else self._none_brief
             route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
             cell = cells[route.backend]
             cell.own_in_flight[0] += sequences
             if steers:
                 cell.own_steering[0] += sequences
+                if sequences > 1:
+                    cell.own_choices[0] += sequences - 1
+                    self._usual[HAS_CHOICES] = 1.0
             if state is not before:
                 with self._changing:
                     if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
@@ -216,10 +243,33 @@ class Ledger:
             self._read_state()
             before, cells = self._state, self._cells
             counts = {name: sum(cell.steering) - lease.steers_at(name) for name, cell in cells.items()}
+            self.brief = self._find_brief(lease) if self._usual[HAS_CHOICES] else self._none_brief
             route, state = choose(counts, before)
             lease.recount(route, cells[route.backend])
             if state is not before:
                 self._commit(state, self._record[SWITCHES] + (state.side != before.side))
+
+    def _find_brief(self, lease: Lease | None) -> Mapping[str, int]:
+        """Returns core.Load's `brief`, without the choices of this lease."""
+        brief = {}
+        for name, cell in self._cells.items():
+            own = lease.steers_at(name) if lease is not None else 0
+            brief[name] = sum(cell.choices) - max(own - 1, 0) - round(self._usual[cell.index])
+        return brief
+
+    def note_choices(self, now: float) -> None:
+        """Takes the means of choices anew, once a beat."""
+        usual = self._usual
+        if not usual[HAS_CHOICES]:
+            return
+        with self._lock:
+            part = 1 - math.exp(-max(now - usual[NOTED_AT], 0.0) / CHOICES_S) if usual[NOTED_AT] else 0.0
+            is_any = False
+            for cell in self._cells.values():
+                choices = sum(cell.choices)
+                usual[cell.index] += (choices - usual[cell.index]) * part
+                is_any |= choices > 0 or usual[cell.index] > LEAST_CHOICES
+            usual[NOTED_AT], usual[HAS_CHOICES] = (now, 1.0) if is_any else (0.0, 0.0)
 
     def plan(self, change: Callable[[Demand, State], State], now: float) -> None:
         """Puts the state in force that `change` returns for the node's demand; does nothing twice in one beat."""
@@ -316,6 +366,7 @@ class Ledger:
                 cell.clear(worker)
             self.demand.clear(worker)
             self.waiting.clear(worker)
+            self.quarantine.clear(worker)
 
     @property
     def _record(self) -> Ints:

@@ -3,7 +3,7 @@
 In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Leaving, Placeable
@@ -16,6 +16,7 @@ from gateway.routing.health import watching
 from gateway.routing.learned import AllLearned, LearnedFile, keeping
 from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
+from gateway.routing.quarantine import Quarantine
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
 from gateway.routing.waiting import Ticket
 from gateway.shared import Roster
@@ -44,22 +45,21 @@ class Router:
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
-    def lease(self, request: Placeable, avoid: Collection[str] = frozenset(), *, arrives: bool = True) -> Lease:
+    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
         """Places the request and counts it until the lease is closed.
 
         `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
         InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
-        down, and MustWait when there is no room, or no backend to choose: then `wait`. `arrives`: it comes for the
-        first time.
+        down, and MustWait when there is no room, or no backend to choose: then `wait`.
         """
-        return self._find(request.model).place(request, avoid, arrives=arrives)
+        return self._find(request.model).place(request, avoid)
 
-    def wait(self, ticket: Ticket[Lease], client: str, *, arrives: bool = True) -> None:
+    def wait(self, ticket: Ticket[Lease], client: str) -> None:
         """Has a request wait for its turn; `leave` ends that. Raises Overloaded where it would wait for too long.
 
         `client`: the name of the client that sent it; clients take turns.
         """
-        self._find(ticket.request.model).wait(ticket, client, arrives=arrives)
+        self._find(ticket.request.model).wait(ticket, client)
 
     def leave(self, ticket: Ticket[Lease]) -> None:
         """Has a request not wait any more."""
@@ -89,6 +89,16 @@ class Router:
         for fleet in self._fleets.values():
             if fleet.model == (model or fleet.model) and name in fleet.healths:
                 fleet.healths[name].doubt(why)
+
+    def find_quarantine(self, model: str) -> tuple[Quarantine, float]:
+        """Returns the model's, and for how many seconds what has lost its engine waits at most."""
+        fleet = self._fleets[model]
+        return fleet.quarantine, fleet.max_outage_s
+
+    def check(self, model: str, digest: Callable[[], int]) -> None:
+        """Raises RequestQuarantined for a request like one that two engines were lost with."""
+        if (quarantine := self._fleets[model].quarantine).last_end[0]:
+            quarantine.check(digest)
 
     def note_end(self, backend: str, model: str, fault: GatewayError | None) -> None:
         """Notes how a request ended at its backend: by a fault of the backend's, or well."""

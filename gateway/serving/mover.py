@@ -71,7 +71,7 @@ class Mover:
             work, lease, attempt = dispatch.work, dispatch.lease, dispatch.attempt
             if work is None or lease is None or attempt is None or work.request.model != model:
                 continue
-            if lease.route.backend in leaving.backends and work.request.pin is None:
+            if dispatch.loss is None and lease.route.backend in leaving.backends and work.request.pin is None:
                 lengths = lengths or self._router.find_lengths(model)
                 yield dispatch, attempt.measure(lengths)
 

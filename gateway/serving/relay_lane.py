@@ -13,6 +13,7 @@ from gateway.lengths import Survival
 from gateway.metrics import CANCELLED, Metrics
 from gateway.routing import Extent
 from gateway.serving.reply import Reply
+from gateway.serving.work import make_digest
 from gateway.settings import AllowSettings
 
 REFUSED = "refused"  # by the engine, with an answer of its own
@@ -48,6 +49,9 @@ class RelayWork:
     def ask(self) -> Ask:
         return Ask(self.request.sequences, self.request.prompt_tokens, self._answer_tokens)
 
+    def digest(self) -> int:
+        return make_digest(self.request.path, self.request.body)
+
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
 
@@ -82,6 +86,9 @@ class RelayAttempt:
     def may_move(self, error: Exception) -> bool:
         """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
         return not (self._reply.has_begun or isinstance(error, BackendTimeout))
+
+    def has_tokens(self) -> bool:
+        return self._call is not None and self._call.first is not None
 
     def has_answered(self) -> bool:
         return self._call is not None and self._call.status < 400

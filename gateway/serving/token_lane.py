@@ -4,6 +4,7 @@ In: Generations. Out: an answer, written into the reply by the engine's own call
 """
 
 import asyncio
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from gateway.routing import Extent
 from gateway.serving.continuation import find_end, find_obstacle, make_rest
 from gateway.serving.relay_lane import RelayLane
 from gateway.serving.reply import UNBUFFERED, Reply
+from gateway.serving.work import make_digest
 from gateway.settings import StreamSettings
 from gateway.wire.answer import ChoiceGroup
 from gateway.wire.choice import Choice, Write
@@ -65,6 +67,12 @@ class TokenWork:
         request = self.request
         longest = request.max_tokens if self.is_limited else None
         return Ask(request.sequences, self.generations.prompt_tokens, longest)
+
+    def digest(self) -> int:
+        request = self.request
+        prompts = {id(each.prompt): each.prompt for each in self.generations.requests}.values()
+        how = repr((request.model, request.params, request.sequences)).encode()
+        return make_digest(how, *(array("q", prompt.token_ids).tobytes() for prompt in prompts))
 
     def begin(self, route: Route, reply: Reply) -> "TokenAttempt":
         attempt = TokenAttempt(self, reply)
@@ -121,6 +129,9 @@ class TokenAttempt:
         A silent engine may only be slow: then a whole answer is not generated twice.
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
+
+    def has_tokens(self) -> bool:
+        return any(len(seen.token_ids) > seen.earlier for _, seen in self._list_open())
 
     def has_answered(self) -> bool:
         return True
@@ -221,8 +232,13 @@ class TokenAttempt:
         )
 
     def _is_movable(self) -> bool:
-        seen = [(self._requests[index], self._running[index][0]) for index in self._open]
+        seen = self._list_open()
         return not any(find_obstacle(request, len(so_far.token_ids), so_far.has_scores) for request, so_far in seen)
+
+    def _list_open(self) -> list[tuple[GenerateRequest, Observation]]:
+        """Returns the choices that are not complete; none where the backend did not even begin."""
+        running = enumerate(self._running)
+        return [(self._requests[index], seen) for index, (seen, _) in running if index in self._open]
 
     def _go_on(self, route: Route) -> None:
         """Goes on with the open choices, each from its last token."""

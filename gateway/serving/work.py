@@ -5,6 +5,7 @@ Knows neither tokens nor relayed bytes (token_lane.py, relay_lane.py).
 
 import asyncio
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Protocol, TypeAlias, Union
 
 from gateway.access import Ask
@@ -20,6 +21,10 @@ class Attempt(Protocol):
 
     def may_move(self, error: Exception) -> bool:
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
+        ...
+
+    def has_tokens(self) -> bool:
+        """Whether something of the answer has come from this backend, where it is not complete."""
         ...
 
     def has_answered(self) -> bool:
@@ -70,6 +75,10 @@ class Work(Protocol):
         """What it may take of its key's limits."""
         ...
 
+    def digest(self) -> int:
+        """Returns 64 bits that are the same for each request with this content, whoever sends it."""
+        ...
+
     def begin(self, route: Route, reply: Reply) -> Attempt:
         """Send it to the route's backend. Raises GatewayError if that cannot be done, and then holds nothing."""
         ...
@@ -80,6 +89,10 @@ class LocalAnswer:
     """The whole JSON answer to a request that needs no backend."""
 
     body: bytes
+
+
+def make_digest(*parts: bytes) -> int:
+    return int.from_bytes(blake2b(b"\n".join(parts), digest_size=8).digest(), "little", signed=True)
 
 
 # A future: it takes time to understand the request, and its result is what is understood.

@@ -130,6 +130,30 @@ async def test_a_request_that_a_kept_connection_swallows_is_sent_again_on_a_fres
         assert (server.accepted, len(server.exchanges)) == (2, 3)
 
 
+async def test_a_request_whose_server_dies_later_on_a_kept_connection_is_not_sent_again() -> None:
+    async def answer(exchange: Exchange) -> None:
+        if len(server.exchanges) == 1:
+            await exchange.say(SIZED)
+        else:
+            await asyncio.sleep(0.2)
+            exchange.close()
+
+    async with talking_to(answer) as (client, server):
+        await ask(client)
+        error = (await ask(client)).error
+        assert isinstance(error, BackendUnavailable)
+        assert error.was_lost
+        assert (server.accepted, len(server.exchanges)) == (1, 2)
+
+
+async def test_a_server_that_cannot_be_reached_has_had_no_request() -> None:
+    async with talking_to(saying(SIZED)) as (client, server):
+        await server.stop()
+        error = (await ask(client)).error
+        assert isinstance(error, BackendUnavailable)
+        assert not error.was_lost
+
+
 async def test_a_fresh_connection_that_closes_without_an_answer_is_not_tried_again() -> None:
     async with talking_to(saying(then_close=True)) as (client, server):
         assert type((await ask(client)).error) is BackendUnavailable

@@ -30,14 +30,35 @@ def test_a_burst_splits_exactly_at_the_threshold(node: Node) -> None:
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
 
 
-def test_a_request_counts_with_all_its_sequences_and_a_burst_splits_exactly() -> None:
+def test_a_request_counts_with_all_its_sequences_and_for_the_side_as_one_at_first() -> None:
     node = Node(replace(POLICY, up=12, down=6))
     with ExitStack() as stack:
-        routes = [stack.enter_context(node.router.lease(request_of(sequences=3))).route for _ in range(5)]
-        assert [route.backend for route in routes] == ["triton"] * 3 + ["vllm"] * 2
-        assert routes[3].reason == "threshold in_flight=12 up=12 down=6"
-        assert repr(node.router) == "<Router llama triton=9 vllm=6>"
+        routes = [stack.enter_context(node.router.lease(request_of(sequences=3))).route for _ in range(13)]
+        assert [route.backend for route in routes] == ["triton"] * 11 + ["vllm"] * 2
+        assert routes[11].reason == "threshold in_flight=12 up=12 down=6"
+        assert repr(node.router) == "<Router llama triton=33 vllm=6>"
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
+
+
+def test_choices_count_for_the_side_by_their_mean_of_the_last_minute() -> None:
+    node = Node(replace(POLICY, up=12, down=6))
+    ledger, seen = node.fleet._ledger, list[int]()
+
+    def in_flight() -> int:
+        with node.router.lease(request_of()) as lease:
+            return int(lease.route.reason.split()[1].removeprefix("in_flight="))
+
+    with node.router.lease(request_of(sequences=41)) as held:
+        for second in range(0, 181, 60):
+            ledger.note_choices(1000.0 + second)
+            seen.append(in_flight())
+        assert seen == [2, 27, 37, 40]  # of 40 choices 63 % count after a minute
+        node.router.move(held, request_of(sequences=41), avoid={held.route.backend})
+        assert in_flight() == 40
+    assert in_flight() == 39
+    for second in range(240, 600, 60):
+        ledger.note_choices(1000.0 + second)
+    assert in_flight() == 1
 
 
 def test_a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error(node: Node) -> None:

@@ -31,12 +31,9 @@ def loads(others: int, *, ready: Sequence[str] = ("triton", "vllm")) -> dict[str
         ("vllm", 40, 1, "vllm"),  # the 41st, between down and up: stays
         ("vllm", 39, 1, "triton"),  # the 40th
         ("vllm", 0, 1, "triton"),
-        ("triton", 0, 47, "triton"),  # a request counts with all its sequences
-        ("triton", 0, 48, "vllm"),  # one request alone
-        ("triton", 44, 3, "triton"),
-        ("triton", 45, 3, "vllm"),
-        ("vllm", 38, 3, "vllm"),
-        ("vllm", 37, 3, "triton"),
+        ("triton", 0, 128, "triton"),  # many choices do not count at once
+        ("triton", 47, 3, "vllm"),
+        ("vllm", 39, 3, "triton"),
     ],
 )
 def test_up_and_down_are_reached_by_the_request_being_placed(
@@ -45,7 +42,13 @@ def test_up_and_down_are_reached_by_the_request_being_placed(
     request = replace(REQUEST, sequences=sequences)
     route, state = policy().choose(request, loads(others), State(side, 0.0, 1), now=10.0)
     assert (route.backend, state.side) == (chosen, chosen)
-    assert route.reason == f"threshold in_flight={others + sequences} up=48 down=40"
+    assert route.reason == f"threshold in_flight={others + 1} up=48 down=40"
+
+
+def test_of_choices_those_count_that_are_usual() -> None:
+    both = {"triton": Load(137, True, brief=100), "vllm": Load(10, True, brief=-2)}
+    route, _ = policy().choose(REQUEST, both, State("triton", 0.0, 1), now=10.0)
+    assert route.reason.startswith("threshold in_flight=50 ")
 
 
 def test_what_is_in_flight_on_both_backends_counts_together() -> None:

@@ -1,7 +1,8 @@
 """Answers that go on at another backend, because theirs was lost or is to be left; their clients notice nothing."""
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -9,14 +10,27 @@ import orjson
 import pytest
 from openai import APIError, AsyncOpenAI
 
-from gateway.core import FinishReason, Need, TokenLogprob
+from gateway.core import FinishReason, GenerateRequest, Need, TokenLogprob
 from gateway.errors import BackendError, BackendLost, BackendTimeout, BackendUnavailable, GatewayError
+from gateway.language import ModelLanguage
 from gateway.routing import BEAT_S, PolicyChange
 from gateway.routing.moves import BURST_S
 from gateway.routing.policies import Threshold
 from gateway.serving.mover import Mover
-from tests.fakes.backend import Pause, Scores, Script
-from tests.serving.stack import HELLO, MODEL, RawAnswer, RawClient, Stack, Writer, eventually, raw_client
+from gateway.settings import QueueSettings
+from tests.fakes.backend import Pause, Scores, Script, ScriptedBackend
+from tests.serving.stack import (
+    HELLO,
+    MODEL,
+    RawAnswer,
+    RawClient,
+    Stack,
+    Writer,
+    eventually,
+    make_stack,
+    raw_client,
+    running,
+)
 
 CUT = BackendLost("low was lost")
 BEGUN, REST = "Paris is", " nice, as ever."
@@ -178,12 +192,59 @@ async def test_prompt_scores_are_asked_for_once_and_not_cut_in_two(stack: Stack,
     assert (moved.prompt.token_ids, moved.params.prompt_logprobs) == ((1, 2, 3), None)
 
 
-async def test_a_request_survives_one_engine_and_not_two(client: AsyncOpenAI, stack: Stack, writer: Writer) -> None:
+async def test_an_answer_that_loses_two_engines_without_a_token_in_between_ends(
+    client: AsyncOpenAI, stack: Stack, writer: Writer
+) -> None:
     lose(stack, writer)
-    stack.high.script = [writer.ids(REST)[:1], BackendLost("high was lost")]
-    with pytest.raises(APIError, match="high was lost"):
-        await client.chat.completions.create(model=MODEL, messages=HELLO)
-    assert (len(stack.low.calls), len(stack.high.calls)) == (1, 1)
+    stack.high.script = [BackendUnavailable("high was lost")]
+    for _ in range(2):  # nothing is held against it: the first engine had given it tokens
+        with pytest.raises(APIError, match="high was lost"):
+            await client.chat.completions.create(model=MODEL, messages=HELLO)
+        await eventually(lambda: stack.is_ready("low") and stack.is_ready("high"))
+    assert (len(stack.low.calls), len(stack.high.calls)) == (2, 2)
+
+
+async def test_an_answer_survives_a_second_loss_and_waits_for_an_engine(
+    stack: Stack, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, middle, rest = writer.ids(BEGUN), writer.ids(" nice,"), writer.ids(" as ever.")
+
+    def die(backend: ScriptedBackend, ids: Sequence[int]) -> Callable[[GenerateRequest], Script]:
+        def script(_: GenerateRequest) -> Script:
+            backend.ready = False
+            return [ids, BackendLost(f"{backend.name} was lost")]
+
+        return script
+
+    stack.low.script, stack.high.script = die(stack.low, begun), die(stack.high, middle)
+    async with raw_client(stack) as client:
+        client.ask(stream=True)
+        await eventually(lambda: "high (tiny) is down" in caplog.text)
+        await asyncio.sleep(0.1)
+        assert sum(stack.in_flight.values()) == 1
+        stack.low.ready, stack.low.script = True, [rest, [writer.eos], FinishReason.STOP]
+        assert text_of(events((await client.answer()).body)) == BEGUN + " nice," + " as ever."
+    await stack.settle()
+    assert [len(backend.calls) for backend in (stack.low, stack.high)] == [2, 1]
+
+
+async def test_an_answer_whose_engine_does_not_come_back_in_time_ends_with_its_error(
+    language: ModelLanguage, writer: Writer
+) -> None:
+    async with running(make_stack(language, queue=QueueSettings(max_outage_s=0.3))) as stack:
+        stack.high.ready = False
+        await eventually(lambda: not stack.is_ready("high"))
+        stack.low.script, stack.low.ready = [writer.ids(BEGUN), CUT], False
+        async with raw_client(stack) as client:
+            client.ask(stream=True)
+            assert b"low was lost" in (await client.answer()).body
+
+
+async def test_an_answer_loses_no_more_than_three_engines(stack: Stack, writer: Writer) -> None:
+    for backend in (stack.low, stack.high):
+        backend.script = [writer.ids("a"), BackendLost(f"{backend.name} was lost")]
+    assert b"was lost" in (await ask(stack, stream=True)).body
+    assert len(stack.requests) == 3
 
 
 @pytest.mark.parametrize("hindrance", ["down", "unable", "pinned"])
@@ -197,6 +258,7 @@ async def test_where_there_is_no_other_engine_the_stream_ends_with_the_first_one
     if hindrance == "down":
         stack.high.ready = False
         await eventually(lambda: not stack.is_ready("high"))
+    stack.app.router._fleets[MODEL].max_outage_s = 0.0
     async with raw_client(stack) as client:
         body = orjson.dumps({"model": MODEL, "messages": HELLO, "stream": True, **fields})
         client.send(

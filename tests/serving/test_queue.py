@@ -203,7 +203,7 @@ async def test_what_has_not_begun_waits_for_any_engine(language: ModelLanguage, 
         stack.low.script = [BackendUnavailable("low was lost")]
         stack.high.script = writer.script("Paris")
         asked = [tasks.create_task(ask(client)) for _ in range(3)]  # one finds out that low is gone
-        await eventually(lambda: waiting(stack) == 3)
+        await eventually(lambda: waiting(stack) + stack.in_flight["low"] == 3)
         assert not any(each.done() for each in asked)
         stack.high.ready = True
         assert [await each for each in asked] == ["Paris"] * 3

@@ -18,12 +18,13 @@ from gateway.settings import (
     BackendSettings,
     ModelSettings,
     ProbeSettings,
+    QueueSettings,
     RelaySettings,
     Settings,
     VLLMSettings,
 )
 from tests.fakes.openai import Exchange, FakeOpenAI, saying, sized
-from tests.serving.stack import HELLO, LIMITS, MODEL, NO_QUEUE, TOKENIZER, ServedApp, Writer, eventually, serving
+from tests.serving.stack import HELLO, LIMITS, MODEL, TOKENIZER, ServedApp, Writer, eventually, serving
 
 CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 SEEN = b'{"choices":[{"message":{"content":"a cat"}}]}'
@@ -86,7 +87,9 @@ async def node(
         placed = {backend.name: replace(backend, url=engines[backend.name].url) for backend in backends}
         names = [name for name, backend in placed.items() if not reads_text or isinstance(backend, VLLMSettings)]
         policy = Threshold(names[0], names[1], up=100, down=1) if len(names) > 1 else None
-        model = ModelSettings(MODEL, TOKENIZER if reads_text else None, placed, policy, queue=NO_QUEUE)
+        model = ModelSettings(
+            MODEL, TOKENIZER if reads_text else None, placed, policy, queue=QueueSettings(max_wait_s=0, max_outage_s=0)
+        )
         models = (model,) if relay_paths is None else (replace(model, relay_paths=relay_paths), replace(model, id="b"))
         app = await opened.enter_async_context(open_app(Settings(models, "127.0.0.1:0", limits=LIMITS, probe=PROBE)))
         server = await opened.enter_async_context(serving(app))

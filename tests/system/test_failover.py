@@ -113,3 +113,29 @@ async def test_an_engine_frozen_under_120_requests(own: Site, victim: str, survi
     flood.check(victim, lost=False)
     assert await own.in_flight() == 0
     await comes_back(own, victim)
+
+
+@pytest.mark.timeout(400)
+async def test_both_engines_killed_one_after_the_other(own: Site) -> None:
+    """Begun greedy streams are whole when the first engine is back: until then they wait."""
+    tokens = TOKENS[own.stack.stack.name]
+    undisturbed = {prompt: (await own.ask(tokens, prompt=prompt, **GREEDY)).text for prompt in PROMPTS}
+    await own.set_policy(low="triton", high="vllm", up=1000, down=999, dwell_s=0.0)
+    streams, moves = [StreamedAnswer() for _ in PROMPTS * 2], await own.count_moves()
+    async with asyncio.TaskGroup() as group:
+        for stream, prompt in zip(streams, PROMPTS * 2, strict=True):
+            group.create_task(own.ask(tokens, stream, prompt=prompt, **GREEDY))
+        for stream in streams:
+            await stream.began.wait()
+        seen = [len(stream.times) for stream in streams]
+        kill(own.stack, "triton")
+        for stream, before in zip(streams, seen, strict=True):
+            while len(stream.times) <= before + 1:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.005)
+        kill(own.stack, "vllm")
+        own.stack.supervisor.start(find_process(own, "triton"))
+    for stream, prompt in zip(streams, PROMPTS * 2, strict=True):
+        assert stream.is_whole, stream
+        assert (stream.completion_tokens, stream.text) == (tokens, undisturbed[prompt])
+    assert await own.count_moves() - moves > len(streams)  # some have moved twice
+    assert await own.in_flight() == 0

@@ -19,8 +19,9 @@ from gateway.settings import number
 class Threshold(TwoBackends):
     """Goes to `high` at in_flight >= up, back to `low` at in_flight <= down; keeps a side for at least dwell_s seconds.
 
-    `in_flight` counts the request being placed, with all its sequences. Between down and up the side stays what it was:
-    without that band and the dwell, load near the threshold changes engines every few requests
+    `in_flight` counts the request being placed, and choices beyond a request's first by their mean of the last minute:
+    else one sender of short requests with many would have the side change with each. Between down and up the side
+    stays what it was: without that band and the dwell, load near the threshold changes engines every few requests
     (gateway-api-inference-extension PR 2062).
     """
 
@@ -53,9 +54,9 @@ class Threshold(TwoBackends):
         return {self.low, self.high} - {state.side} if self.moves else ()
 
     def choose(self, request: Placeable, loads: Mapping[str, Load], state: State, now: float) -> tuple[Route, State]:
-        side, in_flight = state.side, request.sequences
+        side, in_flight = state.side, 1
         for load in loads.values():
-            in_flight += load.in_flight
+            in_flight += load.in_flight - load.brief
         if in_flight >= self.up:
             side = self.high
         elif in_flight <= self.down:

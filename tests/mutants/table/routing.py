@@ -8,7 +8,7 @@ from gateway.core import Route
 from gateway.flow import FIRSTS
 from gateway.routing.needs import find_lacking
 from gateway.routing.policies.curve.memory import ROOM
-from tests.mutants.mutant import Mutant, becomes, returns
+from tests.mutants.mutant import Mutant, becomes, changes, returns
 
 THRESHOLD = "gateway.routing.policies.threshold:Threshold"
 CURVE = "gateway.routing.policies.curve.policy:Curve"
@@ -72,6 +72,11 @@ MUTANTS = (
         lambda was: lambda self, request, loads, state, now: (
             replace(was(self, request, loads, state, now)[0], backend=state.side), state),
         (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
+    Mutant("choices count for the side by their mean", "gateway.routing.ledger:Ledger._find_brief",
+        changes(lambda brief: dict.fromkeys(brief, 0)),
+        ("tests/serving/test_attack.py::test_short_requests_with_many_choices_do_not_change_the_side",)),
+    Mutant("choices that stay count in the end", "gateway.routing.ledger:Ledger.note_choices", returns(None),
+        (f"{ROUTED}choices_count_for_the_side_by_their_mean_of_the_last_minute",)),
     Mutant("between `down` and `up` the side stays", f"{THRESHOLD}.choose", choose_without_band,
         (f"{POLICY}up_and_down_are_reached_by_the_request_being_placed",)),
     Mutant("a side is kept for its dwell", f"{THRESHOLD}.choose",
@@ -170,7 +175,7 @@ MUTANTS = (
         (f"{ROUTED}only_a_tagged_and_pinned_request_does_not_steer",)),
     Mutant("a lease counts all sequences of its request", "gateway.routing.ledger:Ledger.place",
         lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, steers=steers),
-        (f"{ROUTED}a_request_counts_with_all_its_sequences_and_a_burst_splits_exactly",)),
+        (f"{ROUTED}a_request_counts_with_all_its_sequences_and_for_the_side_as_one_at_first",)),
     Mutant("a lease that is closed counts no more", "gateway.routing.ledger:Lease.close", returns(None),
         (f"{ROUTED}a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error",)),
     Mutant("a need goes to a backend that meets it, whatever the load", "gateway.routing.needs:find_lacking",
@@ -182,7 +187,7 @@ MUTANTS = (
         lambda _was: lambda _self, _pin, loads: Route(next(iter(loads)), "pin"),
         (f"{ROUTED}a_pin_is_obeyed_whatever_the_load",)),
     Mutant("a retry avoids the backend that failed", "gateway.routing.router:Router.lease",
-        lambda was: lambda self, request, avoid=(), *, arrives=True: was(self, request, arrives=arrives),
+        lambda was: lambda self, request, avoid=(): was(self, request),
         (f"{ROUTED}a_retry_avoids_the_backend_that_failed",)),
     Mutant("a change of a policy that is no longer in force is refused", f"{FLEET}.set_policy",
         lambda was: lambda self, change: was(self, replace(change, version=None)),

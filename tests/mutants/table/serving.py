@@ -18,9 +18,12 @@ CONTINUED = "gateway.serving.continuation"
 GUIDES = "gateway.serving.guide_checks"
 OFFLOAD = "gateway.serving.offload"
 OWN = "gateway.serving.own_headers"
+QUARANTINE = "gateway.routing.quarantine:Quarantine"
 
 MOVED = "tests/serving/test_moves.py::test_"
 RETRIED = "tests/serving/test_retry.py::test_"
+FETCHED = "tests/backends/test_http1.py::test_"
+POISONED = "tests/serving/test_poison.py::test_"
 QUEUED = "tests/serving/test_queue.py::test_"
 WAITING = "tests/routing/test_waiting.py::test_"
 EJECTED = "tests/serving/test_ejection.py::test_"
@@ -59,7 +62,37 @@ MUTANTS = (
     Mutant("a request whose backend is lost moves", f"{DISPATCH}._may_move", returns(False),
         (f"{RETRIED}a_request_that_has_not_begun_is_answered_by_the_other_backend",
          f"{MOVED}a_stream_goes_on_from_its_last_token")),
-    Mutant("it moves once", f"{DISPATCH}._may_move", move_twice, (f"{RETRIED}it_is_tried_once_only",)),
+    Mutant("it moves once after a fault", f"{DISPATCH}._may_move", move_twice, (f"{RETRIED}it_is_tried_once_only",)),
+    Mutant("a request that lost two engines is not tried a third time", f"{DISPATCH}._note_loss", returns(True),
+        (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",
+         f"{MOVED}an_answer_that_loses_two_engines_without_a_token_in_between_ends")),
+    Mutant("an answer loses three engines at most", "gateway.serving.dispatch:MOST_LOSSES", becomes(99),
+        (f"{MOVED}an_answer_loses_no_more_than_three_engines",)),
+    Mutant("a request that its engine may have died of is not sent to it again",
+        "gateway.backends.http1_connection:CLOSES_S", becomes(99.0),
+        (f"{FETCHED}a_request_whose_server_dies_later_on_a_kept_connection_is_not_sent_again",)),
+    Mutant("what two engines were lost with is refused", f"{QUARANTINE}.refuse", returns(None),
+        (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",
+         f"{POISONED}of_the_same_request_twice_neither_kills_a_third_engine")),
+    Mutant("a refused request reaches no engine", "gateway.routing.router:Router.check", returns(None),
+        (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",)),
+    Mutant("requests whose engine died go on one at a time", f"{QUARANTINE}.enter",
+        lambda was: lambda self, *, alone: was(self, alone=False),
+        (f"{POISONED}requests_whose_engine_died_go_on_one_at_a_time",
+         f"{POISONED}those_with_tokens_go_before_those_without")),
+    Mutant("a request that goes on is out of the way when it has a token or ends", f"{QUARANTINE}.leave",
+        returns(None), (f"{POISONED}requests_whose_engine_died_go_on_one_at_a_time",
+         f"{POISONED}a_client_that_leaves_frees_the_way_for_the_next")),
+    Mutant("a dead worker holds up nobody in quarantine", f"{QUARANTINE}.clear", returns(None),
+        ("tests/routing/test_quarantine.py::test_what_a_dead_worker_had_holds_up_nobody",)),
+    Mutant("a loss after tokens is no suspicion", f"{TOKENS}.has_tokens", returns(False),
+        (f"{MOVED}an_answer_survives_a_second_loss_and_waits_for_an_engine",)),
+    Mutant("requests with the same content have the same digest", "gateway.serving.token_lane:TokenWork.digest",
+        lambda _was: lambda self: id(self.request),
+        (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",)),
+    Mutant("relayed requests with the same body have the same digest", f"{RELAY}:RelayWork.digest",
+        lambda _was: lambda self: id(self.request),
+        (f"{POISONED}a_relayed_poison_kills_two_engines_and_no_other_request",)),
     Mutant("a begun stream that may not go on does not start again", f"{TOKENS}.may_move", returns(True),
         (f"{CHOICES}a_stream_whose_first_choice_has_begun_and_may_not_move_ends_with_the_error",)),
     Mutant("a pinned request does not move", f"{DISPATCH}._may_move",
@@ -88,9 +121,9 @@ MUTANTS = (
         (f"{QUEUED}some_room_is_kept_for_those_that_go_ahead",)),
     Mutant("a client that leaves waits no more", f"{DISPATCH}._stop_waiting", returns(None),
         (f"{QUEUED}a_client_that_leaves_waits_no_more",)),
-    Mutant("what has not begun waits for any engine", f"{DISPATCH}._start_anew",
-        lambda _was: lambda self, _work: self._end(InternalError()),
-        (f"{QUEUED}what_has_not_begun_waits_for_any_engine",)),
+    Mutant("what has lost its engine waits for any", f"{DISPATCH}._outlives", returns(False),
+        (f"{QUEUED}what_has_not_begun_waits_for_any_engine",
+         f"{MOVED}an_answer_survives_a_second_loss_and_waits_for_an_engine")),
     Mutant("who waits too long is refused", "gateway.routing.waiting:WaitingRoom.pop_due",
         lambda _was: lambda _self, _most, _longest_s: iter(()), (f"{QUEUED}who_waits_too_long_is_refused",)),
     Mutant("a wait that would be too long is refused at once", "gateway.routing.waiting:WaitingRoom._predict_s",

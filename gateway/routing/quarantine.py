@@ -1,0 +1,66 @@
+"""Requests whose engine was lost before it gave them a token: any of them may have been the reason.
+
+They go on one at a time, over all workers of the node, and what two engines were lost with is refused for a while.
+In: that a request goes on or has had a token, and digests. Knows no backend.
+"""
+
+import time
+from collections.abc import Callable
+
+from gateway.errors import RequestQuarantined
+from gateway.shared import Plan, Seat, Span
+
+REFUSED_S = 600.0
+MOST_REFUSED = 1024  # digests; the oldest one makes room
+
+
+class Quarantine:
+    """One model's. Unproven is a request that goes on after a loss and has had no token since.
+
+    `last_end`: when the last refusal ends, for a glance; 0 where there never was one.
+    """
+
+    def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock, self._seat, self._clock = seat.lock, seat.index, clock
+        words, ends = seat.memory.ints(span), seat.memory.floats(span)[-MOST_REFUSED:]
+        self._unproven = words[: seat.workers]  # each worker writes its own word, and the lock guards the others
+        self._digests, self._ends = words[-2 * MOST_REFUSED : -MOST_REFUSED], ends
+        self._count = words[seat.workers : seat.workers + 1]
+        self.last_end = seat.memory.floats(span)[seat.workers + 1 : seat.workers + 2]
+
+    @staticmethod
+    def plan(plan: Plan, workers: int) -> Span:
+        return plan.words(workers + 2 + 2 * MOST_REFUSED)
+
+    def enter(self, *, alone: bool) -> bool:
+        """Counts a request as unproven, unless it has to be alone and is not. Returns whether it did."""
+        if alone and any(self._unproven):
+            return False
+        with self._lock:
+            may_enter = not (alone and any(self._unproven))
+            self._unproven[self._seat] += may_enter
+        return may_enter
+
+    def leave(self) -> None:
+        """Counts one no more: it has had a token, or has ended."""
+        self._unproven[self._seat] -= 1
+
+    def refuse(self, digest: int) -> None:
+        """Refuses what has this digest from now on, for REFUSED_S."""
+        with self._lock:
+            place = self._count[0] % MOST_REFUSED
+            self._digests[place] = digest
+            self._ends[place] = self.last_end[0] = self._clock() + REFUSED_S
+            self._count[0] += 1
+
+    def check(self, digest: Callable[[], int]) -> None:
+        """Raises RequestQuarantined for what is refused. While nothing is, nobody's digest is made."""
+        if self.last_end[0] <= (now := self._clock()):
+            return
+        own = digest()
+        if any(each == own and end > now for each, end in zip(self._digests, self._ends, strict=True)):
+            raise RequestQuarantined("Two engines were lost with this request: it is refused for ten minutes.")
+
+    def clear(self, worker: int) -> None:
+        """Forgets what a dead worker had; what is refused stays so."""
+        self._unproven[worker] = 0
