@@ -15,6 +15,7 @@ import aiohttp
 
 from deploy.launch import LOGS, Launched
 from deploy.ports import LOCALHOST, find_free
+from deploy.processes import Process
 from deploy.stacks import GATEWAY, Stack, gateway
 from deploy.supervisor import Supervisor
 from tests.faults.proxy import Proxies, proxied
@@ -84,6 +85,10 @@ class Stand(Site):
                 break
             await asyncio.sleep(0.1)
         return found
+
+
+def find_engine(stand: Stand, name: str) -> Process:
+    return next(process for process in stand.stack.stack.engines if process.name == name)
 
 
 def count_descriptors(pid: int) -> int:
