@@ -256,8 +256,14 @@ class Proxies:
         """From any thread; it is in force on return."""
         asyncio.run_coroutine_threadsafe(self._proxies[name].put(fault), self._loop).result(5)
 
-    def mend(self, name: str) -> None:
-        self.put(name, Fault())
+    @contextmanager
+    def broken(self, name: str, fault: Fault) -> Iterator[None]:
+        """Until the block is left, for any reason."""
+        self.put(name, fault)
+        try:
+            yield
+        finally:
+            self.put(name, Fault())
 
 
 @contextmanager

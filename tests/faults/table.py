@@ -25,7 +25,9 @@ CHUNKED, SIZE = rb"(?i)transfer-encoding: chunked", rb"(?:^|(?<=\r\n))([0-9a-f]{
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`is_left`: the engine gets no requests until it is well. `sees`: the codes of errors that begun streams which may
+    """A canned answer reaches begun streams too, in which it is garbage.
+
+    `is_left`: the engine gets no requests until it is well. `sees`: the codes of errors that begun streams which may
     not move end with; all other requests are answered. `is_slow`: it needs the engine's silence to be noticed.
     """
 
@@ -70,12 +72,13 @@ ROWS = (
     *on_both("garbage", Garbage, *PROTOCOL),
     *on_both("garbage within answers", lambda: Garbage(BEGUN), *PROTOCOL, slow=BOTH),
     on("vllm", "status 500", status("500 Internal Server Error"), "backend_protocol_error"),
-    on("vllm", "status 503", status("503 Service Unavailable"), is_slow=True),
+    Row("status 503", "vllm", status("503 Service Unavailable"), False, frozenset(PROTOCOL)),  # it may be full
     on(
         "vllm", "a body shorter than its content-length", canned("200 OK", "content-length: 999", "data: {}"), *PROTOCOL
     ),
     on("vllm", "a body longer than its content-length", lambda: Rewritten(CHUNKED, b"content-length: 20"), *PROTOCOL),
-    on("vllm", "chunks shorter than their sizes", lambda: Rewritten(SIZE, rb"f\1"), *PROTOCOL),
+    # What lies between events is skipped, and the last event ends the answer.
+    Row("chunks shorter than their sizes", "vllm", lambda: Rewritten(SIZE, rb"f\1"), is_left=False),
     on("vllm", "chunks longer than their sizes", lambda: Rewritten(SIZE, b"9"), *PROTOCOL),
     on("vllm", "chunks without sizes", lambda: Rewritten(SIZE, b"?"), *PROTOCOL),
     on("triton", "messages shorter than their lengths", lambda: WrongFrames(3), *PROTOCOL),

@@ -90,9 +90,8 @@ async def breaking(stand: Stand, name: str, engine: str) -> AsyncIterator[None]:
         kill(stand.stack, engine, signal.SIGCONT)
     else:
         (row,) = (row for row in ROWS if (row.name, row.wire) == (name, engine))
-        stand.proxies.put(engine, row.fault())
-        yield
-        stand.proxies.mend(engine)
+        with stand.proxies.broken(engine, row.fault()):
+            yield
 
 
 async def have_all_back(stand: Stand) -> bool:

@@ -151,7 +151,7 @@ def _judge(outcome: Outcome, body: bytes) -> None:
         outcome.code = _code(orjson.loads(body)["error"])
         outcome.fate = Fate.REFUSED if outcome.status in {429, 503} else Fate.FAILED
     elif not outcome.ask.streams:
-        outcome.fate = Fate.ANSWERED if isinstance(orjson.loads(body), dict) else Fate.LOST
+        outcome.fate = Fate.LOST if orjson.loads(body).get("error") else Fate.ANSWERED
     elif error := _find_error(body):
         outcome.code, outcome.fate = _code(error), Fate.FAILED
     elif any(end in body for end in outcome.ask.end):
