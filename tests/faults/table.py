@@ -28,7 +28,8 @@ class Row:
     """A canned answer reaches begun streams too, in which it is garbage.
 
     `is_left`: the engine gets no requests until it is well. `sees`: the codes of errors that begun streams which may
-    not move end with; all other requests are answered. `is_slow`: it needs the engine's silence to be noticed.
+    not move end with; all other requests are answered. `is_slow`: left to `make slow`,
+    since all rows together take minutes.
     """
 
     name: str
@@ -79,7 +80,7 @@ ROWS = (
     on("vllm", "a body longer than its content-length", lambda: Rewritten(CHUNKED, b"content-length: 20"), *PROTOCOL),
     # What lies between events is skipped, and the last event ends the answer.
     Row("chunks shorter than their sizes", "vllm", lambda: Rewritten(SIZE, rb"f\1"), is_left=False),
-    on("vllm", "chunks longer than their sizes", lambda: Rewritten(SIZE, b"9"), *PROTOCOL),
+    on("vllm", "chunks longer than their sizes", lambda: Rewritten(SIZE, b"9"), *PROTOCOL, is_slow=True),
     on("vllm", "chunks without sizes", lambda: Rewritten(SIZE, b"?"), *PROTOCOL),
     on("triton", "messages shorter than their lengths", lambda: WrongFrames(3), *PROTOCOL),
     on("triton", "messages longer than their lengths", lambda: WrongFrames(-3), *PROTOCOL),
