@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from deploy.embedded import Pace, embedded
+from tests.faults.proxy import Reset
 from tests.faults.stand import (
     ENGINES,
     Broken,
@@ -34,6 +35,7 @@ from tests.system.site import becomes, kill
 SOAK_S = float(os.environ.get("CROSSOVER_SOAK_S", "180"))  # noqa: TID251 - a test's own settings
 SEED = int(os.environ.get("CROSSOVER_FUZZ_SEED", "4"))  # noqa: TID251 - as above
 PERIOD_S, FAULT_S = 20.0, 8.0  # from one fault to the next, and of each
+REST_S = 3.0
 CLIENTS_OF_A_KIND = 2
 WORKERS = 2
 # After every kind of fault once, what may come on top of what a worker holds at rest.
@@ -58,7 +60,14 @@ class Held:
 
 
 async def measure(stand: Stand) -> dict[int, Held]:
-    """By worker's pid."""
+    """By worker's pid; at rest, and without idle connections to engines, of which there are as many as clients asked at
+    once.
+    """
+    for engine in ENGINES:
+        with stand.proxies.broken(engine, Reset()):
+            pass
+    await asyncio.sleep(REST_S)
+    await becomes(lambda: have_all_back(stand), True, within_s=20)
     async with stand.session.get(f"{stand.url}/metrics") as answer:
         page = await answer.text()
     tasks = {
@@ -122,7 +131,6 @@ async def test_random_faults_cost_no_request_without_a_word_and_leave_nothing_be
                 await asyncio.sleep(PERIOD_S - FAULT_S)
         await becomes(lambda: have_all_back(stand), True, within_s=20)
         assert await stand.settle() == 0
-        await asyncio.sleep(3)
         after = await measure(stand)
         seen = f"{len(traffic.outcomes)} requests: {dict(traffic.count())}\n{before}\n{after}"
     print(seen)  # noqa: T201 - pytest shows it when the test fails, and with -rP
@@ -147,4 +155,3 @@ async def warm_up(stand: Stand, kinds: list[Ask], faults: list[tuple[str, str]])
             await asyncio.sleep(0.5)
     await becomes(lambda: have_all_back(stand), True, within_s=30)
     await stand.settle()
-    await asyncio.sleep(3)
