@@ -28,13 +28,15 @@ NEWEST := .stacks/vllm-newest
 COMPILED := .compiled
 NODE := tests/clients/node
 CLIENTS := .stacks/clients
+TOOLS := .stacks/tools
+SBOM := dist/crossover.cdx.json
 FIND_PYTHON := $(BIN)/python -c 'import sys; print(sys.executable if sys.version_info < (3, 13) else ">=3.11,<3.13")'
 # Byte code is compiled once here, not at every start of an engine.
 INSTALL := $(UV) pip install --quiet --compile-bytecode --no-deps
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help install compiled stacks clients demo bench check test test-compiled test-fast slow fuzz mutants format lock clean
+.PHONY: help install compiled stacks clients demo bench check test test-compiled test-fast slow fuzz mutants format lock sbom audit clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -97,8 +99,19 @@ lock: $(BIN)/.build ## compile requirements/*.txt again, to the newest versions 
 	$(LOCK) --upgrade requirements/vllm-newest.in --no-deps -c requirements/base.txt -o requirements/vllm-newest.txt
 	$(LOCK) --upgrade requirements/clients.in -o requirements/clients.txt
 	$(LOCK) --upgrade requirements/clients-older.in -o requirements/clients-older.txt
+	$(LOCK) --upgrade requirements/tools.in -o requirements/tools.txt
 	@$(MAKE) --no-print-directory $(BIN)/.dev
 	$(BIN)/npm update --prefix $(NODE) --package-lock-only
+
+sbom: $(TOOLS)/.installed ## the bill of materials of the gateway, in CycloneDX's form, into dist/
+	@mkdir -p dist
+	PYTHONWARNINGS=ignore $(TOOLS)/bin/cyclonedx-py requirements requirements/base.txt --pyproject pyproject.toml --output-reproducible --of JSON -o $(SBOM)
+
+# --strict: without it a package whose advisories cannot be read is passed over, and the whole counts as clean.
+audit: $(TOOLS)/.installed ## known vulnerabilities of all pinned packages, by PyPI's advisories (needs the internet)
+	@failed=; for file in $(filter-out requirements/torch.txt,$(wildcard requirements/*.txt)); do \
+		echo "$$file"; $(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$file || failed="$$failed $$file"; \
+	done; [ -z "$$failed" ] || { echo "vulnerable, or not audited because PyPI's advisories could not be read (see above):$$failed" >&2; exit 1; }
 
 clean: ## remove .venv/, .compiled/, dist/, .stacks/, .bench/, node_modules/ and the caches
 	rm -rf .venv $(COMPILED) dist .stacks .bench $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -143,6 +156,11 @@ $(CLIENTS)-older/.installed: requirements/clients-older.txt
 $(CLIENTS)/.installed $(CLIENTS)-older/.installed: | $(BIN)/.dev
 	@$(UV) venv --quiet --clear --python $(BIN)/python $(@D)
 	$(INSTALL) --python $(@D)/bin/python --require-hashes -r $<
+	@touch $@
+
+$(TOOLS)/.installed: requirements/tools.txt $(BIN)/.build
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(TOOLS)
+	$(INSTALL) --python $(TOOLS)/bin/python --require-hashes -r $<
 	@touch $@
 
 $(TRITON)/.installed: requirements/triton.txt $(BIN)/.build

@@ -37,7 +37,7 @@ class Keyring:
         self._audits = audits
         self.keys: tuple[Key, ...] = ()  # all there ever were
         self._callers: Mapping[bytes, Caller] = self._own
-        self._due = float("inf")  # when the next key expires, in Unix seconds
+        self._since, self._due = float("-inf"), float("inf")  # when the last key has expired, and the next one will
         self._failed: str | None = None  # what was reported of a file that cannot be read
         self._stamp = file.stamp()
         self._put_in_force(file.read())
@@ -77,7 +77,7 @@ class Keyring:
         """Reads the file if it has changed. One that cannot be read, or is gone, leaves the keys as they were."""
         try:
             stamp = self._file.stamp()
-            if stamp == self._stamp and time.time() < self._due:
+            if stamp == self._stamp and self._is_current():
                 return
             if stamp is None and self._stamp is not None:
                 raise KeyFileUnreadable(f"the keys in {self._file} are gone")  # noqa: TRY301 - reported as the others are
@@ -86,13 +86,17 @@ class Keyring:
             if self._failed != str(exc):
                 self._failed = str(exc)
                 logger.error("%s; those read before stay in force", exc)  # noqa: TRY400 - no fault of the code's
-            if time.time() >= self._due:
+            if not self._is_current():
                 self._put_in_force(self.keys)
             return
         self._failed, self._stamp = None, stamp
         if self._audits:
             _report(self.keys, keys)
         self._put_in_force(keys)
+
+    def _is_current(self) -> bool:
+        """Whether no key has expired since, nor is valid again: a clock that was ahead is set back."""
+        return self._since <= time.time() < self._due
 
     def _put_in_force(self, keys: tuple[Key, ...]) -> None:
         now = datetime.now(UTC)
@@ -103,7 +107,9 @@ class Keyring:
             scope: {digest: caller for digest, caller in self._callers.items() if scope in caller.scopes}
             for scope in Scope
         }
-        self._due = min((key.expires.timestamp() for key in valid if key.expires), default=float("inf"))
+        ends = [key.expires for key in keys if key.expires and key.revoked is None]
+        self._since = max((end.timestamp() for end in ends if end <= now), default=float("-inf"))
+        self._due = min((end.timestamp() for end in ends if end > now), default=float("inf"))
         self.has_keys = bool(keys)
         self.guards_inference = any(Scope.INFERENCE in key.scopes for key in keys)
         self.guards_operator = bool(keys or self._own)

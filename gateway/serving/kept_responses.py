@@ -8,13 +8,14 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs
 
 import orjson
 
-from gateway.errors import InvalidRequest, PathNotFound, ResponseNotFound
+from gateway.errors import InternalError, InvalidRequest, PathNotFound, ResponseNotFound
 from gateway.openai.response_items import JsonItem
 from gateway.settings import ResponseSettings
 from gateway.sqlite_file import open_base, open_file
@@ -53,9 +54,9 @@ class KeptResponses:
             logger.warning("response %s was not kept: %s", response_id, exc)
 
     def find(self, response_id: str) -> Kept:
-        """Raises ResponseNotFound."""
+        """Raises ResponseNotFound, and InternalError where the file cannot be used."""
         since = self._clock() - self._settings.max_age_s
-        with self._lock:
+        with self._using():
             row = self._base.execute(
                 "SELECT response, items FROM responses WHERE id = ? AND at >= ?", (response_id, since)
             ).fetchone()
@@ -64,14 +65,24 @@ class KeptResponses:
         return Kept(bytes(row[0]), bytes(row[1]))
 
     def drop(self, response_id: str) -> None:
-        """Raises ResponseNotFound."""
-        with self._lock, self._base:
+        """Raises as `find` does."""
+        with self._using(), self._base:
             found = self._base.execute("DELETE FROM responses WHERE id = ?", (response_id,)).rowcount
         if not found:
             raise not_found(response_id)
 
     def close(self) -> None:
         self._base.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Raises InternalError on a full disk, say, or while another worker writes for too long."""
+        try:
+            with self._lock:
+                yield
+        except sqlite3.Error as exc:
+            logger.warning("kept responses cannot be used: %s", exc)
+            raise InternalError from exc
 
     def _forget(self) -> None:
         limits = self._settings
@@ -90,7 +101,7 @@ def not_found(response_id: str) -> ResponseNotFound:
 def answer_about(kept: KeptResponses, method: str, path: str, query: str) -> bytes:
     """Answers GET and DELETE of /v1/responses/{id}, GET of its input_items, and POST of its cancel.
 
-    Raises ResponseNotFound, PathNotFound, and InvalidRequest for a wrong query.
+    Raises ResponseNotFound, InternalError, PathNotFound, and InvalidRequest for a wrong query.
     """
     response_id, _, part = path.partition("/")
     if (method, part) == ("POST", "cancel"):

@@ -67,7 +67,14 @@ class Hush:
     """End the stream properly, without a reason."""
 
 
-Step: TypeAlias = Say | Pause | Stall | EndToken | StopWord | Full | Fault | Hush
+@dataclass(frozen=True)
+class GrpcStatus:
+    """End the call with this status, 1 to 16; Triton alone."""
+
+    code: int
+
+
+Step: TypeAlias = Say | Pause | Stall | EndToken | StopWord | Full | Fault | Hush | GrpcStatus
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,20 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.fakes.script import Asked, EndToken, FakeEngine, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
+from tests.fakes.script import (
+    Asked,
+    EndToken,
+    FakeEngine,
+    Fault,
+    Full,
+    GrpcStatus,
+    Hush,
+    Pause,
+    Say,
+    Stall,
+    Step,
+    StopWord,
+)
 
 FAULTS = {
     "busy": "[request id: 1] Exceeds maximum queue size",
@@ -21,6 +34,8 @@ FAULTS = {
 }
 
 FORMATS = {"INT32": "i", "UINT64": "Q", "FP32": "f", "BOOL": "?"}
+
+STATUSES: Mapping[int, grpc.StatusCode] = {status.value[0]: status for status in grpc.StatusCode}
 
 Message = Any  # tritonclient publishes no types for its messages
 
@@ -128,7 +143,7 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
         return self._engine.config
 
     async def ModelStreamInfer(  # noqa: N802 - the service's own name
-        self, requests: AsyncIterator[Message], context: object
+        self, requests: AsyncIterator[Message], context: Any
     ) -> AsyncIterator[Message]:
         async for request in requests:
             tensors = decode_inputs(request)
@@ -136,14 +151,17 @@ class _Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[m
             raw = {**tensors, "id": request.id, "model_name": request.model_name, "message": request}
             asked = Asked(tuple(tensors["input_ids"][1]), end_id, raw)
             self._engine.asked.append(asked)
-            async for response in self._play(request.id, self._engine.script(asked)):
+            async for response in self._play(request.id, self._engine.script(asked), context):
                 yield response
 
-    async def _play(self, request_id: str, steps: Sequence[Step]) -> AsyncIterator[Message]:
+    async def _play(self, request_id: str, steps: Sequence[Step], context: Any) -> AsyncIterator[Message]:
         self._engine.running += 1
         try:
             async for response in _responses(request_id, steps):
                 yield response
+            for last in steps[-1:]:
+                if isinstance(last, GrpcStatus):
+                    await context.abort(STATUSES[last.code], "as the test wants it")
         except (asyncio.CancelledError, GeneratorExit):
             self._engine.left += 1
             raise

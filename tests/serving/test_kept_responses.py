@@ -10,7 +10,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
-from gateway.errors import ResponseNotFound
+from gateway.errors import InternalError, ResponseNotFound
 from gateway.language import ModelLanguage
 from gateway.serving.kept_responses import KeptResponses
 from gateway.settings import ResponseSettings
@@ -156,6 +156,17 @@ def test_a_file_outlives_the_gateway_and_is_shared(tmp_path: Path) -> None:
     one.close()
     other.close()
     assert KeptResponses(ResponseSettings(keep="file"), tmp_path).find("b") == ONE
+
+
+def test_a_file_that_another_holds_for_too_long_is_an_error_of_the_gateway(tmp_path: Path) -> None:
+    kept, other = KeptResponses(ResponseSettings(keep="file"), tmp_path), sqlite3.connect(tmp_path / "responses.sqlite")
+    kept.keep("a", ONE)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(InternalError):
+        kept.drop("a")
+    other.close()
+    kept.drop("a")
+    kept.close()
 
 
 def write_other_tables(path: Path) -> None:

@@ -167,17 +167,17 @@ def _read_event(answer: StreamedAnswer, data: bytes) -> None:
 
 def pid_of(stack: Launched, name: str) -> int:
     """The process of that name itself, the last that was started, beneath the leash that started it."""
-    return list(_descendants(_leash_of(stack, name)))[-1]
+    return list(_descendants(leash_of(stack, name)))[-1]
 
 
 def kill(stack: Launched, name: str, by: signal.Signals = signal.SIGKILL) -> None:
     """Kills the process of that name, and all that it has started, at once; SIGSTOP freezes them until SIGCONT."""
-    for pid in list(_descendants(_leash_of(stack, name))):
+    for pid in list(_descendants(leash_of(stack, name))):
         with suppress(ProcessLookupError):  # it ended with the one before it
             os.kill(pid, by)
 
 
-def _leash_of(stack: Launched, name: str) -> int:
+def leash_of(stack: Launched, name: str) -> int:
     return [child for child in stack.supervisor.children if child.process.name == name][-1]._popen.pid
 
 
