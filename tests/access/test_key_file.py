@@ -20,6 +20,11 @@ INFERENCE = (Scope.INFERENCE,)
 OPERATORS_OWN = "operator-secret"
 
 
+def digest(secret: str) -> bytes:
+    """Returns a secret as heads have it."""
+    return sha256(secret.encode()).digest()
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> KeyFile:
     return KeyFile(tmp_path / "state")
@@ -37,7 +42,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtu
 
 
 def name_of(ring: Keyring, secret: str) -> str | None:
-    caller = ring.find((secret.encode(),))
+    caller = ring.find((digest(secret),))
     return None if caller is None else caller.name
 
 
@@ -110,7 +115,7 @@ def test_limits_are_the_names_and_a_change_of_them_is_reported(
         file.limit("alice", changed)
         ring.look()
         for key, limits in ((secret, changed), (new, changed), (other, None)):
-            caller = ring.find((key.encode(),))
+            caller = ring.find((digest(key),))
             assert caller is not None
             assert caller.limits == limits
     with pytest.raises(KeyRefused, match="no valid key has the name carol"):
@@ -166,7 +171,7 @@ def test_what_root_changes_stays_the_gateways(file: KeyFile, path: Path) -> None
 def test_of_two_keys_that_are_sent_the_one_that_may_counts(file: KeyFile) -> None:
     secrets = [file.create(name, scopes, None) for name, scopes in (("a", INFERENCE), ("b", (Scope.OPERATOR,)))]
     ring = Keyring(None, file)
-    credentials = [sha256(secret.encode()).digest() for secret in secrets]
+    credentials = [digest(secret) for secret in secrets]
     assert ring.require(credentials, Scope.OPERATOR).name == "b"
     assert ring.require(credentials, Scope.INFERENCE).name == "a"
     with pytest.raises(PermissionDenied):
@@ -266,7 +271,7 @@ def test_a_file_that_is_damaged_or_gone_changes_nothing_for_those_who_run(
     ],
 )
 def test_a_scope_includes_what_it_needs(file: KeyFile, scopes: tuple[Scope, ...], may: set[Scope]) -> None:
-    secret = file.create("someone", scopes, None).encode()
+    secret = digest(file.create("someone", scopes, None))
     ring = Keyring(OPERATORS_OWN, file)
     for scope in Scope:
         if scope in may:
@@ -274,7 +279,7 @@ def test_a_scope_includes_what_it_needs(file: KeyFile, scopes: tuple[Scope, ...]
         else:
             with pytest.raises(PermissionDenied, match=f"Missing scopes: {scope}"):
                 ring.require((secret,), scope)
-        assert ring.require((OPERATORS_OWN.encode(),), scope).name == "operator_key"
+        assert ring.require((digest(OPERATORS_OWN),), scope).name == "operator_key"
         for wrong in ((), (b"wrong",)):
             with pytest.raises(Unauthorized):
                 ring.require(wrong, scope)
