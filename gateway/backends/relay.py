@@ -63,6 +63,8 @@ class RelayedAnswer(Splice):
         self._is_stream = False
         self._is_framed = False
         self._is_over = False
+        self._usage: tuple[int, int] | None = None
+        self._usage_of = b""  # the `kept` that it was read of
         self._is_paused = False
         self._last_seen = b""  # the `kept` of the last sweep
         self._silent_sweeps = 0
@@ -89,6 +91,11 @@ class RelayedAnswer(Splice):
 
     @property
     def usage(self) -> tuple[int, int]:
+        if self._usage is None or self._usage_of is not self.kept:
+            self._usage, self._usage_of = self._read_usage(), self.kept
+        return self._usage
+
+    def _read_usage(self) -> tuple[int, int]:
         end, start = self._find_last(b'"usage"')
         if start < 0:
             return 0, 0

@@ -141,7 +141,8 @@ class Lease:
             self._cell = None
             if self._steers:
                 cell.own_steering[0] -= self._sequences
-                cell.own_choices[0] -= self._sequences - 1
+                if self._sequences > 1:
+                    cell.own_choices[0] -= self._sequences - 1
             cell.own_in_flight[0] -= self._sequences
 
     def steers_at(self, backend: str) -> int:

@@ -129,7 +129,7 @@ class WaitingRoom(Generic[L]):
 
     def is_contended(self) -> bool:
         """Whether anybody waits who could go on, as soon as there is room."""
-        return any(self._counts) and (self.count > 0 or any(self._list_rivals()))
+        return self.count > 0 or (self._workers > 1 and any(self._counts) and any(self._list_rivals()))
 
     def note_end(self) -> None:
         """Notes that an answer has ended."""
