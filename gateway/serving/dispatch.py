@@ -1,13 +1,12 @@
 """The spine: one request from its bytes to the end of its answer, whatever its kind.
 
 It is understood, gets a lease of a backend, and begins there; the backend's calls feed the reply; the lease is released
-at the end. A request whose backend failed goes on at another, once; one whose backend was lost, as soon as it may. All
+at the end. A request whose backend failed goes on at another, once; one that has lost its backend, as loss.py says. All
 calls are plain: in a task of its own a request would go on only when everything that arrived with it has been read.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -19,21 +18,19 @@ from gateway.errors import (
     BackendFull,
     BackendLost,
     BackendTimeout,
-    BackendUnavailable,
     GatewayError,
     InternalError,
     NeedRefused,
 )
 from gateway.metrics import Metrics
 from gateway.routing import Lease, MustWait, RetryBudget, Router, Ticket
+from gateway.serving.loss import Losses
 from gateway.serving.reply import Reply
 from gateway.serving.sender import Senders
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
 AWAY = (BackendFull, BackendTimeout, NeedRefused)  # why there is no other backend matters more
-LOOK_S = 0.02  # from one look at a request that has lost its backend to the next
-MOST_LOSSES = 3  # with tokens in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +54,17 @@ class Dispatch:
         "_claim",
         "_has_left",
         "_has_moved",
-        "_is_unproven",
         "_live",
         "_losses",
-        "_losses_since_token",
-        "_lost_at",
         "_metrics",
         "_reply",
         "_retries",
         "_router",
         "_senders",
-        "_suspicions",
         "_ticket",
-        "_timer",
         "_used",
         "attempt",
         "lease",
-        "loss",
         "work",
     )
 
@@ -86,9 +77,8 @@ class Dispatch:
         self._senders = desk.senders
         self._access = desk.access
         self._claim: Claim | None = None  # on its key's limits
-        self._used: tuple[int, int] | None = (
-            None  # tokens of the prompt and of the answer, once it has been at a backend
-        )
+        # Tokens of the prompt and of the answer, once it has been at a backend.
+        self._used: tuple[int, int] | None = None
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
@@ -96,14 +86,14 @@ class Dispatch:
         self._has_moved = False  # since a backend failed
         self._has_left = False  # a backend that was stuck
         self._blamed: str | None = None  # the backend that a fault was held against
-        self.loss: BackendError | None = None  # while it waits to go on, its backend being lost
-        self._lost_at = 0.0
-        self._losses = self._losses_since_token = 0
-        self._suspicions = 0  # how many of these without a token from the backend that was lost
-        self._is_unproven = False  # it goes on after a loss, and has had no token since
-        self._timer: asyncio.TimerHandle | None = None
+        self._losses: Losses | None = None  # from the first one on
         reply.on_end = self._end
         self._live.add(self)
+
+    @property
+    def loss(self) -> BackendError | None:
+        """That of its backend, while it waits to go on."""
+        return None if self._losses is None else self._losses.loss
 
     def start(self, understand: Callable[[], Understood]) -> None:
         if (error := self._guard(self._serve, understand)) is not None:
@@ -160,12 +150,12 @@ class Dispatch:
 
     def _end(self, error: Exception | None) -> None:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
-        if self not in self._live or (self.loss is not None and isinstance(error, BackendError)):
+        if self not in self._live or (isinstance(error, BackendError) and self.loss is not None):
             return  # it has ended, or its other choices have lost their backend too
         self._stop_waiting()
         if (work := self.work) is not None and (lease := self.lease) is not None:
             self._judge(work, lease, error)
-            if self._outlives(work, error):
+            if isinstance(error, BackendError) and error.is_down and self._outlives(work, lease, error):
                 return
             if error is not None and self._may_move(work, error):
                 self._has_moved = True
@@ -176,83 +166,19 @@ class Dispatch:
                     self._retries.earn(1)
                 if isinstance(error, AWAY) and not self._reply.has_begun:
                     error = no_other
-            self._release(work, lease, error)
         self._finish(error)
 
-    def _outlives(self, work: Work, error: Exception | None) -> bool:
-        """Whether a request goes on after its backend was lost, or waits until it may."""
-        if not (isinstance(error, BackendError) and error.is_down):
-            return False
+    def _outlives(self, work: Work, lease: Lease, error: BackendError) -> bool:
         self._has_moved = True
-        if not self._note_loss(work, error) or work.request.pin is not None:
-            return False
-        if self.attempt is not None and not self.attempt.may_move(error):
-            return False
-        self.loss = error
-        if self._suspicions:
-            self._reply.wait()
-            self._look_later()
-        else:
-            self._look()
-        return True
+        if self._losses is None:
+            self._losses = Losses(self, work, lease, self._router)
+        return self._losses.outlives(error, self._reply)
 
-    def _note_loss(self, work: Work, error: BackendError) -> bool:
-        """Returns whether the request may have another backend after this one: it may have been the reason."""
-        has_tokens = self.attempt is not None and self.attempt.has_tokens()
-        self._leave_quarantine()
-        if has_tokens or not self._lost_at:
-            self._lost_at, self._losses_since_token, self._suspicions = time.monotonic(), 0, 0
-        if isinstance(error, BackendUnavailable) and not error.was_lost:
-            return True
-        self._losses += 1
-        self._losses_since_token += 1
-        self._suspicions += not has_tokens
-        if self._suspicions == 2:
-            self._router.find_quarantine(work.request.model)[0].refuse(work.digest())
-        return self._losses_since_token < 2 and self._losses < MOST_LOSSES
-
-    def _look(self) -> None:
-        """After a loss: goes on as soon as it may, and then waits for a token. Or ends, with its own error."""
-        self._timer = None
-        if (error := self._guard(self._look_on)) is not None and (lease := self.lease) is not None:
-            assert self.work is not None  # or it would have no lease
-            self._release(self.work, lease, error)
+    def look(self) -> None:
+        """After a loss: goes on as soon as it may. Or ends, with its own error."""
+        assert self._losses is not None  # or nothing would call
+        if (error := self._guard(self._losses.look)) is not None and self.lease is not None:
             self._finish(error)
-        elif self in self._live and (self.loss is not None or self._is_unproven):
-            self._look_later()
-
-    def _look_later(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
-
-    def _look_on(self) -> None:
-        if (loss := self.loss) is None:
-            if self.attempt is not None and self.attempt.has_tokens():
-                self._leave_quarantine()
-            return
-        assert self.work is not None
-        assert self.lease is not None
-        quarantine, most_s = self._router.find_quarantine(self.work.request.model)
-        # Those with tokens go on at once, and one without not beside them: it might take them along.
-        self._is_unproven = quarantine.enter(alone=self._suspicions > 0)
-        if self._is_unproven:
-            if self._suspicions:  # one with the same content may have lost two meanwhile
-                quarantine.check(self.work.digest)
-            barred = self.work.barred
-            no_other = self.go_elsewhere(barred | {self.lease.route.backend}, loss) and self.go_elsewhere(barred, loss)
-            if no_other is None:
-                logger.info("request %s goes on: %s", self._reply.request_id, loss.message)
-                return
-            self._leave_quarantine()
-            if not isinstance(no_other, BackendUnavailable):
-                raise loss
-        if time.monotonic() - self._lost_at >= most_s:
-            raise loss
-
-    def _leave_quarantine(self) -> None:
-        if self._is_unproven and (work := self.work) is not None:
-            self._is_unproven = False
-            self._router.find_quarantine(work.request.model)[0].leave()
 
     def _release(self, work: Work, lease: Lease, error: Exception | None) -> None:
         attempt, self.attempt, self.lease = self.attempt, None, None
@@ -316,19 +242,20 @@ class Dispatch:
             self._router.move(lease, work.request, barred)
         except GatewayError as no_other:
             return no_other.with_traceback(None)
-        self.loss = None
         steps = (self._begin, work, lease.route) if attempt is None else (attempt.move, lease.route, error)
         if (failed := self._guard(*steps)) is not None:
             self._end(failed)
         return None
 
     def _finish(self, error: Exception | None) -> None:
-        """Ends the dispatch. Only here does a client get the error that its request ended with."""
+        """Releases what it holds, and ends. Only here does a client get the error that its request ended with."""
+        if (work := self.work) is not None and (lease := self.lease) is not None:
+            self._release(work, lease, error)
         self._live.discard(self)
-        self._leave_quarantine()
-        if self._timer is not None:
-            self._timer.cancel()
-        self.work = self._reply.on_end = None  # the reply refers to us: only the garbage collector would free the two
+        if self._losses is not None:
+            self._losses.end()
+        # The reply and the losses refer to us: only the garbage collector would free all three.
+        self.work = self._losses = self._reply.on_end = None
         if (used := self._used) is not None and (caller := self._reply.exchange.caller) is not None:
             self._access.usage.count(caller.name, used)
         if self._claim is not None:

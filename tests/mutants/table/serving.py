@@ -11,6 +11,7 @@ from gateway.serving.token_lane import ALIVE
 from tests.mutants.mutant import Mutant, becomes, changes, reads, returns
 
 DISPATCH = "gateway.serving.dispatch:Dispatch"
+LOSSES = "gateway.serving.loss:Losses"
 REPLY = "gateway.serving.reply:Reply"
 TOKENS = "gateway.serving.token_lane:TokenAttempt"
 RELAY = "gateway.serving.relay_lane"
@@ -63,10 +64,10 @@ MUTANTS = (
         (f"{RETRIED}a_request_that_has_not_begun_is_answered_by_the_other_backend",
          f"{MOVED}a_stream_goes_on_from_its_last_token")),
     Mutant("it moves once after a fault", f"{DISPATCH}._may_move", move_twice, (f"{RETRIED}it_is_tried_once_only",)),
-    Mutant("a request that lost two engines is not tried a third time", f"{DISPATCH}._note_loss", returns(True),
+    Mutant("a request that lost two engines is not tried a third time", f"{LOSSES}._note", changes(lambda _may: True),
         (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",
          f"{MOVED}an_answer_that_loses_two_engines_without_a_token_in_between_ends")),
-    Mutant("an answer loses three engines at most", "gateway.serving.dispatch:MOST_LOSSES", becomes(99),
+    Mutant("an answer loses three engines at most", "gateway.serving.loss:MOST_LOSSES", becomes(99),
         (f"{MOVED}an_answer_loses_no_more_than_three_engines",)),
     Mutant("a request that its engine may have died of is not sent to it again",
         "gateway.backends.http1_connection:CLOSES_S", becomes(99.0),
@@ -121,7 +122,7 @@ MUTANTS = (
         (f"{QUEUED}some_room_is_kept_for_those_that_go_ahead",)),
     Mutant("a client that leaves waits no more", f"{DISPATCH}._stop_waiting", returns(None),
         (f"{QUEUED}a_client_that_leaves_waits_no_more",)),
-    Mutant("what has lost its engine waits for any", f"{DISPATCH}._outlives", returns(False),
+    Mutant("what has lost its engine waits for any", f"{LOSSES}.outlives", returns(False),
         (f"{QUEUED}what_has_not_begun_waits_for_any_engine",
          f"{MOVED}an_answer_survives_a_second_loss_and_waits_for_an_engine")),
     Mutant("who waits too long is refused", "gateway.routing.waiting:WaitingRoom.pop_due",
