@@ -187,7 +187,7 @@ class RelayedAnswer(Splice):
             self.last = self.first or 0.0  # one piece, however many reads it took
         else:
             self.last = time.monotonic()
-            if DONE.search(self.kept[-SHORT_READ_BYTES:]):
+            if self.events and DONE.search(self.kept[-SHORT_READ_BYTES:]):
                 self.events -= 1
         self._detach()
         self._sink.finish()

@@ -331,7 +331,9 @@ async def test_an_error_event_that_is_not_the_first_passes() -> None:
 
 
 async def test_a_stream_without_events_passes() -> None:
-    for wire, payload in ((STREAM + LAST_CHUNK, LAST_CHUNK), (SSE + b"content-length: 0\r\n\r\n", b"")):
+    cut = chunked(DONE[:-1])  # whose end counts for no event
+    empty = SSE + b"content-length: 0\r\n\r\n"
+    for wire, payload in ((STREAM + LAST_CHUNK, LAST_CHUNK), (empty, b""), (STREAM + cut, cut)):
         async with bench_of(saying(wire)) as bench:
             sink = await bench.answer_to()
             assert (sink.status, sink.data, sink.error, sink.call.events) == (200, payload, None, 0)
