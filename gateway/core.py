@@ -351,7 +351,9 @@ class RelayOutcome(Protocol):
 
 
 class RelayCall(Call, RelayOutcome, Protocol):
-    """One running relayed answer."""
+    """One running relayed answer. `size`: the bytes of JSON so far, if it comes whole."""
+
+    size: int
 
     def pause(self) -> None:
         """Stops reading from the server: the client reads too slowly at the moment."""

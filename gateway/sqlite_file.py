@@ -5,6 +5,7 @@ In: a path, a schema, and a query that such a base answers. Out: a connection. K
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.state_folder import PRIVATE, check_file, locked, set_aside
@@ -29,7 +30,10 @@ def open_base(place: str, schema: str, query: str, busy_s: float = BUSY_S) -> sq
 
 
 def open_file(path: Path, schema: str, query: str, busy_s: float = BUSY_S) -> sqlite3.Connection:
-    """Raises OSError, and sqlite3.Error on a full disk."""
+    """Raises OSError, and sqlite3.Error on a full disk. The folder is locked only to create or set aside."""
+    with suppress(sqlite3.DatabaseError, ValueError):
+        if check_file(path):
+            return open_base(str(path), schema, query, busy_s)
     with locked(path.parent):  # of several workers one sets it aside, and the others find the new one
         try:
             if not check_file(path):

@@ -1,6 +1,7 @@
 """The keys and the hosts of one gateway together, as the routes are handed them, and what keys use."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from gateway.access.keyring import Keyring
 from gateway.access.meter import Meter
 from gateway.access.usage import UsageLog
 from gateway.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 KEEP_S = 1.0
 
@@ -48,5 +51,8 @@ class Access:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(KEEP_S)
-            self.meter.sweep()
+            try:
+                self.meter.sweep()
+            except Exception:  # an edge: its end would be the worker's
+                logger.exception("what keys use cannot be kept in order")
             await self.usage.write()

@@ -13,7 +13,8 @@ from gateway.errors import BudgetSpent, RateLimited
 from gateway.header import Fields
 
 MINUTE_S, DAY_S = 60, 86_400
-Amount: TypeAlias = Annotated[int, Field(ge=1, le=10**12)]
+MOST = 10**12
+Amount: TypeAlias = Annotated[int, Field(ge=1, le=MOST)]
 
 
 @with_config(ConfigDict(extra="forbid"))

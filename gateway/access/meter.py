@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from gateway.access.key import Caller
-from gateway.access.limits import Ask, Limits, Use, check, describe
+from gateway.access.limits import MOST, Ask, Limits, Use, check, describe
 from gateway.header import Lines, make_line
 from gateway.shared import WORD, Memory, NodeLock, Plan
 from gateway.state_folder import PRIVATE, locked
@@ -28,6 +28,8 @@ ROWS = 1024  # keys that are counted; the one unused for longest gives way to an
 COLUMNS = 128  # processes: the most workers of two generations
 MINUTE, DAY = 60_000, 86_400_000  # milliseconds
 RECENT = 16  # answers
+UNKNOWN = 256  # tokens of an answer whose client sets no limit: a few short ones must not let in hundreds of long ones
+MOST_MINUTES = 10  # of its limit that one answer may count for: a false usage must not lock a key for days
 
 # Of a row: whose it is, when it was read last, a bucket of requests and one of tokens, both times MINUTE, the mean
 # answer times RECENT, a day and its tokens. Of a column, for each row: choices and tokens under way.
@@ -35,9 +37,10 @@ TAG, AT, REQUESTS, TOKENS, MEAN, TODAY, SPENT, ROW = range(8)
 COLUMN = 2 * ROWS
 
 _plan = Plan()
-TAKEN, TABLE, CELLS = _plan.words(COLUMNS), _plan.words(ROWS * ROW), _plan.words(COLUMNS * COLUMN)
+TABLE, CELLS = _plan.words(ROWS * ROW), _plan.words(COLUMNS * COLUMN)
 SIZE = _plan.size
-NOTHING = memoryview(bytes(WORD * COLUMN)).cast("q")
+EMPTY = bytes(WORD * COLUMN)
+NOTHING = memoryview(EMPTY).cast("q")
 
 
 class _Row:
@@ -48,28 +51,30 @@ class _Row:
         self.words = memory.ints(TABLE)[place * ROW : (place + 1) * ROW]
         self.in_flight, self.reserved = cells[2 * place :: COLUMN], cells[2 * place + 1 :: COLUMN]
 
-    def read(self, limits: Limits) -> Use:
+    def drain(self, limits: Limits) -> None:
         """Brings the words up to now: buckets drain evenly, by their limit in a minute. A clock may go back."""
-        words, reserved, now = self.words, sum(self.reserved), time.time_ns() // 10**6
+        words, now = self.words, time.time_ns() // 10**6
         elapsed, words[AT] = max(now - words[AT], 0), now
         for bucket, most in ((REQUESTS, limits.requests_per_minute), (TOKENS, limits.tokens_per_minute)):
-            words[bucket] = max(words[bucket] - elapsed * most, 0) if most else 0
+            if most:  # the end of a request from before its key had this limit leaves the bucket as it is
+                words[bucket] = max(words[bucket] - elapsed * most, 0)
         if words[TODAY] != now // DAY:
             words[TODAY], words[SPENT] = now // DAY, 0
-        requests, tokens = -(-words[REQUESTS] // MINUTE), -(-words[TOKENS] // MINUTE)
-        return Use(requests, tokens + reserved, sum(self.in_flight), words[SPENT] + reserved, reserved)
+
+    def read(self, limits: Limits) -> Use:
+        self.drain(limits)
+        words, reserved, in_flight = self.words, max(sum(self.reserved), 0), max(sum(self.in_flight), 0)
+        requests = -(-words[REQUESTS] // MINUTE) if limits.requests_per_minute else 0
+        tokens = -(-words[TOKENS] // MINUTE) if limits.tokens_per_minute else 0
+        return Use(requests, tokens + reserved, in_flight, words[SPENT] + reserved, reserved)
 
     def estimate(self, limits: Limits, ask: Ask) -> int:
-        """Returns the tokens to reserve. By the mean of recent answers no request is too large for a limit."""
+        """Returns the tokens to reserve. Where the client sets no limit, no request is too large for a key's."""
         if ask.answer_tokens is not None:
             return ask.prompt_tokens + ask.sequences * ask.answer_tokens
-        usual = ask.prompt_tokens + ask.sequences * (self.words[MEAN] // RECENT)
-        most = min(limits.tokens_per_minute or usual, limits.tokens_per_day or usual)
-        return max(ask.prompt_tokens, min(usual, most))
-
-    def note_answer(self, tokens: int) -> None:
-        mean = self.words[MEAN]
-        self.words[MEAN] = mean + tokens - mean // RECENT if mean else tokens * RECENT
+        most = min(limits.tokens_per_minute or MOST, limits.tokens_per_day or MOST)
+        each = max(self.words[MEAN] // RECENT, min(UNKNOWN, most // 4))
+        return max(ask.prompt_tokens, min(ask.prompt_tokens + ask.sequences * each, most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ class Meter:
         self._memory = memory
         self._lock = NodeLock(memory.fd)
         self._column = column
-        self._taken, self._cells = memory.ints(TAKEN), memory.ints(CELLS)
+        self._cells, self._bytes = memory.ints(CELLS), memory.raw(CELLS)
         self._table = memory.ints(TABLE)
         self._rows: dict[str, _Row] = {}  # where keys were found last
 
@@ -110,7 +115,7 @@ class Meter:
         for column in range(COLUMNS):
             if _lock(fd, column, fcntl.F_WRLCK):
                 meter = cls(Memory.attach(fd, SIZE), column)
-                meter._clear(column, is_taken=True)
+                meter._clear(column)
                 meter.sweep()
                 return meter
         raise OSError(f"{COLUMNS} processes have it open")
@@ -122,7 +127,7 @@ class Meter:
             row = self._find(caller.name) or self._make(caller.name)
             tokens = row.estimate(limits, ask)
             check(caller.name, limits, row.read(limits), Use(1, tokens, ask.sequences, tokens))
-            row.words[REQUESTS] += MINUTE
+            row.words[REQUESTS] += MINUTE if limits.requests_per_minute else 0
             row.in_flight[self._column] += ask.sequences
             row.reserved[self._column] += tokens
             lines = tuple(map(make_line, describe(limits, row.read(limits))))
@@ -132,13 +137,14 @@ class Meter:
         """Ends a claim, and counts the tokens used, the prompt's and the answer's, in place of those reserved."""
         row = claim.row
         with self._lock:
-            row.in_flight[self._column] -= claim.sequences
-            row.reserved[self._column] -= claim.tokens
-            row.read(claim.limits)
+            for cells, amount in ((row.in_flight, claim.sequences), (row.reserved, claim.tokens)):
+                cells[self._column] = max(cells[self._column] - amount, 0)  # the file may have been cut off meanwhile
+            row.drain(claim.limits)
             row.words[SPENT] += sum(used)
-            row.words[TOKENS] += sum(used) * MINUTE
-            if used[1]:
-                row.note_answer(used[1] // claim.sequences)
+            row.words[TOKENS] += min(sum(used), MOST_MINUTES * (claim.limits.tokens_per_minute or 0)) * MINUTE
+            if tokens := used[1] // claim.sequences:
+                mean = row.words[MEAN]
+                row.words[MEAN] = mean + tokens - mean // RECENT if mean else tokens * RECENT
 
     def read(self, name: str, limits: Limits) -> Use:
         """Returns what a key has in use."""
@@ -147,17 +153,21 @@ class Meter:
             return Use(0, 0, 0, 0) if row is None else row.read(limits)
 
     def sweep(self) -> None:
-        """Gives back what processes that are gone had under way."""
-        if (fd := self._memory.fd) is not None:
-            for column, is_taken in enumerate(self._taken):
-                if is_taken and column != self._column and _lock(fd, column, fcntl.F_WRLCK):
-                    self._clear(column, is_taken=False)
-                    _lock(fd, column, fcntl.F_UNLCK)
+        """Gives back what processes that are gone had under way. Mends a file that was cut off. Raises OSError."""
+        if (fd := self._memory.fd) is None:
+            return
+        if os.fstat(fd).st_size < SIZE:
+            logger.warning("%s was cut off: what keys had used is forgotten", FILE)
+            os.posix_fallocate(fd, 0, SIZE)
+        for column, start in enumerate(range(0, len(self._bytes), len(EMPTY))):
+            has_any = self._bytes[start : start + len(EMPTY)].tobytes() != EMPTY
+            if has_any and column != self._column and _lock(fd, column, fcntl.F_WRLCK):
+                self._clear(column)
+                _lock(fd, column, fcntl.F_UNLCK)
 
-    def _clear(self, column: int, *, is_taken: bool) -> None:
+    def _clear(self, column: int) -> None:
         with self._lock:
             self._cells[column * COLUMN : (column + 1) * COLUMN] = NOTHING
-            self._taken[column] = is_taken
 
     def _find(self, name: str) -> _Row | None:
         tag = _tag(name)
@@ -197,7 +207,6 @@ def _open_file(folder: Path) -> int:
     """Raises OSError."""
     with locked(folder):
         fd = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, PRIVATE)
-        if os.fstat(fd).st_size != SIZE:
-            os.posix_fallocate(fd, 0, SIZE)  # or a write into the map would end the process on a full disk
-            os.truncate(fd, SIZE)
+        os.posix_fallocate(fd, 0, SIZE)  # or a write into a hole would end the process on a full disk
+        os.truncate(fd, SIZE)
     return fd

@@ -31,7 +31,7 @@ prompt_tokens = prompt_tokens + excluded.prompt_tokens,
 completion_tokens = completion_tokens + excluded.completion_tokens
 """
 FIND = "SELECT day, key, requests, prompt_tokens, completion_tokens FROM usage WHERE day BETWEEN ? AND ? ORDER BY 1, 2"
-CHECK = "SELECT max(day), max(completion_tokens) FROM usage"
+CHECK = "SELECT completion_tokens FROM usage LIMIT 1"
 
 
 class DayUse(NamedTuple):
@@ -68,7 +68,7 @@ class UsageLog:
         try:
             await asyncio.to_thread(_write, self._path, counts)
             self._failed = ""
-        except (OSError, sqlite3.Error) as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever it is, what was counted stays
             if self._failed != str(exc):
                 self._failed = str(exc)
                 logger.warning("%s cannot be written: %s", self._path, exc)

@@ -23,7 +23,7 @@ from gateway.errors import BackendError, BackendFull, BackendLost, BackendUnavai
 from gateway.header import KEPT_HEADS, end_to_end
 from gateway.settings import RelaySettings, VLLMSettings
 
-EVENT_STREAM = b"text/event-stream"
+EVENT_STREAM, JSON = b"text/event-stream", b"application/json"
 END_BY_CRLF = b"\r\n\r\n"
 NEWLINE = END_OF_EVENT[0]
 MAX_JOINED_BYTES = 4096
@@ -56,11 +56,12 @@ class RelayedAnswer(Splice):
         self.status = 0
         self.first: float | None = None
         self.last = 0.0
+        self.size = 0
         self._head: Head | None = None
         self._length: int | None = None  # of the body
         self._held = b""  # the body's bytes that are held back until the answer begins
         self._has_begun = False
-        self._is_stream = False
+        self._is_stream = self._is_json = False
         self._is_framed = False
         self._is_over = False
         self._usage: tuple[int, int] | None = None
@@ -138,13 +139,14 @@ class RelayedAnswer(Splice):
                 self.exchange_finished()
             return
         self.status, self.kept = status, data
+        self.size = len(data) if head.content_type.startswith(JSON) else 0
         self.first = self.last = time.monotonic()
         sink.begin(status, _response_lines(head.fields), len(data), is_framed=False)
         self._detach()
         sink.finish(data)
 
     def receive_head(self, head: Head, length: int | None) -> Deliver:
-        self._head, self._length = head, length
+        self._head, self._length, self._is_json = head, length, head.content_type.startswith(JSON)
         self.status = status = head.status
         if head.is_chunked and self._sink.takes_chunks:
             assert self._exchange is not None  # it makes this call
@@ -160,6 +162,7 @@ class RelayedAnswer(Splice):
             self._hold_first_event(data)
             return
         self.events += data.count(END_OF_EVENT)
+        self.size += len(data) * self._is_json
         if data[0] == NEWLINE == self.kept[-1]:
             self.events += 1  # the event's end was cut in two
         if len(data) < SHORT_READ_BYTES and len(self.kept) < MAX_JOINED_BYTES:
@@ -184,7 +187,7 @@ class RelayedAnswer(Splice):
             self.last = self.first or 0.0  # one piece, however many reads it took
         else:
             self.last = time.monotonic()
-            if DONE.search(self.kept[-SHORT_READ_BYTES:]):
+            if self.events and DONE.search(self.kept[-SHORT_READ_BYTES:]):
                 self.events -= 1
         self._detach()
         self._sink.finish()
@@ -230,7 +233,7 @@ class RelayedAnswer(Splice):
     def _hold_first_event(self, data: bytes) -> None:
         """Hold a stream back until its first event is complete: with status 200 too, that event may be an error."""
         if not self._is_stream:
-            self.kept = data
+            self.kept, self.size = data, len(data) * self._is_json
             self._begin()
             self._sink.write(data)
             return
@@ -277,11 +280,11 @@ class RelayedAnswer(Splice):
 
     def _report_error(self, status: int, body: bytes) -> None:
         """Answer with the status of the error that the first event reported."""
+        self.status = status
         if status in RETRIED or status >= 500:
             self.fail(self._pool.error_of_status(status))
             return
         self._abort()
-        self.status = status
         self._sink.begin(status, [b"content-type: application/json"], len(body), is_framed=False)
         self._sink.write(body)
         self._sink.finish()
@@ -384,7 +387,7 @@ class RelayServer:
         if status in FULL:
             return BackendFull(f"{self.name} is full or not ready")
         if status in UNREACHABLE:
-            return BackendUnavailable(f"{self.name} cannot be reached")
+            return BackendUnavailable(f"{self.name} cannot be reached", was_lost=False)
         return BackendError(f"{self.name} failed")
 
 

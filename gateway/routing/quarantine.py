@@ -57,8 +57,8 @@ class Quarantine:
         """Raises RequestQuarantined for what is refused. While nothing is, nobody's digest is made."""
         if self.last_end[0] <= (now := self._clock()):
             return
-        own = digest()
-        if any(each == own and end > now for each, end in zip(self._digests, self._ends, strict=True)):
+        own, count = digest(), min(self._count[0], MOST_REFUSED)
+        if any(each == own and end > now for each, end in zip(self._digests[:count], self._ends[:count], strict=True)):
             raise RequestQuarantined("Two engines were lost with this request: it is refused for ten minutes.")
 
     def clear(self, worker: int) -> None:

@@ -39,7 +39,7 @@ from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
 from gateway.serving.relay_rules import find_way
 from gateway.serving.reply import Reply
-from gateway.serving.restraint import check_model, read_token_limit, restrain_body, restrain_work
+from gateway.serving.restraint import check_model, read_token_limit, restrain_body, restrain_lines, restrain_work
 from gateway.serving.sender import Senders
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
@@ -264,15 +264,17 @@ class Endpoints:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, message.pin)
-        body, priority, longest = message.body, 0, None
+        body, lines, priority, longest = message.body, head.lines, 0, None
         if (limits := message.limits) is not None:
-            longest = read_token_limit(document)
-            body, priority = restrain_body(body, document, limits)
+            longest, lines = read_token_limit(document), restrain_lines(lines, limits)
+            rules = [allow for name, allow in lane.rules.items() if allow is not None and name not in barred]
+            takes = all("priority" in allow.fields for allow in rules)
+            body, priority = restrain_body(body, document, limits, takes_priority=takes)
         request = RelayRequest(
             message.request_id,
             str(document["model"]),
             head.target,
-            head.lines if needs is None else _as_json(head.lines),
+            lines if needs is None else _as_json(lines),
             body,
             message.pin,
             message.run,

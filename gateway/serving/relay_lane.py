@@ -3,8 +3,11 @@
 Knows the `model` of a body and nothing else of it.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from math import inf
 
 from gateway.access import Ask
 from gateway.core import RelayBackend, RelayCall, RelayRequest, Route
@@ -18,6 +21,11 @@ from gateway.settings import AllowSettings
 
 REFUSED = "refused"  # by the engine, with an answer of its own
 FINISHED = frozenset({"stop", "length"})
+UNREACHABLE = {502, 504}  # from a proxy, whose engine may be at work on it all the same
+BYTES = 4  # for each token, where no usage is known
+# A whole answer has its first byte when it is complete. What kills an engine does so when it is read or begun, and a
+# lost connection shows at once; while a suspect waits to be proven all others wait for it.
+PROVEN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ class RelayLane:
 class RelayWork:
     """The work.Work of a request that goes on as it came. `answer_tokens`: at most, of each sequence; None: unknown."""
 
-    __slots__ = ("_answer_tokens", "_backends", "_metrics", "barred", "request")
+    __slots__ = ("_answer_tokens", "_backends", "_metrics", "barred", "digest", "request")
 
     def __init__(
         self, request: RelayRequest, lane: RelayLane, metrics: Metrics, answer_tokens: int | None = None
@@ -44,13 +52,11 @@ class RelayWork:
         self.barred = request.barred
         self._backends = lane.backends
         self._metrics = metrics
+        self.digest = lru_cache(partial(make_digest, request.path, request.body))
 
     @property
     def ask(self) -> Ask:
         return Ask(self.request.sequences, self.request.prompt_tokens, self._answer_tokens)
-
-    def digest(self) -> int:
-        return make_digest(self.request.path, self.request.body)
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
@@ -59,7 +65,10 @@ class RelayWork:
 class RelayAttempt:
     """The work.Attempt of one request at one backend, and the core.RelaySink of its call."""
 
-    __slots__ = ("_backends", "_call", "_metrics", "_reply", "_request", "_route", "begin", "takes_chunks", "write")
+    __slots__ = (
+        "_alive_since", "_backends", "_call", "_metrics", "_reply", "_request", "_route", "_was_unreachable", "begin",
+        "takes_chunks", "write",
+    )  # fmt: skip
 
     def __init__(
         self, request: RelayRequest, backends: Mapping[str, RelayBackend], route: Route, reply: Reply, metrics: Metrics
@@ -72,10 +81,12 @@ class RelayAttempt:
         self.write = reply.exchange.write
         self.takes_chunks = reply.exchange.takes_chunks
         self._call: RelayCall | None = None
+        self._was_unreachable = False
         self._start(route)
 
     def _start(self, route: Route) -> None:
         self._route = route
+        self._alive_since = time.monotonic()  # inf once it has failed
         self._call = call = self._backends[route.backend].relay(self._request, self)
         self._metrics.relaying(self._request, route)
         if self._reply.is_paused:
@@ -84,11 +95,18 @@ class RelayAttempt:
     # work.Attempt
 
     def may_move(self, error: Exception) -> bool:
-        """It may start again where nothing has been passed on; not if its server is only silent, and may be slow."""
-        return not (self._reply.has_begun or isinstance(error, BackendTimeout))
+        """It may start again where nothing has been passed on; not if its server is only silent, and may be slow.
+
+        A second proxy that cannot reach its server ends it.
+        """
+        is_again = self._was_unreachable and self._call is not None and self._call.status in UNREACHABLE
+        return not (self._reply.has_begun or isinstance(error, BackendTimeout) or is_again)
 
     def has_tokens(self) -> bool:
-        return self._call is not None and self._call.first is not None
+        """Also while its engine has lived with it for PROVEN_S."""
+        if (call := self._call) is None:
+            return False
+        return call.first is not None or time.monotonic() - self._alive_since >= PROVEN_S
 
     def has_answered(self) -> bool:
         return self._call is not None and self._call.status < 400
@@ -97,13 +115,14 @@ class RelayAttempt:
         return Extent()
 
     def count(self) -> tuple[int, int]:
-        """Where the server reports no usage, each event of its answer counts as a token."""
-        if (call := self._call) is None or call.status >= 400:
+        """Where no usage is known the bytes of the prompt and of a whole answer count, a stream by its events."""
+        if (call := self._call) is None or call.status >= 400 or (self._alive_since == inf and call.first is None):
             return 0, 0
         used = call.usage
-        return used if any(used) else (0, call.events)
+        return used if any(used) else (len(self._request.body) // BYTES, call.size // BYTES or call.events)
 
     def move(self, route: Route, error: Exception | None) -> None:
+        self._was_unreachable |= self._call is not None and self._call.status in UNREACHABLE
         self.end(error)
         self._reply.start(route)
         self._start(route)
@@ -138,6 +157,7 @@ class RelayAttempt:
         self._reply.finish(data)
 
     def fail(self, error: GatewayError, *, may_append: bool = False) -> None:
+        self._alive_since = inf
         if may_append:
             self._reply.error_event = self._reply.errors.event
         self._reply.fail(error)

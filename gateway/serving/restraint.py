@@ -8,6 +8,8 @@ from dataclasses import replace
 import orjson
 
 from gateway.access import Limits
+from gateway.errors import InvalidRequest
+from gateway.header import Lines
 from gateway.openai.models import unknown_model
 from gateway.openai.sampling import TIERS
 from gateway.serving.token_lane import TokenWork
@@ -16,6 +18,7 @@ from gateway.wire.parse import read_model
 
 MOST_TOKENS = 10**9  # of any answer
 TOKEN_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+PRIORITY_FIELD = b"x-vllm-priority:"
 
 
 def check_model(limits: Limits, document: dict[str, object]) -> None:
@@ -33,22 +36,46 @@ def restrain_work(work: TokenWork, body: Body, limits: Limits) -> TokenWork:
     return replace(work, generations=generations, is_limited=body.token_limit[1] is not None)
 
 
-def restrain_body(body: bytes, document: dict[str, object], limits: Limits) -> tuple[bytes, int]:
-    """Returns a body that asks its engine for no higher priority than is allowed, and its priority here."""
-    if (first := limits.priority) is None:
-        return body, 0
-    asked, tier = document.get("priority"), document.get("service_tier")
-    lowered: dict[str, object] = {}
-    if asked is not None and not (type(asked) is int and asked >= first):  # engines convert "-5" and -5.0
-        lowered["priority"] = first
-    if any(priority < first for name, priority in TIERS.items() if name == tier):
-        lowered["service_tier"] = "default"
-    return (orjson.dumps({**document, **lowered}) if lowered else body), max(0, first)
+def restrain_body(
+    body: bytes, document: dict[str, object], limits: Limits, *, takes_priority: bool
+) -> tuple[bytes, int]:
+    """Returns a body with one model and no higher priority than is allowed, and its priority here.
+
+    `takes_priority`: every engine that may get it does. Raises InvalidRequest.
+    """
+    fields, first = document, limits.priority
+    if limits.models is not None:  # a server may read the first of two, or one in capitals
+        fields = {name: value for name, value in document.items() if name == "model" or name.casefold() != "model"}
+    if first is not None:
+        asked, tier = document.get("priority"), document.get("service_tier")
+        if any(priority < min(first, 1) for name, priority in TIERS.items() if name == tier):
+            fields = {name: value for name, value in fields.items() if name != "service_tier"}
+        is_within = asked is None and (first <= 0 or not takes_priority)
+        if not is_within and not (type(asked) is int and asked >= first):  # engines convert "-5" and -5.0
+            fields = {**fields, "priority": first}
+    if fields is document:
+        return body, max(0, first or 0)
+    try:
+        return orjson.dumps(fields), max(0, first or 0)
+    except orjson.JSONEncodeError as exc:  # which gives up before its parser does
+        raise InvalidRequest("The body is nested too deeply.") from exc
+
+
+def restrain_lines(lines: Lines, limits: Limits) -> Lines:
+    """Returns header fields without the one that vLLM reads in place of a body's priority."""
+    return lines if limits.priority is None else tuple(each for each in lines if not each.startswith(PRIORITY_FIELD))
 
 
 def read_token_limit(document: dict[str, object]) -> int | None:
     """Returns how many tokens a client wants at most, as far as a body that is not read shows it."""
-    for name in TOKEN_LIMITS:
-        if type(count := document.get(name)) is int and count > 0:
-            return min(count, MOST_TOKENS)
-    return None
+    longest = max(_read_number(document.get(name)) for name in TOKEN_LIMITS)
+    return int(min(longest, MOST_TOKENS)) if longest >= 1 else None
+
+
+def _read_number(value: object) -> float:
+    """Returns it as engines convert it; 0 for what is no number."""
+    try:
+        number = float(value) if isinstance(value, str | float | int) else 0.0
+    except ValueError:
+        return 0.0
+    return max(0.0, number)  # in this order 0 for one that is NaN

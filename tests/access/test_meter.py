@@ -1,6 +1,7 @@
 """What keys use, as several processes count it: exactly, over ends and restarts, and what is given back."""
 
 import logging
+import os
 import stat
 import subprocess
 import sys
@@ -78,9 +79,17 @@ def test_tokens_are_reserved_on_entry_and_settled_at_the_end(meters: list[Meter]
 def test_without_a_clients_limit_an_answer_is_taken_to_be_as_long_as_those_of_late(meters: list[Meter]) -> None:
     who, unlimited = caller(tokens_per_minute=10**6), Ask(1, 10, None)
     first = meters[0].claim(who, unlimited)
-    assert first.tokens == 10  # nothing is known
-    meters[0].settle(first, (10, 190))
-    assert meters[1].claim(who, unlimited).tokens == 200
+    assert first.tokens == 10 + meter_module.UNKNOWN  # nothing is known
+    meters[0].settle(first, (10, 390))
+    assert meters[1].claim(who, unlimited).tokens == 400
+
+
+def test_a_few_short_answers_do_not_let_in_hundreds_at_once(meters: list[Meter]) -> None:
+    who, unlimited = caller(tokens_per_minute=10_000), Ask(1, 20, None)
+    for _ in range(3):
+        meters[0].settle(meters[0].claim(who, unlimited), (20, 1))
+    assert len(take(meters, who, unlimited, tries=100)) < 40
+    assert meters[0].claim(caller("bob", tokens_per_minute=100), unlimited).tokens == 20 + 100 // 4
 
 
 def test_no_mean_makes_a_request_too_large_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +171,48 @@ def test_what_a_killed_process_had_under_way_comes_back(tmp_path: Path) -> None:
     meter.sweep()
     assert meter.read("alice", Limits()) == NONE
     assert Meter.open(tmp_path).read("alice", Limits()) == NONE
+
+
+def test_what_nobody_has_under_way_comes_back_whoever_left_it(meters: list[Meter], tmp_path: Path) -> None:
+    meters[0].settle(meters[0].claim(caller(), ONE), (0, 0))
+    with (tmp_path / meter_module.FILE).open("r+b") as file:  # as after a loss of power: of a column that nobody has
+        file.seek(meter_module.CELLS.offset + 5 * meter_module.COLUMN * 8)
+        file.write(b"\x04")
+    assert meters[1].read("alice", Limits()).in_flight == 4
+    meters[1].sweep()
+    assert meters[1].read("alice", Limits()) == NONE
+
+
+def test_a_file_that_was_cut_off_is_mended(meters: list[Meter], tmp_path: Path) -> None:
+    claim = meters[0].claim(caller(in_flight=9), ONE)
+    os.truncate(tmp_path / meter_module.FILE, 0)
+    meters[0].sweep()
+    status = (tmp_path / meter_module.FILE).stat()
+    assert (status.st_size, status.st_blocks * 512 >= meter_module.SIZE) == (meter_module.SIZE, True)
+    meters[0].settle(claim, (10, 90))
+    assert meters[1].read("alice", Limits()) == NONE
+    assert len(take(meters, caller(in_flight=3))) == 3  # and not one more
+
+
+def test_a_file_with_holes_is_filled(tmp_path: Path) -> None:
+    (tmp_path / meter_module.FILE).touch()
+    os.truncate(tmp_path / meter_module.FILE, meter_module.SIZE)
+    Meter.open(tmp_path)
+    assert (tmp_path / meter_module.FILE).stat().st_blocks * 512 >= meter_module.SIZE
+
+
+def test_a_false_usage_locks_no_key_for_days(meters: list[Meter]) -> None:
+    who = caller(tokens_per_minute=1000)
+    meters[0].settle(meters[0].claim(who, ONE), (10**9, 0))
+    assert meters[0].read("alice", Limits(tokens_per_minute=1000)).tokens_per_minute <= 10_000
+
+
+def test_what_came_before_a_limit_does_not_empty_its_bucket(meters: list[Meter]) -> None:
+    before = meters[0].claim(caller(in_flight=99), ONE)
+    who = caller(requests_per_minute=20, tokens_per_minute=10_000)
+    assert len(take(meters, who)) == 20
+    meters[1].settle(before, (10, 90))
+    assert not take(meters, who)
 
 
 def test_more_keys_than_rows_take_turns(meters: list[Meter]) -> None:

@@ -16,10 +16,11 @@ from anthropic import RateLimitError as AnthropicRateLimited
 from openai import AsyncOpenAI, NotFoundError, RateLimitError
 
 from gateway.access import KeyFile, Limits, Scope, Use
-from gateway.errors import BackendLost
+from gateway.errors import BackendLost, InvalidRequest
 from gateway.language import ModelLanguage
+from gateway.serving.restraint import read_token_limit, restrain_body
 from tests.fakes.backend import Pause, Script
-from tests.fakes.openai import DONE, STREAM, chunked, event, saying, sized, usage_event
+from tests.fakes.openai import DONE, STREAM, Exchange, chunked, event, saying, sized, usage_event
 from tests.serving.relay_stack import relaying
 from tests.serving.stack import (
     HELLO,
@@ -247,13 +248,89 @@ async def test_a_relayed_answer_counts_by_its_servers_usage_or_else_by_its_event
     async with relaying(state_folder=tmp_path) as stack, connect(stack, secret) as client:
         stack.low.answer = saying(STREAM, chunked(*events, DONE))
         stream = await client.chat.completions.create(
-            model=MODEL, messages=HELLO, stream=True, max_tokens=4, extra_body={"priority": -3}
+            model=MODEL,
+            messages=HELLO,
+            stream=True,
+            max_tokens=4,
+            extra_body={"priority": -3},
+            extra_headers={"X-Vllm-Priority": "-9"},
         )
         assert len([chunk async for chunk in stream]) == len(events)
-        assert await used(stack) == [(1, 7, 2) if reports else (1, 0, 3)]
-        assert use_of(stack).tokens_per_day == (9 if reports else 3)
         (exchange,) = stack.low.exchanges
         assert orjson.loads(exchange.body)["priority"] == 0
+        assert exchange.field(b"x-vllm-priority") == []
+        prompt, answer = (7, 2) if reports else (len(exchange.body) // 4, 3)
+        assert await used(stack) == [(1, prompt, answer)]
+        assert use_of(stack).tokens_per_day == prompt + answer
+
+
+async def test_a_whole_relayed_answer_counts_too_where_its_usage_is_unknown(tmp_path: Path, file: KeyFile) -> None:
+    secret = file.create("alice", INFERENCE, None, Limits(tokens_per_day=10**6))
+    early = b'{"usage":{"prompt_tokens":900,"completion_tokens":9},"results":["%b"]}' % (b"x" * 300_000)
+    ask = orjson.dumps({"model": MODEL, "messages": HELLO})
+    async with relaying(state_folder=tmp_path) as stack:
+        async with raw_client(stack) as client:
+            stack.low.answer = saying(sized(early))
+            client.send("POST", "/v1/chat/completions", ask, authorization=f"Bearer {secret}")
+            assert (await client.answer()).body == early
+            assert await used(stack) == [(1, len(ask) // 4, len(early) // 4)]
+            stack.low.answer = Exchange.left  # which the client does first
+            client.send("POST", "/v1/chat/completions", ask, authorization=f"Bearer {secret}")
+            await eventually(lambda: len(stack.low.live) == 1)
+            client.leave()
+        await eventually(lambda: use_of(stack).in_flight == 0)
+        stack.low.answer = stack.high.answer = saying(sized(b"", 502))  # whose prompt nobody has read
+        async with raw_client(stack) as client:
+            client.send("POST", "/v1/chat/completions", ask, authorization=f"Bearer {secret}")
+            assert (await client.answer()).status == 503
+        assert await used(stack) == [(3, 2 * (len(ask) // 4), len(early) // 4)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit", "expected"),
+    [
+        ({}, 0, {}),
+        ({}, 3, {"priority": 3}),
+        ({"priority": "9"}, 3, {"priority": 3}),
+        ({"priority": 4}, 3, {"priority": 4}),
+        ({"service_tier": "priority"}, 0, {}),
+        ({"service_tier": "priority", "priority": 2}, 0, {"priority": 2}),
+        ({"service_tier": "flex"}, 2, {"service_tier": "flex", "priority": 2}),
+    ],
+)
+def test_a_relayed_body_has_no_priority_beyond_its_keys(
+    fields: dict[str, object], limit: int, expected: dict[str, object]
+) -> None:
+    body, priority = restrain_body(orjson.dumps(fields), fields, Limits(priority=limit), takes_priority=True)
+    assert (orjson.loads(body), priority) == (expected, limit)
+    other, _ = restrain_body(b"", {}, Limits(priority=limit), takes_priority=False)
+    assert other == b""
+
+
+def test_a_relayed_body_has_one_model_where_its_key_may_not_ask_for_all() -> None:
+    body = b'{"model":"other","Model":"other","model":"mine","n":1}'
+    limits = Limits(models=("mine",))
+    assert restrain_body(body, orjson.loads(body), limits, takes_priority=True) == (b'{"model":"mine","n":1}', 0)
+    deep = b'{"model":"mine","x":%b}' % (b"[" * 300 + b"]" * 300)
+    with pytest.raises(InvalidRequest, match="too deeply"):
+        restrain_body(deep, orjson.loads(deep), limits, takes_priority=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "longest"),
+    [
+        ({"max_completion_tokens": 1, "max_tokens": 900}, 900),
+        ({"max_tokens": "900"}, 900),
+        ({"max_tokens": 9e2}, 900),
+        ({"max_tokens": 10**30}, 10**9),
+        ({"max_tokens": "inf"}, 10**9),
+        ({"max_tokens": "nan"}, None),
+        ({"max_tokens": "many", "max_output_tokens": [5]}, None),
+        ({"max_tokens": -1}, None),
+    ],
+)
+def test_the_largest_limit_of_a_relayed_body_is_reserved(fields: dict[str, object], longest: int | None) -> None:
+    assert read_token_limit(fields) == longest
 
 
 async def test_a_change_of_limits_takes_effect_at_once(language: ModelLanguage, writer: Writer, file: KeyFile) -> None:

@@ -12,9 +12,10 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, InternalServerE
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendLost, BackendUnavailable
 from gateway.language import ModelLanguage
+from gateway.serving import relay_lane
 from gateway.settings import QueueSettings
 from tests.fakes.backend import Pause, Script, ScriptedBackend
-from tests.fakes.openai import Answer, Exchange, sized
+from tests.fakes.openai import Answer, Exchange, saying, sized
 from tests.serving.relay_stack import relaying
 from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, eventually, make_stack, raw_client, running
 
@@ -224,3 +225,36 @@ async def test_a_relayed_poison_kills_two_engines_and_no_other_request() -> None
         ends = await asyncio.gather(post(POISON), *(post(100 + n) for n in range(3)))
         assert ends == [503, 200, 200, 200]
         assert (await post(POISON), len(deaths)) == (400, 2)
+
+
+async def test_what_proxies_cannot_send_on_is_no_suspect() -> None:
+    async with relaying() as stack, raw_client(stack) as client, asyncio.timeout(5):
+        for fails in (True, True, False):
+            stack.low.answer = stack.high.answer = saying(sized(b"{}", 504 if fails else 200))
+            await eventually(lambda: stack.is_ready("low") and stack.is_ready("high"))
+            client.ask(stream=False)
+            assert (await client.answer()).status == (503 if fails else 200)
+        assert len(stack.low.exchanges) + len(stack.high.exchanges) == 2 + 2 + 1  # a proxy's server may be at work
+
+
+async def test_a_suspect_whose_engine_lives_with_it_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_lane, "PROVEN_S", 0.2)
+    most = 0
+
+    async def die(exchange: Exchange) -> None:
+        await asyncio.sleep(2 * KILLS_S)
+        exchange.abort()
+
+    async def take_long(exchange: Exchange) -> None:
+        nonlocal most
+        most = max(most, len(stack.high.live))
+        await asyncio.sleep(1)
+        await exchange.say(sized(b"{}"))
+
+    async with relaying() as stack, connect(stack) as client:
+        stack.low.answer, stack.high.answer = die, take_long
+        started = asyncio.get_running_loop().time()
+        posts = [client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=n) for n in (1, 2, 3)]
+        await asyncio.gather(*posts)
+        assert most == 3
+        assert asyncio.get_running_loop().time() - started < 2.5

@@ -55,13 +55,13 @@ def fails_to_open(_was: Any) -> Any:  # Any: a function
 
 
 def counts_time_back(was: Any) -> Any:  # Any: a method of a row
-    def read(self: Any, limits: Any) -> Any:
+    def drain(self: Any, limits: Any) -> Any:
         elapsed = time.time_ns() // 10**6 - self.words[AT]
         if elapsed < 0 and limits.requests_per_minute:
             self.words[REQUESTS] -= elapsed * limits.requests_per_minute
         return was(self, limits)
 
-    return read
+    return drain
 
 
 def counts_ids(_was: Any) -> Any:  # Any: a method of TokenAttempt
@@ -112,17 +112,30 @@ MUTANTS = (
         (f"{METERED}tokens_are_reserved_on_entry_and_settled_at_the_end",)),
     Mutant("a client that leaves gives its place back", f"{METER}:Meter.settle", returns(None),
         (f"{LIMITED}in_flight_is_exact_and_a_client_that_leaves_gives_its_place_back",)),
+    Mutant("short answers do not let in hundreds at once", f"{METER}:UNKNOWN", becomes(0),
+        (f"{METERED}a_few_short_answers_do_not_let_in_hundreds_at_once",)),
+    Mutant("a false usage locks no key for days", f"{METER}:MOST_MINUTES", becomes(10**6),
+        (f"{METERED}a_false_usage_locks_no_key_for_days",)),
     Mutant("what a killed worker had under way comes back", f"{METER}:Meter.sweep", returns(None),
         (f"{METERED}what_a_killed_process_had_under_way_comes_back",)),
-    Mutant("a clock that goes back locks no key out", f"{METER}:_Row.read", counts_time_back,
+    Mutant("a clock that goes back locks no key out", f"{METER}:_Row.drain", counts_time_back,
         (f"{METERED}a_clock_that_goes_back_locks_nobody_out",)),
     Mutant("a key asks for its models alone", "gateway.access.limits:Limits.allows", returns(True),
         (f"{LIMITED}only_allowed_models_are_shown_and_answer",)),
     Mutant("a key has no priority beyond its own", "gateway.serving.restraint:restrain_work",
         lambda _was: lambda work, body, limits: work, (f"{LIMITED}a_priority_beyond_the_keys_is_lowered",)),
     Mutant("no priority beyond its key's goes on to an engine", "gateway.serving.restraint:restrain_body",
-        lambda _was: lambda body, document, limits: (body, 0),
+        lambda _was: lambda body, document, limits, *, takes_priority: (body, 0),
         (f"{LIMITED}a_relayed_answer_counts_by_its_servers_usage_or_else_by_its_events",)),
+    Mutant("no priority beyond its key's goes on in a header", "gateway.serving.restraint:restrain_lines",
+        lambda _was: lambda lines, limits: lines,
+        (f"{LIMITED}a_relayed_answer_counts_by_its_servers_usage_or_else_by_its_events",)),
+    Mutant("the largest limit of a relayed body is reserved", "gateway.serving.restraint:read_token_limit",
+        lambda _was: lambda document: document.get("max_completion_tokens"),
+        (f"{LIMITED}the_largest_limit_of_a_relayed_body_is_reserved",)),
+    Mutant("a relayed prompt counts where no usage is known", "gateway.serving.relay_lane:BYTES", becomes(10**9),
+        (f"{LIMITED}a_relayed_answer_counts_by_its_servers_usage_or_else_by_its_events",
+         f"{LIMITED}a_whole_relayed_answer_counts_too_where_its_usage_is_unknown")),
     Mutant("answers show what is left of a limit", "gateway.access.limits:describe", returns(()),
         (f"{METERED}header_fields", f"{LIMITED}an_answer_has_openais_headers_and_a_refusal_too")),
     Mutant("usage is what clients were told", "gateway.serving.token_lane:TokenAttempt.count", counts_ids,

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from gateway.errors import BackendError, BackendUnavailable, InternalError
@@ -36,6 +37,7 @@ RELAYED = "tests/serving/test_relay_lane.py::test_"
 TRIED = "tests/serving/test_guide_checks.py::test_"
 SHARED = "tests/serving/test_offload.py::test_"
 HEADERS = "tests/serving/test_headers.py::test_"
+NUMBERS = count()
 
 
 def move_twice(_was: Any) -> Any:  # Any: a method of Dispatch
@@ -91,9 +93,14 @@ MUTANTS = (
     Mutant("requests with the same content have the same digest", "gateway.serving.token_lane:TokenWork.digest",
         lambda _was: lambda self: id(self.request),
         (f"{POISONED}an_official_client_sends_a_poison_again_and_is_refused",)),
-    Mutant("relayed requests with the same body have the same digest", f"{RELAY}:RelayWork.digest",
-        lambda _was: lambda self: id(self.request),
+    Mutant("relayed requests with the same body have the same digest", f"{RELAY}:make_digest",
+        lambda _was: lambda *_parts: next(NUMBERS),
         (f"{POISONED}a_relayed_poison_kills_two_engines_and_no_other_request",)),
+    Mutant("a relayed suspect whose engine lives with it holds up no other", f"{RELAY}:RelayAttempt.has_tokens",
+        lambda _was: lambda self: self._call is not None and self._call.first is not None,
+        (f"{POISONED}a_suspect_whose_engine_lives_with_it_holds_up_no_other",)),
+    Mutant("after a second proxy that cannot reach its server a request ends", f"{RELAY}:UNREACHABLE", becomes(()),
+        (f"{POISONED}what_proxies_cannot_send_on_is_no_suspect",)),
     Mutant("a begun stream that may not go on does not start again", f"{TOKENS}.may_move", returns(True),
         (f"{CHOICES}a_stream_whose_first_choice_has_begun_and_may_not_move_ends_with_the_error",)),
     Mutant("a pinned request does not move", f"{DISPATCH}._may_move",
