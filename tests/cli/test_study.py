@@ -4,11 +4,11 @@ import argparse
 
 import pytest
 
-from tests.routing.study import ALWAYS, ARMS, EARLIER, RATES, TRUTHS, Case, describe, list_cases, run
+from tests.routing.study import ALWAYS, ARMS, EARLIER, RATES, TRUTHS, USUAL, Case, describe, list_cases, run
 
 
 def list_all(**given: object) -> list[Case]:
-    usual = {"truths": list(TRUTHS), "pairs": [*EARLIER, *ALWAYS], "rates": list(RATES), "seeds": 2, "seconds": 50.0}
+    usual = {"truths": list(USUAL), "pairs": [*EARLIER, *ALWAYS], "rates": list(RATES), "seeds": 2, "seconds": 50.0}
     return list(list_cases(argparse.Namespace(**{**usual, **given})))
 
 
