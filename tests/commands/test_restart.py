@@ -185,7 +185,7 @@ async def test_leases_of_an_old_worker_that_is_killed_are_back(tmp_path: Path) -
                 tasks.create_task(site.ask_once())
             await eventually(lambda: len(site.held) == 20)
             assert (await site.restart())[0] == 0
-            assert (await site.state())["models"][0]["in_flight"] == 20
+            await site.comes_to(lambda state: state["models"][0]["in_flight"] == 20)
             for pid in old:
                 os.kill(pid, signal.SIGKILL)
             await site.comes_to(lambda state: state["models"][0]["in_flight"] == 0)
