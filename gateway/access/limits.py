@@ -1,4 +1,4 @@
-"""How much a key may use: its limits as the key file holds them, and what is said of them in errors and headers.
+"""How much a key may use: its limits as the key file holds them, and what errors and headers report of them.
 
 In: limits, what is in use, what a request may take. Out: header fields, or the error that names the limit.
 """
