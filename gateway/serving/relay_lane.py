@@ -6,7 +6,6 @@ Knows the `model` of a body and nothing else of it.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from math import inf
 
 from gateway.access import Ask
@@ -42,7 +41,7 @@ class RelayLane:
 class RelayWork:
     """The work.Work of a request that goes on as it came. `answer_tokens`: at most, of each sequence; None: unknown."""
 
-    __slots__ = ("_answer_tokens", "_backends", "_metrics", "barred", "digest", "request")
+    __slots__ = ("_answer_tokens", "_backends", "_digest", "_metrics", "barred", "request")
 
     def __init__(
         self, request: RelayRequest, lane: RelayLane, metrics: Metrics, answer_tokens: int | None = None
@@ -52,11 +51,17 @@ class RelayWork:
         self.barred = request.barred
         self._backends = lane.backends
         self._metrics = metrics
-        self.digest = lru_cache(partial(make_digest, request.path, request.body))
+        self._digest: int | None = None
 
     @property
     def ask(self) -> Ask:
         return Ask(self.request.sequences, self.request.prompt_tokens, self._answer_tokens)
+
+    def digest(self) -> int:
+        """Made once, and only where one is asked for: a suspect is looked up every 20 ms, most requests never."""
+        if self._digest is None:
+            self._digest = make_digest(self.request.path, self.request.body)
+        return self._digest
 
     def begin(self, route: Route, reply: Reply) -> "RelayAttempt":
         return RelayAttempt(self.request, self._backends, route, reply, self._metrics)
