@@ -4,7 +4,9 @@
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from types import FrameType
 
 import orjson
 import pytest
@@ -41,6 +43,7 @@ FULL = sized(b'{"error": {"message": "full", "code": 503}}', 503)
 BODY_LIMIT = 64 * 1024 * 1024
 ASKED = orjson.dumps({"model": MODEL})
 CHAT = "/v1/chat/completions"
+MOST_CALLS = 125
 
 
 @pytest.fixture(params=SERVERS)
@@ -124,6 +127,27 @@ async def test_a_body_comes_as_the_engine_sent_it(relay: RelayStack, form: str) 
                 assert payload in await client.until(b"0\r\nx-trailer: 1\r\n\r\n" if relay.is_direct else LAST_CHUNK)
             else:
                 assert (await client.answer()).body == payload
+
+
+async def test_a_whole_answer_takes_few_calls(direct: RelayStack) -> None:
+    """Of Python, the standard library's with them: what each request pays whether it needs it or not shows here."""
+    direct.low.answer = saying(sized(COMPLETION))
+    counts: list[int] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        counts[-1] += event == "call" and "/tests/" not in file and "/asyncio/" not in file
+
+    async with raw_client(direct) as client:
+        for _ in range(10):  # a beat that comes in between has calls too
+            counts.append(0)
+            sys.setprofile(note)
+            try:
+                client.send("POST", CHAT, ASKED)
+                await client.answer()
+            finally:
+                sys.setprofile(None)
+    assert min(counts) <= MOST_CALLS
 
 
 async def test_a_body_without_length_ends_with_the_engines_connection(relay: RelayStack) -> None:
