@@ -162,6 +162,7 @@ RelayPath: TypeAlias = Annotated[
 MediaSource: TypeAlias = Annotated[str, AfterValidator(_check_media)]
 FieldName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 Key: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{8,256}$")]  # travels as a bearer token
+OperatorKey: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{16,256}$")]  # whoever guesses it may do everything
 Listen: TypeAlias = Annotated[str, AfterValidator(_check_listen)]
 GrpcUrl: TypeAlias = Annotated[str, AfterValidator(_check_grpc)]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
