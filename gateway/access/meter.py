@@ -32,8 +32,8 @@ UNKNOWN = 256  # tokens of an answer whose client sets no limit: a few short one
 MOST_MINUTES = 10  # of its limit that one answer may count for: a false usage must not lock a key for days
 
 # Of a row: whose it is, when it was read last, a bucket of requests and one of tokens, both times MINUTE, the mean
-# answer times RECENT, a day and its tokens, and the limits by which the buckets drain, 0 for none. Of a column, for each
-# row: choices and tokens under way.
+# answer times RECENT, a day and its tokens, and the limits by which the buckets drain, 0 for none. Of a column, for
+# each row: choices and tokens under way.
 TAG, AT, REQUESTS, TOKENS, MEAN, TODAY, SPENT, REQUEST_LIMIT, TOKEN_LIMIT, ROW = range(10)
 BUCKETS = ((REQUESTS, REQUEST_LIMIT), (TOKENS, TOKEN_LIMIT))
 COLUMN = 2 * ROWS

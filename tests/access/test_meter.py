@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ def test_what_came_before_a_limit_does_not_empty_its_bucket(meters: list[Meter])
 
 
 @pytest.mark.parametrize("limits", [{}, {"in_flight": 99}])
-def test_a_minute_whose_limit_was_taken_away_begins_anew(meters: list[Meter], limits: dict[str, int]) -> None:
+def test_a_minute_whose_limit_was_taken_away_begins_anew(meters: list[Meter], limits: Mapping[str, Any]) -> None:
     who = caller(requests_per_minute=10, tokens_per_minute=1000)
     for meter, claim in take(meters, who):
         meter.settle(claim, (10, 90))

@@ -144,7 +144,7 @@ async def test_a_killed_workers_answers_count_for_the_days_limit_and_usage_lacks
         (victim, _), key = await limit_alice(site, config, "--tokens-per-day", "100000")
         operator = Operator(site, config)
         first = (await operator.read("/admin/state"))["workers"][0]["pid"]
-        told = 0
+        told = written = 0
         for wait_s in (1.2 * KEEP_S, 0.1 * KEEP_S):  # it is written, and then counted but hardly written
             written, answers = told, await send_all([victim], key, 5)
             told += sum(json.loads(answer.body)["usage"]["total_tokens"] for answer in answers)
