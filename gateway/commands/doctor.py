@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from gateway.commands.config import CONFIG
 from gateway.commands.options import read_settings
 from gateway.doctor import FEATURES, Options, Report, Topic, examine, render_json, render_text
 from gateway.engine_kinds import ENGINE_KINDS
@@ -30,12 +31,7 @@ def _split_pair(value: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
+@CONFIG
 @click.option(
     "--log", "logs", metavar="BACKEND=FILE", multiple=True, callback=_split_pairs, help="An engine's log; repeatable."
 )

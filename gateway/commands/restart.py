@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from gateway.commands.config import CONFIG
 from gateway.commands.options import read_settings
 from gateway.restarts import Standing
 from gateway.state_folder import OWNER
@@ -21,12 +22,7 @@ WAITS_S = 300.0  # longer than the gateway waits for its new workers
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
+@CONFIG
 def restart(config: Path | None) -> None:
     """Restart the gateway that runs with a configuration, without a connection refused or an answer cut off.
 

@@ -8,7 +8,7 @@ import socket
 import sys
 
 from gateway.app import build_app
-from gateway.commands.access import AccessRefused, check_access
+from gateway.commands.access import CannotStart, check_access
 from gateway.commands.options import READY, Assignment
 from gateway.commands.server import Server
 from gateway.node import Node
@@ -20,7 +20,7 @@ def main() -> None:
     assignment.options.configure_logging(f"worker {assignment.index}")
     try:  # the keys may have gone since the gateway started
         check_access(assignment.settings, warns=False)
-    except AccessRefused as exc:
+    except CannotStart as exc:
         sys.exit(f"worker {assignment.index}: {exc}")
     node = Node.join(assignment.settings, assignment.index, assignment.map_fd, Board(assignment.board_fd))
     with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
