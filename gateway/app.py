@@ -53,7 +53,7 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     node = node or Node.alone(settings)
     access = Access.open(settings, audits=node.seat.index == 0)
     router = Router(fleets, node.roster, node.policies, node.learned)
-    metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
+    metrics = Metrics(node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
     metrics.share(router.flows())
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.

@@ -64,7 +64,7 @@ class Operated:
 
         app = FastAPI(lifespan=lifespan)
         access = Access.open(Settings((), operator_key=self.key))
-        install_operator(app, self.router, Metrics(self.router.state, Tally.alone(self.backends)), access)
+        install_operator(app, self.router, Metrics(Tally.alone(self.backends)), access)
         return app
 
     @contextmanager

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.core import FinishReason, GenerateRequest, Policy, Prompt, Route, SamplingParams, TokenLogprob
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics, Tally
+from gateway.operator.gauges import RoutingCollector
 from gateway.routing import Fleet, PolicyChange, Router
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
@@ -29,7 +30,8 @@ class Scene:
         self.fleet = Fleet(settings, backends, ProbeSettings())
         self.router = Router([self.fleet])
         self.clock = Clock()
-        self.metrics = Metrics(self.router.state, Tally.alone({"llama": list(backends)}), clock=self.clock)
+        self.metrics = Metrics(Tally.alone({"llama": list(backends)}), clock=self.clock)
+        self.metrics.add(RoutingCollector(self.router.state))
 
     def request(self, run: str | None = None) -> GenerateRequest:
         return GenerateRequest("id", "llama", Prompt((1, 2, 3)), SamplingParams(max_tokens=9), (0,), run=run)
