@@ -115,7 +115,7 @@ def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float]
 
 
 MACHINE = Machine(open_files=1024)
-H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", 81559, frozenset())
+H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", frozenset())
 SECOND = replace(H100, index="1")
 WITH_GPU = replace(MACHINE, gpus=(H100,))
 
