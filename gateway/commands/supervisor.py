@@ -183,7 +183,10 @@ class Supervisor:
         leash.setblocking(False)
         with suppress(ConnectionResetError):  # it was killed before it had read all that we sent
             if await asyncio.get_running_loop().sock_recv(leash, 64):
-                self._note_ready(index)
+                self._ready.add(index)
+        if len(self._ready) == self._settings.workers and not self._is_up:
+            self._is_up = True
+            self._announce(self._node)
         code = await process.wait()
         del self._processes[index], self._leashes[index]
         self._ready.discard(index)
@@ -195,12 +198,6 @@ class Supervisor:
         fds = (self._node.fd, self._listener.fileno(), leash.fileno(), self._board.fd)
         assignment = Assignment(self._settings, self._options, index, *fds)
         return await start("gateway.commands.worker", pickle.dumps(assignment), fds)
-
-    def _note_ready(self, index: int) -> None:
-        self._ready.add(index)
-        if len(self._ready) == self._settings.workers and not self._is_up:
-            self._is_up = True
-            self._announce(self._node)
 
     def _end(self, number: signal.Signals) -> None:
         """Passes a signal on. After the first one, no worker is replaced and workers that end accept no connection."""
