@@ -53,8 +53,8 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     node = node or Node.alone(settings)
     access = Access.open(settings, audits=node.seat.index == 0)
     router = Router(fleets, node.roster, node.policies, node.learned)
-    metrics = Metrics(node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
-    metrics.share(router.flows())
+    arrivals = ArrivalsFile(settings.arrivals_file, node.salt)
+    metrics = Metrics(node.tally, router.flows(), node.roster, arrivals=arrivals)
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)

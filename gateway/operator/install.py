@@ -18,12 +18,9 @@ from gateway.routing import Router
 MAX_BODY_BYTES = 64 * 1024  # a policy takes a few hundred
 
 
-def install_operator(
-    app: FastAPI, router: Router, metrics: Metrics, access: Access, latest: LatestEvidence | None = None
-) -> None:
+def install_operator(app: FastAPI, router: Router, metrics: Metrics, access: Access, latest: LatestEvidence) -> None:
     """Adds /health, /ready, /version, /metrics and /admin/..., and lets in who may call them."""
     metrics.add(RoutingCollector(router.state))
-    latest = latest or LatestEvidence.alone(())  # without one, nothing is known of the engines
     app.include_router(status_routes(router, metrics, latest))
     app.include_router(admin_routes(router, latest, access))
     install_error_handlers(app)
