@@ -203,9 +203,8 @@ async def test_a_single_worker_that_is_stopped_is_replaced(tmp_path: Path) -> No
     async with opened(tmp_path, 1) as site:
         (victim,) = (await site.state())["workers"]
         os.kill(victim["pid"], signal.SIGSTOP)
-        async with asyncio.timeout(8):
-            await eventually(lambda: not is_running(victim["pid"]), within_s=8)
-            ((successor,),) = ((await site.state())["workers"],)
+        await eventually(lambda: not is_running(victim["pid"]), within_s=8)
+        (successor,) = (await site.state())["workers"]  # as soon as it has started, which takes what the machine takes
         assert successor["pid"] != victim["pid"]
 
 
