@@ -19,7 +19,7 @@ from gateway.core import Backend, Need
 from gateway.engine_kinds import ENGINE_KINDS
 from gateway.evidence import EvidenceCollector, Identity, Place, RoutingView, gathering
 from gateway.language import ModelLanguage, UnusableTokenizer
-from gateway.metrics import ArrivalsFile, Metrics, noting_tasks
+from gateway.metrics import ArrivalsFile, Metrics
 from gateway.node import Node
 from gateway.operator import ALWAYS, Calibrations, install_calibrations, install_operator
 from gateway.routing import Fleet, Router, Shared
@@ -53,8 +53,8 @@ def compose(settings: Settings, lanes: Mapping[str, Lane], fleets: Sequence[Flee
     node = node or Node.alone(settings)
     access = Access.open(settings, audits=node.seat.index == 0)
     router = Router(fleets, node.roster, node.policies, node.learned)
-    metrics = Metrics(router.state, node.tally, node.roster, arrivals=ArrivalsFile(settings.arrivals_file, node.salt))
-    metrics.share(router.flows())
+    arrivals = ArrivalsFile(settings.arrivals_file, node.salt)
+    metrics = Metrics(node.tally, router.flows(), node.roster, arrivals=arrivals)
     # Without the pages that show /openapi.json: they load their scripts from elsewhere, which a node may not reach and
     # which should not run beside /admin.
     operator = FastAPI(title="Crossover: operator's routes", version=__version__, docs_url=None, redoc_url=None)
@@ -87,7 +87,6 @@ async def open_app(settings: Settings, node: Node | None = None) -> AsyncIterato
         app = compose(settings, lanes, fleets, node)
         await stack.enter_async_context(app.access.keeping())
         await stack.enter_async_context(app.router.watching())
-        await stack.enter_async_context(noting_tasks(node.tally))
         await stack.enter_async_context(app.metrics.arrivals.writing())
         await stack.enter_async_context(app.endpoints.mover.running())
         if node.seat.index == 0:  # once for the node: every reading costs the engines a little
@@ -162,7 +161,10 @@ def _connections(lane: Lane) -> Iterator[Backend]:
 
 
 class Gateway:
-    """The ASGI app that `build_app` returns. It opens an App at the server's startup and closes it at shutdown."""
+    """An ASGI app for any server that speaks the lifespan protocol; with a `node`, one of its workers.
+
+    It opens an App at the server's startup and closes it at shutdown.
+    """
 
     def __init__(self, settings: Settings, node: Node | None = None) -> None:
         self._settings = settings
@@ -170,17 +172,21 @@ class Gateway:
         self._app: App | None = None
 
     @property
-    def handler(self) -> Endpoints | None:
+    def app(self) -> App:
+        if self._app is None:
+            raise RuntimeError("the server sent a request before lifespan.startup had completed")
+        return self._app
+
+    @property
+    def handler(self) -> Endpoints:
         """Handles the requests that a ClientConnection passes on without ASGI."""
-        return None if self._app is None else self._app.endpoints
+        return self.app.endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif self._app is not None:
-            await self._app(scope, receive, send)
         else:
-            raise RuntimeError("the server sent a request before lifespan.startup had completed")
+            await self.app(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
@@ -202,8 +208,3 @@ class Gateway:
         """Ends every answer under way with an error event, for a server that must go now."""
         if self._app is not None:
             self._app.endpoints.stop()
-
-
-def build_app(settings: Settings, node: Node | None = None) -> Gateway:
-    """Returns an ASGI app for any server that speaks the lifespan protocol; with a `node`, one of its workers."""
-    return Gateway(settings, node)

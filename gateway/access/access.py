@@ -40,12 +40,13 @@ class Access:
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
         """Puts changes of keys in force, writes their use, and gives back what dead workers had under way."""
-        async with self.keyring.watching(), asyncio.TaskGroup() as tasks:
-            keeper = tasks.create_task(self._keep())
+        async with asyncio.TaskGroup() as tasks:
+            keepers = tasks.create_task(self.keyring.watch()), tasks.create_task(self._keep())
             try:
                 yield
             finally:
-                keeper.cancel()
+                for keeper in keepers:
+                    keeper.cancel()
                 await self.usage.write()
 
     async def _keep(self) -> None:

@@ -6,7 +6,8 @@ a gateway that went on without it would be open to everyone.
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -81,26 +82,20 @@ class KeyFile:
             raise KeyRefused(f"{OPERATOR_KEY} is the name of the configuration's own key")
         now = datetime.now(UTC)
         key, secret = Key.make(name, tuple(scopes), now, None if lifetime is None else now + lifetime)
-
-        def add(keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        with self._changing() as keys:
             if any(other.name == name and other.is_valid(now) for other in keys):
                 raise KeyRefused(f"there is a key {name} already: rotate or revoke it")
-            return (*keys, replace(key, limits=limits))
-
-        self._change(add)
+            keys.append(replace(key, limits=limits))
         return secret
 
     def revoke(self, name: str) -> None:
         """Ends every key of that name, or the one of that id. Raises KeyRefused if none is valid, KeyFileUnreadable."""
         now = datetime.now(UTC)
-
-        def end(keys: tuple[Key, ...]) -> tuple[Key, ...]:
-            ended = {key.id for key in keys if name in {key.name, key.id} and key.is_valid(now)}
-            if not ended:
+        with self._changing() as keys:
+            ids = {key.id for key in keys if name in {key.name, key.id} and key.is_valid(now)}
+            if not ids:
                 raise KeyRefused(f"no valid key has the name or the id {name}")
-            return tuple(replace(key, revoked=now) if key.id in ended else key for key in keys)
-
-        self._change(end)
+            keys[:] = [replace(key, revoked=now) if key.id in ids else key for key in keys]
 
     def rotate(self, name: str, overlap: timedelta, lifetime: timedelta | None) -> str:
         """Gives the name a new secret and returns it; the old one ends after `overlap`. Raises as `revoke` does.
@@ -108,46 +103,46 @@ class KeyFile:
         `lifetime` None: the new one expires when the old one would have.
         """
         now = datetime.now(UTC)
-        secrets: list[str] = []
-
-        def renew(keys: tuple[Key, ...]) -> tuple[Key, ...]:
-            old = [key for key in keys if key.name == name and key.is_valid(now)]
-            if not old:
-                raise KeyRefused(f"no valid key has the name {name}")
+        with self._changing() as keys:
+            old = _find_valid(keys, name, now)
             expires = old[-1].expires if lifetime is None else now + lifetime
             new, secret = Key.make(name, old[-1].scopes, now, expires)
-            secrets.append(secret)
-            new = replace(new, limits=old[-1].limits)
-            return (*(_end_by(key, now + overlap) if key in old else key for key in keys), new)
-
-        self._change(renew)
-        return secrets[0]
+            keys[:] = [_end_by(key, now + overlap) if key in old else key for key in keys]
+            keys.append(replace(new, limits=old[-1].limits))
+        return secret
 
     def limit(self, name: str, limits: Limits | None) -> None:
         """Gives the keys of that name these limits in place of those they had. Raises as `revoke` does."""
-        now = datetime.now(UTC)
+        with self._changing() as keys:
+            valid = _find_valid(keys, name, datetime.now(UTC))
+            keys[:] = [replace(key, limits=limits) if key in valid else key for key in keys]
 
-        def change(keys: tuple[Key, ...]) -> tuple[Key, ...]:
-            if not any(key.name == name and key.is_valid(now) for key in keys):
-                raise KeyRefused(f"no valid key has the name {name}")
-            return tuple(replace(key, limits=limits) if key.name == name and key.is_valid(now) else key for key in keys)
+    @contextmanager
+    def _changing(self) -> Iterator[list[Key]]:
+        """Yields the keys, and writes what has become of them; an error within leaves the file as it is.
 
-        self._change(change)
-
-    def _change(self, edit: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-        """Raises KeyRefused, and KeyFileUnreadable for a file that can be neither read nor written."""
+        Raises KeyRefused, and KeyFileUnreadable for a file that can be neither read nor written.
+        """
         if self._path is None:
             raise KeyRefused("without a state folder there are no keys")
         try:
             with locked(self._path.parent) as folder:
-                content = Content(SCHEMA, edit(self.read()))
-                write_whole(self._path, CONTENT.dump_json(content, indent=2, exclude_none=True))
+                keys = list(self.read())
+                yield keys
+                write_whole(self._path, CONTENT.dump_json(Content(SCHEMA, tuple(keys)), indent=2, exclude_none=True))
                 os.fsync(folder)
         except OSError as exc:
             raise self._unreadable(exc) from exc
 
     def _unreadable(self, exc: Exception) -> KeyFileUnreadable:
         return KeyFileUnreadable(f"the keys in {self._path} cannot be used: {' '.join(str(exc).split())[:300]}")
+
+
+def _find_valid(keys: Sequence[Key], name: str, now: datetime) -> list[Key]:
+    """Raises KeyRefused where there is none."""
+    if found := [key for key in keys if key.name == name and key.is_valid(now)]:
+        return found
+    raise KeyRefused(f"no valid key has the name {name}")
 
 
 def _end_by(key: Key, end: datetime) -> Key:

@@ -6,8 +6,7 @@ In: the key file, which is looked at on a beat and not by requests. Out: who cal
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 
@@ -58,17 +57,8 @@ class Keyring:
             raise Unauthorized("This key is not valid here: it is unknown, revoked or expired.")
         raise Unauthorized(NEEDS_KEY.format(scope))
 
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Puts every change of the file in force within two beats."""
-        async with asyncio.TaskGroup() as tasks:
-            watcher = tasks.create_task(self._watch())
-            try:
-                yield
-            finally:
-                watcher.cancel()
-
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Puts every change of the file in force within two beats, until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()

@@ -23,7 +23,7 @@ from gateway.state_folder import PRIVATE, locked
 
 logger = logging.getLogger(__name__)
 
-FILE = "key-use.1"  # a later layout gets another number
+FILE = "key-use.2"  # a later layout gets another number
 ROWS = 1024  # keys that are counted; the one unused for longest gives way to another
 COLUMNS = 128  # processes: the most workers of two generations
 MINUTE, DAY = 60_000, 86_400_000  # milliseconds
@@ -32,8 +32,10 @@ UNKNOWN = 256  # tokens of an answer whose client sets no limit: a few short one
 MOST_MINUTES = 10  # of its limit that one answer may count for: a false usage must not lock a key for days
 
 # Of a row: whose it is, when it was read last, a bucket of requests and one of tokens, both times MINUTE, the mean
-# answer times RECENT, a day and its tokens. Of a column, for each row: choices and tokens under way.
-TAG, AT, REQUESTS, TOKENS, MEAN, TODAY, SPENT, ROW = range(8)
+# answer times RECENT, a day and its tokens, and the limits by which the buckets drain, 0 for none. Of a column, for
+# each row: choices and tokens under way.
+TAG, AT, REQUESTS, TOKENS, MEAN, TODAY, SPENT, REQUEST_LIMIT, TOKEN_LIMIT, ROW = range(10)
+BUCKETS = ((REQUESTS, REQUEST_LIMIT), (TOKENS, TOKEN_LIMIT))
 COLUMN = 2 * ROWS
 
 _plan = Plan()
@@ -51,21 +53,28 @@ class _Row:
         self.words = memory.ints(TABLE)[place * ROW : (place + 1) * ROW]
         self.in_flight, self.reserved = cells[2 * place :: COLUMN], cells[2 * place + 1 :: COLUMN]
 
-    def drain(self, limits: Limits) -> None:
+    def drain(self) -> None:
         """Brings the words up to now: buckets drain evenly, by their limit in a minute. A clock may go back."""
         words, now = self.words, time.time_ns() // 10**6
         elapsed, words[AT] = max(now - words[AT], 0), now
-        for bucket, most in ((REQUESTS, limits.requests_per_minute), (TOKENS, limits.tokens_per_minute)):
-            if most:  # the end of a request from before its key had this limit leaves the bucket as it is
-                words[bucket] = max(words[bucket] - elapsed * most, 0)
+        for bucket, limit in BUCKETS:
+            words[bucket] = max(words[bucket] - elapsed * words[limit], 0)
         if words[TODAY] != now // DAY:
             words[TODAY], words[SPENT] = now // DAY, 0
 
-    def read(self, limits: Limits) -> Use:
-        self.drain(limits)
+    def go_by(self, limits: Limits) -> None:
+        """Brings the words up to now. A bucket whose limit has changed holds a minute of the new one at most."""
+        self.drain()
+        words = self.words
+        for (bucket, limit), most in zip(BUCKETS, (limits.requests_per_minute, limits.tokens_per_minute), strict=True):
+            if words[limit] != (most or 0):
+                words[limit] = most or 0
+                words[bucket] = min(words[bucket], words[limit] * MINUTE)
+
+    def read(self) -> Use:
+        """Returns what is in use, as of when the words were brought up."""
         words, reserved, in_flight = self.words, max(sum(self.reserved), 0), max(sum(self.in_flight), 0)
-        requests = -(-words[REQUESTS] // MINUTE) if limits.requests_per_minute else 0
-        tokens = -(-words[TOKENS] // MINUTE) if limits.tokens_per_minute else 0
+        requests, tokens = -(-words[REQUESTS] // MINUTE), -(-words[TOKENS] // MINUTE)
         return Use(requests, tokens + reserved, in_flight, words[SPENT] + reserved, reserved)
 
     def estimate(self, limits: Limits, ask: Ask) -> int:
@@ -82,7 +91,6 @@ class Claim:
     """What one request has reserved. `lines`: header fields of its answer."""
 
     row: _Row
-    limits: Limits
     sequences: int
     tokens: int
     lines: Lines
@@ -125,13 +133,14 @@ class Meter:
         limits = caller.limits or Limits()
         with self._lock:
             row = self._find(caller.name) or self._make(caller.name)
+            row.go_by(limits)
             tokens = row.estimate(limits, ask)
-            check(caller.name, limits, row.read(limits), Use(1, tokens, ask.sequences, tokens))
+            check(caller.name, limits, row.read(), Use(1, tokens, ask.sequences, tokens))
             row.words[REQUESTS] += MINUTE if limits.requests_per_minute else 0
             row.in_flight[self._column] += ask.sequences
             row.reserved[self._column] += tokens
-            lines = tuple(map(make_line, describe(limits, row.read(limits))))
-        return Claim(row, limits, ask.sequences, tokens, lines)
+            lines = tuple(map(make_line, describe(limits, row.read())))
+        return Claim(row, ask.sequences, tokens, lines)
 
     def settle(self, claim: Claim, used: tuple[int, int]) -> None:
         """Ends a claim, and counts the tokens used, the prompt's and the answer's, in place of those reserved."""
@@ -139,9 +148,9 @@ class Meter:
         with self._lock:
             for cells, amount in ((row.in_flight, claim.sequences), (row.reserved, claim.tokens)):
                 cells[self._column] = max(cells[self._column] - amount, 0)  # the file may have been cut off meanwhile
-            row.drain(claim.limits)
+            row.drain()
             row.words[SPENT] += sum(used)
-            row.words[TOKENS] += min(sum(used), MOST_MINUTES * (claim.limits.tokens_per_minute or 0)) * MINUTE
+            row.words[TOKENS] += min(sum(used), MOST_MINUTES * row.words[TOKEN_LIMIT]) * MINUTE
             if tokens := used[1] // claim.sequences:
                 mean = row.words[MEAN]
                 row.words[MEAN] = mean + tokens - mean // RECENT if mean else tokens * RECENT
@@ -149,8 +158,10 @@ class Meter:
     def read(self, name: str, limits: Limits) -> Use:
         """Returns what a key has in use."""
         with self._lock:
-            row = self._find(name)
-            return Use(0, 0, 0, 0) if row is None else row.read(limits)
+            if (row := self._find(name)) is None:
+                return Use(0, 0, 0, 0)
+            row.go_by(limits)
+            return row.read()
 
     def sweep(self) -> None:
         """Gives back what processes that are gone had under way. Mends a file that was cut off. Raises OSError."""

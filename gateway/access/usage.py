@@ -54,8 +54,7 @@ class UsageLog:
 
     def count(self, key: str, used: tuple[int, int], requests: int = 1) -> None:
         """Counts requests with their tokens, the prompts' and the answers'."""
-        if (counts := self._unwritten.get(key)) is None:
-            counts = self._unwritten[key] = [0, 0, 0]
+        counts = self._unwritten.setdefault(key, [0, 0, 0])
         counts[0] += requests
         counts[1] += used[0]
         counts[2] += used[1]

@@ -26,6 +26,7 @@ from gateway.errors import (
     RequestTimeout,
     ShuttingDown,
 )
+from gateway.settings import LimitSettings
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON = (b"content-type: application/json",)
@@ -59,15 +60,15 @@ class Handler(Protocol):
 
 
 class ClientConnection(HttpToolsProtocol):
-    """A client's connection, for `uvicorn.Config(http=ClientConnection)` with an app that has a `handler`.
+    """A client's connection, for `uvicorn.Config(http=ClientConnection)` with an app whose `handler` is a Handler.
 
     What a client sends is bounded in bytes and in time from the first byte on, and so is its silence before that.
     """
 
     exchange: TransportExchange | None = None  # called when something becomes of the client
     stall: StallWatch
-    _max_body_bytes = 0
-    _handler: Handler | None = None
+    _handler: Handler
+    _limits: LimitSettings
     _is_surplus = False  # beyond the limit on connections: a probe is answered, all else refused
     _is_parsing = False  # uvicorn's parser is inside a message
     _is_head_read = False  # of that message
@@ -84,16 +85,14 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         super().connection_made(transport)
-        handler = self._handler = getattr(self.app, "handler", None)
-        if handler is None:
-            return
-        intake: Intake = handler.intake
+        self._handler = self.app.handler
+        intake = self._handler.intake
+        self._limits = intake.limits
         self._is_surplus = intake.is_full(len(self.connections))
         if self._is_surplus:
             intake.keep_surplus(transport)
-        self.stall = StallWatch(transport, intake.limits.client_write_timeout_s)
-        self._max_body_bytes = intake.limits.max_body_bytes
-        self._expect(SURPLUS_S if self._is_surplus else intake.limits.head_timeout_s)
+        self.stall = StallWatch(transport, self._limits.client_write_timeout_s)
+        self._expect(SURPLUS_S if self._is_surplus else self._limits.head_timeout_s)
 
     # A usual request, without the parser
 
@@ -113,15 +112,15 @@ class ClientConnection(HttpToolsProtocol):
         """Begins the exchange if `data` starts a new, usual request. Returns whether it did."""
         before: RequestResponseCycle | None = self.cycle
         handler = self._handler
-        if handler is None or (before is not None and not before.response_complete):
+        if before is not None and not before.response_complete:
             return False
         if (usual := read_usual(data)) is None:
-            return self._answer_constant(data, handler)
+            return self._answer_constant(data)
         head, length, start = usual
         missing = start + length - len(data)
         # More than one message in a read is the pipeline's affair.
         is_ours = missing >= 0 and head.target in handler.posts and not self._is_surplus
-        if not is_ours or length > self._max_body_bytes:
+        if not is_ours or length > self._limits.max_body_bytes:
             return False
         exchange = TransportExchange(self, head, is_http11=True, keep_alive=True)
         self.cycle = exchange  # type: ignore[assignment]  # it has all that uvicorn asks of one
@@ -129,7 +128,7 @@ class ClientConnection(HttpToolsProtocol):
         exchange.error = handler.check_head(exchange)
         if missing:
             self._missing = missing
-            self._expect(handler.intake.limits.body_timeout_s)
+            self._expect(self._limits.body_timeout_s)
             self._keep_missing(exchange, data[start:])
         else:
             exchange.body = data[start:]
@@ -147,12 +146,12 @@ class ClientConnection(HttpToolsProtocol):
             exchange.more_body = False
             self._hand_over(exchange)
 
-    def _answer_constant(self, data: bytes, handler: Handler) -> bool:
+    def _answer_constant(self, data: bytes) -> bool:
         """Answers `data` if it is one whole usual request whose answer is always the same. Returns whether it did."""
         if (usual := read_usual_get(data)) is None:
             return False
         head, keep_alive = usual
-        if (body := handler.constant_answers.get(head.target)) is None:
+        if (body := self._handler.constant_answers.get(head.target)) is None:
             return False
         exchange = TransportExchange(self, head, is_http11=True, keep_alive=keep_alive and not self._is_surplus)
         exchange.method = "GET"
@@ -188,22 +187,20 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self._go_on_soon()
         self._unset_keepalive_if_required()
-        if not self._is_parsing and not self._due and self._handler is not None:
-            self._expect(self._handler.intake.limits.head_timeout_s)
+        if not self._is_parsing and not self._due:
+            self._expect(self._limits.head_timeout_s)
         self._has_progressed = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # none that is offered is taken, and the request is answered as it is
         except httptools.HttpParserError:
-            if self._handler is None:
-                raise
             self._handler.intake.note_bad_request(self.client[0] if self.client else "")
             self._refuse(InvalidRequest("This is not an HTTP request."))
             return
         self._unread_bytes = 0 if self._has_progressed else self._unread_bytes + len(data)
-        if self._handler is not None and self._unread_bytes > self._handler.intake.limits.max_head_bytes:
-            self._refuse(self._head_too_large(self._handler))
+        if self._unread_bytes > self._limits.max_head_bytes:
+            self._refuse(self._head_too_large())
 
     def _go_on_soon(self) -> None:
         if not self._is_going_on:
@@ -240,14 +237,11 @@ class ClientConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._has_progressed = self._is_head_read = True
         handler = self._handler
-        if handler is None:
-            self._leave_to_uvicorn()
-            return
         path, mark, query = self.url.partition(b"?")
         if b"%" in path:
             path = unquote_to_bytes(path)
         is_ours = path in handler.posts and self.parser.get_method() == b"POST"
-        error = self._find_fault(handler, path)
+        error = self._find_fault(path)
         if error is None and not is_ours:
             self._leave_to_uvicorn()
             # Of a request that offers an upgrade the parser skips the body: it would be read as a request of its own.
@@ -269,28 +263,26 @@ class ClientConnection(HttpToolsProtocol):
         if exchange.is_queued:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
-        self._expect(handler.intake.limits.body_timeout_s)
-        error = error or handler.check_head(exchange) or self._find_too_long(handler, exchange.head)
+        self._expect(self._limits.body_timeout_s)
+        error = error or handler.check_head(exchange)
+        if error is None and exchange.head.length > self._limits.max_body_bytes:
+            error = self._body_too_large()
         if error is not None:
             self._refuse_exchange(exchange, error)
         elif self.expect_100_continue and not exchange.is_queued:
             self.transport.write(CONTINUE)
 
-    def _find_fault(self, handler: Handler, path: bytes) -> GatewayError | None:
+    def _find_fault(self, path: bytes) -> GatewayError | None:
         """Returns the error with which this head is refused; None if it is accepted."""
-        limits = handler.intake.limits
         size = len(self.url) + sum(len(name) + len(value) + FIELD_BYTES for name, value in self.headers)
-        if size > limits.max_head_bytes:
-            return self._head_too_large(handler)
+        if size > self._limits.max_head_bytes:
+            return self._head_too_large()
         names = [name for name, _ in self.headers]
         if names.count(b"host") != 1 and self.parser.get_http_version() == "1.1":  # RFC 9112 3.2
             return InvalidRequest("A request needs one Host header field.")
-        if self._is_surplus and path not in handler.constant_answers:
+        if self._is_surplus and path not in self._handler.constant_answers:
             return Overloaded("Too many connections are open; try again in a moment.")
         return None
-
-    def _find_too_long(self, handler: Handler, head: RequestHead) -> GatewayError | None:
-        return self._body_too_large(handler) if head.length > handler.intake.limits.max_body_bytes else None
 
     def on_body(self, body: bytes) -> None:
         self._has_progressed = True
@@ -314,12 +306,11 @@ class ClientConnection(HttpToolsProtocol):
     # A body, until it is whole
 
     def _keep_body(self, exchange: TransportExchange, data: bytes) -> None:
-        handler = self._handler
-        if not exchange.more_body or handler is None:  # what follows one that was refused
+        if not exchange.more_body:  # what follows one that was refused
             return
-        if len(exchange.body) + len(data) > handler.intake.limits.max_body_bytes:
-            self._refuse_exchange(exchange, self._body_too_large(handler))
-        elif not handler.intake.hold(len(data)):
+        if len(exchange.body) + len(data) > self._limits.max_body_bytes:
+            self._refuse_exchange(exchange, self._body_too_large())
+        elif not self._handler.intake.hold(len(data)):
             self._refuse_exchange(exchange, Overloaded("Too many bodies are arriving at once; try again in a moment."))
         else:
             exchange.held += len(data)
@@ -328,16 +319,16 @@ class ClientConnection(HttpToolsProtocol):
             exchange.body += data
 
     def _release(self, exchange: TransportExchange) -> None:
-        if exchange.held and self._handler is not None:
+        if exchange.held:
             self._handler.intake.release(exchange.held)
             exchange.held = 0
 
     def _hand_over(self, exchange: TransportExchange) -> None:
-        if exchange.is_queued or (handler := self._handler) is None:
+        if exchange.is_queued:
             return
         self._release(exchange)
         if not exchange.has_left:
-            handler.handle(exchange)
+            self._handler.handle(exchange)
 
     # What does not arrive in time
 
@@ -353,14 +344,13 @@ class ClientConnection(HttpToolsProtocol):
     def _check_due(self) -> None:
         """Ends what is overdue. One timer serves all deadlines of a connection, which follow one another."""
         self._timer = None
-        handler = self._handler
-        if not self._due or handler is None or self.transport.is_closing():
+        if not self._due or self.transport.is_closing():
             return
         if self._is_ending:
             self.transport.abort()
             return
         if self.flow.read_paused:  # we do not let it arrive
-            self._due = self.loop.time() + handler.intake.limits.body_timeout_s
+            self._due = self.loop.time() + self._limits.body_timeout_s
         if self.loop.time() < self._due:
             self._timer = self.loop.call_at(self._due, self._check_due)
         elif self._is_parsing or self._missing:
@@ -402,13 +392,11 @@ class ClientConnection(HttpToolsProtocol):
         exchange.keep_alive = exchange.more_body = False
         self._hand_over(exchange)
 
-    @staticmethod
-    def _head_too_large(handler: Handler) -> HeadTooLarge:
-        return HeadTooLarge(f"The request's head is larger than {handler.intake.limits.max_head_bytes} bytes.")
+    def _head_too_large(self) -> HeadTooLarge:
+        return HeadTooLarge(f"The request's head is larger than {self._limits.max_head_bytes} bytes.")
 
-    @staticmethod
-    def _body_too_large(handler: Handler) -> BodyTooLarge:
-        return BodyTooLarge(f"The body is larger than {handler.intake.limits.max_body_bytes} bytes.")
+    def _body_too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"The body is larger than {self._limits.max_body_bytes} bytes.")
 
     # From the transport
 
@@ -417,12 +405,11 @@ class ClientConnection(HttpToolsProtocol):
         if (exchange := self.exchange) is not None:
             self.exchange = None
             exchange.lost()
-        if self._handler is not None:
-            self.stall.disarm()
+        self.stall.disarm()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._is_surplus and self._handler is not None:
+        if self._is_surplus:
             self._handler.intake.lose_surplus(self.transport)
         # An exchange and its connection know each other: only the garbage collector would free what it has of a body.
         for cycle in (self.cycle, *(queued for queued, _ in self.pipeline)):
@@ -435,15 +422,13 @@ class ClientConnection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._handler is not None:
-            self.stall.arm()
+        self.stall.arm()
         if self.exchange is not None:
             self.exchange.paused()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._handler is not None:
-            self.stall.disarm()
+        self.stall.disarm()
         if self.exchange is not None:
             self.exchange.resumed()
         self._read_on()  # it was held up until the client had read what was sent
@@ -452,8 +437,7 @@ class ClientConnection(HttpToolsProtocol):
         """Does what uvicorn's does, but makes no new timer for each answer: a timer that is early looks again later."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
-            if self._handler is not None:
-                self.stall.arm()  # what is buffered still has to be read in time
+            self.stall.arm()  # what is buffered still has to be read in time
             return
         if self.flow.write_paused:  # or answers to a client that sends on, and reads none, would pile up
             self.flow.pause_reading()

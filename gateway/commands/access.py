@@ -16,27 +16,28 @@ CURE = "create one (crossover keys create), or set allow_anonymous: true (or --a
 logger = logging.getLogger(__name__)
 
 
-class AccessRefused(Exception):
-    """`code`: the exit code of a gateway that does not start for this reason."""
+class CannotStart(Exception):
+    """`code`: the exit code of a gateway that does not start, for these reasons."""
 
-    def __init__(self, code: int, problem: str) -> None:
-        super().__init__(problem)
+    def __init__(self, code: int, *problems: str) -> None:
+        super().__init__("; ".join(problems))
         self.code = code
+        self.problems = problems
 
 
 def check_access(settings: Settings, *, warns: bool = True) -> None:
-    """Raises AccessRefused for keys that cannot be read, and for a gateway that would be open beyond this machine.
+    """Raises CannotStart for keys that cannot be read, and for a gateway that would be open beyond this machine.
 
     `warns`: of one that may be.
     """
     try:
         keyring = Keyring(settings.operator_key, KeyFile(settings.state_folder))
     except KeyFileUnreadable as exc:
-        raise AccessRefused(FAILED, str(exc)) from exc
+        raise CannotStart(FAILED, str(exc)) from exc
     if keyring.guards_inference or is_loopback(settings.listen_host):
         return
     warning = OPEN.format(settings.listen)
     if not settings.allow_anonymous:
-        raise AccessRefused(MISTAKEN, f"{warning}: {CURE}")
+        raise CannotStart(MISTAKEN, f"{warning}: {CURE}")
     if warns:
         logger.warning("%s (allow_anonymous)", warning)

@@ -5,13 +5,15 @@ In: a configuration file, and logs if there are any. Out: findings on stdout and
 
 import asyncio
 import logging
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from gateway.commands.config import CONFIG
 from gateway.commands.options import read_settings
 from gateway.doctor import FEATURES, Options, Report, Topic, examine, render_json, render_text
 from gateway.engine_kinds import ENGINE_KINDS
@@ -19,23 +21,14 @@ from gateway.settings import Settings
 
 
 def _split_pairs(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> list[tuple[str, str]]:
-    return [_split_pair(value) for value in values]
-
-
-def _split_pair(value: str) -> tuple[str, str]:
-    name, _, rest = value.partition("=")
-    if not name or not rest:
-        raise click.BadParameter(f"{value!r} must begin with a backend's name and =")
-    return name, rest
+    for value in values:
+        if not re.fullmatch("[^=]+=.+", value):
+            raise click.BadParameter(f"{value!r} must begin with a backend's name and =")
+    return [(name, rest) for name, _, rest in (value.partition("=") for value in values)]
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
+@CONFIG
 @click.option(
     "--log", "logs", metavar="BACKEND=FILE", multiple=True, callback=_split_pairs, help="An engine's log; repeatable."
 )
@@ -105,15 +98,11 @@ def _check_features(settings: Settings, required: Sequence[tuple[str, str]]) -> 
     features: dict[str, frozenset[Topic]] = {}
     for name, words in required:
         _check_backend(settings, name, "--require")
-        features[name] = features.get(name, frozenset()) | frozenset(_read_features(words))
+        for word in words.split(","):
+            if word not in FEATURES:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(FEATURES)}", param_hint="--require")
+            features[name] = features.get(name, frozenset()) | {Topic(word)}
     return features
-
-
-def _read_features(words: str) -> Iterator[Topic]:
-    for word in words.split(","):
-        if word not in FEATURES:
-            raise click.BadParameter(f"{word!r} is none of {', '.join(FEATURES)}", param_hint="--require")
-        yield Topic(word)
 
 
 def _check_backend(settings: Settings, name: str, option: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gateway.address import make_url
-from gateway.commands.access import AccessRefused, check_access
+from gateway.commands.access import FAILED, MISTAKEN, CannotStart, check_access
 from gateway.commands.options import ServeOptions
 from gateway.commands.supervisor import Origin, Supervisor, report_failure
 from gateway.configuration import SettingsError, default_path, load_settings
@@ -26,16 +26,6 @@ from gateway.shared import Predecessor
 from gateway.state_folder import FolderTaken, claim
 
 Order: TypeAlias = Mapping[str, Any]  # Any: JSON, of whatever version wrote it
-FAILED, MISTAKEN = 1, 2  # exit codes
-
-
-class CannotStartError(Exception):
-    """`code`: the exit code of a gateway that cannot start for this reason."""
-
-    def __init__(self, code: int, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.code = code
-        self.problems = problems
 
 
 def main() -> None:
@@ -44,7 +34,7 @@ def main() -> None:
     with socket.socket(fileno=order["leash"]) as leash:
         try:
             sys.exit(asyncio.run(_run(order, leash)))
-        except CannotStartError as exc:
+        except CannotStart as exc:
             report_failure(leash, str(exc))
             sys.stderr.writelines(f"crossover serve: {problem}\n" for problem in exc.problems)
             sys.exit(exc.code)
@@ -54,17 +44,14 @@ async def _run(order: Order, leash: socket.socket) -> int:
     settings = _read_settings(order)
     options = ServeOptions(settings.log_level, order["access_log"], order["drain_timeout_s"])
     options.configure_logging()
-    try:
-        check_access(settings)
-    except AccessRefused as exc:
-        raise CannotStartError(exc.code, str(exc)) from exc
+    check_access(settings)
     fixed = [f"{settings.listen_host}:{settings.listen_port}", str(settings.state_folder)]
     if order["listener"] is None:
         listener, lock = _bind(settings.listen_host, settings.listen_port), _claim(settings.state_folder)
     else:
         listener, lock = socket.socket(fileno=order["listener"]), None
         if order["fixed"] != fixed:
-            raise CannotStartError(MISTAKEN, "listen and state_folder change by a stop and a start only")
+            raise CannotStart(MISTAKEN, "listen and state_folder change by a stop and a start only")
     predecessors = {each["number"]: Predecessor.open(each["map"], each["places"]) for each in order["predecessors"]}
     origin = Origin(listener, Board(order["board"]), predecessors, order["drained"])
 
@@ -84,12 +71,12 @@ def _read_settings(order: Order) -> Settings:
     try:
         settings = load_settings(path)
     except SettingsError as exc:
-        raise CannotStartError(MISTAKEN, *(f"{path}: {problem}" for problem in exc.problems)) from exc
+        raise CannotStart(MISTAKEN, *(f"{path}: {problem}" for problem in exc.problems)) from exc
     workers = order["workers"] or settings.workers
     if workers > MAX_WORKERS:
-        raise CannotStartError(MISTAKEN, f"--workers: {MAX_WORKERS} at most")
+        raise CannotStart(MISTAKEN, f"--workers: {MAX_WORKERS} at most")
     if workers > 1 and settings.responses.keep == "memory":
-        raise CannotStartError(MISTAKEN, "responses.keep: memory is each worker's own; several workers need file")
+        raise CannotStart(MISTAKEN, "responses.keep: memory is each worker's own; several workers need file")
     allow_anonymous = order["allow_anonymous"] or settings.allow_anonymous
     return replace(settings, workers=workers, allow_anonymous=allow_anonymous)
 
@@ -104,7 +91,7 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as exc:
         listener.close()
-        raise CannotStartError(FAILED, f"cannot listen on {host}:{port}: {exc.strerror}") from exc
+        raise CannotStart(FAILED, f"cannot listen on {host}:{port}: {exc.strerror}") from exc
     return listener
 
 
@@ -117,7 +104,7 @@ def _claim(folder: Path | None) -> int | None:
             holder = f"the gateway with pid {Standing.decode(exc.words).pid}"
         except ValueError:  # it has just started
             holder = "another gateway"
-        raise CannotStartError(FAILED, f"{holder} keeps its state in {folder}") from exc
+        raise CannotStart(FAILED, f"{holder} keeps its state in {folder}") from exc
 
 
 if __name__ == "__main__":

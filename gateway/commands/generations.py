@@ -10,13 +10,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
+from gateway.commands.process import MOST_BYTES, send_signal, start
 from gateway.restarts import Board, Restart
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,6 @@ Json: TypeAlias = Mapping[str, Any]  # Any: what another process says, of anothe
 STARTS_WITHIN_S = 180.0
 REPLIES_WITHIN_S = 10.0
 KILL_AFTER_S = 15  # beyond the drain time; a generation has killed its workers by then
-MOST_BYTES = 128 * 1024  # of a message
 MOST_FDS = 3  # with a message
 
 
@@ -46,18 +45,8 @@ class Generation:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with its:
-            # -P and our own path: it imports what this process would, not what lies in the current directory. Its own
-            # process group: Ctrl-C reaches it through us alone, or the second signal would cut its answers off.
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "gateway.commands.generation"),
-                stdin=asyncio.subprocess.PIPE,
-                pass_fds=(*fds, its.fileno()),
-                process_group=0,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # noqa: TID251 - a launcher hands it on
-            )
-            assert process.stdin is not None  # it was asked for
-            process.stdin.write(json.dumps({**order, "leash": its.fileno()}).encode())
-            process.stdin.close()
+            orders = json.dumps({**order, "leash": its.fileno()}).encode()
+            process = await start("gateway.commands.generation", orders, (*fds, its.fileno()))
         return cls(order["number"], process, ours)
 
     def send(self, message: Json) -> None:
@@ -232,9 +221,7 @@ class Generations:
 
     def _end(self, number: signal.Signals) -> None:
         """Passes a signal on. After the first one, no connection is accepted any more, and none refused to another."""
-        for generation in self._living.values():
-            with suppress(ProcessLookupError):
-                generation.process.send_signal(number)
+        send_signal((generation.process for generation in self._living.values()), number)
         if self._is_ending:
             return
         self._is_ending = True
@@ -248,8 +235,7 @@ class Generations:
     def _kill(self) -> None:
         for generation in self._living.values():
             logger.error("generation %d (pid %d) did not end; killed", generation.number, generation.process.pid)
-            with suppress(ProcessLookupError):
-                generation.process.kill()
+            send_signal([generation.process], signal.SIGKILL)
 
 
 class RestartFailed(Exception):

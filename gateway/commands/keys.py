@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.access import DayUse, Key, KeyFile, KeyFileUnreadable, KeyRefused, Limits, Scope, UsageLog
+from gateway.commands.config import CONFIG
 from gateway.commands.options import read_settings
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -39,12 +40,6 @@ def _read_span(_ctx: click.Context, _param: click.Parameter, text: str | None) -
     return span
 
 
-CONFIG = click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The gateway's configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
 EXPIRES = click.option("--expires", "lifetime", callback=_read_span, help="When it ends: 30d, 12h; by default never.")
 AMOUNT = click.IntRange(1, 10**12)
 DAY = click.DateTime(["%Y-%m-%d"])

@@ -79,7 +79,3 @@ class Assignment:
     listener_fd: int
     leash_fd: int
     board_fd: int
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return self.map_fd, self.listener_fd, self.leash_fd, self.board_fd

@@ -7,7 +7,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -232,27 +232,24 @@ def _dump(value: object) -> str:
 
 
 def _describe(policy_in_force: Json) -> str:
-    terms = {key: policy_in_force[key] for key in (*KEYS, "calibration")}
-    shown = " ".join((
-        policy_in_force["kind"],
-        *(f"{key}={_show_term(value)}" for key, value in terms.items() if value is not None),
-    ))
+    shown = f"{policy_in_force['kind']} {_show_terms(policy_in_force, (*KEYS, 'calibration'))}".rstrip()
     return f"{shown} (version {policy_in_force['version']}, by {policy_in_force['by']})"
 
 
 def _describe_dry(dry: Json) -> str:
     """Describes a policy on trial: its keys, and how often it would have sent a request elsewhere."""
-    terms = " ".join(f"{key}={_show_term(dry[key])}" for key in KEYS if dry[key] is not None)
     count = sum(sum(chosen.values()) for chosen in dry["choices"].values())
     same = sum(chosen.get(taken, 0) for taken, chosen in dry["choices"].items())
     side = "both" if dry["split"] else dry["side"]
     agrees = f"agrees on {same / count:.1%} of {count} requests" if count else "no request so far"
-    return f"dry {dry['kind']} {terms}: on {side} for {dry['side_age_s']:.0f} s, {dry['switches']} switches, {agrees}"
+    shown = f"dry {dry['kind']} {_show_terms(dry, KEYS)}: on {side} for {dry['side_age_s']:.0f} s"
+    return f"{shown}, {dry['switches']} switches, {agrees}"
 
 
-def _show_term(value: object) -> object:
+def _show_terms(terms: Json, keys: Iterable[str]) -> str:
     """A node model is shown whole by --json alone."""
-    return "measured" if isinstance(value, dict) else value
+    shown = {key: "measured" if isinstance(terms[key], dict) else terms[key] for key in keys if terms[key] is not None}
+    return " ".join(f"{key}={value}" for key, value in shown.items())
 
 
 def _print_model(entry: Json) -> None:

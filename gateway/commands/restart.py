@@ -3,14 +3,15 @@
 In: the configuration, whose state folder names the process. Out: one line, an exit code. The gateway does the rest.
 """
 
-import fcntl
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from gateway.commands.config import CONFIG
 from gateway.commands.options import read_settings
 from gateway.restarts import Standing
 from gateway.state_folder import OWNER
@@ -21,12 +22,7 @@ WAITS_S = 300.0  # longer than the gateway waits for its new workers
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
+@CONFIG
 def restart(config: Path | None) -> None:
     """Restart the gateway that runs with a configuration, without a connection refused or an answer cut off.
 
@@ -66,25 +62,12 @@ class NotFound(click.ClickException):
 
 
 def _find_gateway(path: Path) -> Standing:
-    """Returns how the gateway stands that has this lock file."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    """Returns how the gateway stands that has this lock file open; another process may have its number by now."""
+    with suppress(OSError):  # none has run, or it has ended
         standing = _read(path)
-        if _holds(standing.pid, path):
+        if any(fd.exists() and fd.samefile(path) for fd in Path(f"/proc/{standing.pid}/fd").iterdir()):
             return standing
-    except OSError:
-        pass  # none has run
     raise NotFound(f"no gateway of this machine has {path}")
-
-
-def _holds(pid: int, path: Path) -> bool:
-    """Returns whether the process has the file open; one of another container may have the same number."""
-    try:
-        return any(fd.exists() and fd.samefile(path) for fd in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return False
 
 
 def _read(path: Path) -> Standing:

@@ -7,22 +7,18 @@ import asyncio
 import logging
 import resource
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
+from gateway.commands.config import CONFIG
 from gateway.commands.generations import Generations
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The configuration; by default $CROSSOVER_CONFIG, else crossover.yaml here.",
-)
+@CONFIG
 @click.option("--workers", type=click.IntRange(1), help="Worker processes; by default as in the configuration.")
 @click.option(
     "--drain-timeout-s",
@@ -33,9 +29,7 @@ from gateway.commands.generations import Generations
 )
 @click.option("--access-log", is_flag=True, help="One line on stderr for every request.")
 @click.option("--allow-anonymous", is_flag=True, help="Listen beyond this machine without keys for inference.")
-def serve(
-    config: Path | None, workers: int | None, drain_timeout_s: int, *, access_log: bool, allow_anonymous: bool
-) -> None:
+def serve(config: Path | None, **options: Any) -> None:  # Any: click's values
     """Serve the OpenAI API over the backends that a configuration names.
 
     On SIGTERM or Ctrl-C no connection is accepted any more, running answers end, and those that do not within the drain
@@ -61,19 +55,8 @@ def serve(
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=form)
     _raise_descriptor_limit()
-    path = None if config is None else str(config)
-    options = {
-        "config": path,
-        "workers": workers,
-        "drain_timeout_s": drain_timeout_s,
-        "access_log": access_log,
-        "allow_anonymous": allow_anonymous,
-    }
-    sys.exit(asyncio.run(_serve(options)))
-
-
-async def _serve(options: Mapping[str, object]) -> int:
-    return await Generations(options, lambda url: click.echo(f"ready {url}/v1")).run()
+    options["config"] = None if config is None else str(config)
+    sys.exit(asyncio.run(Generations(options, lambda url: click.echo(f"ready {url}/v1")).run()))
 
 
 def _raise_descriptor_limit() -> None:

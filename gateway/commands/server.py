@@ -16,7 +16,7 @@ import uvicorn
 
 from gateway.app import Gateway
 from gateway.client_http import CLOSE_FIELD, ClientConnection
-from gateway.commands.options import RETIRE, ServeOptions
+from gateway.commands.options import READY, RETIRE, ServeOptions
 
 # Longer than clients keep idle connections (aiohttp 15 s), so that they close first and lose no request.
 KEEP_ALIVE_S = 75
@@ -27,33 +27,23 @@ LATE_S = 0.5  # for a connection accepted just before the listener closed to sen
 
 
 class Server(uvicorn.Server):
-    """Calls `on_ready` when it accepts connections, and fails the answers that outlast the drain time.
+    """Writes READY on the leash when it accepts connections, and fails the answers that outlast the drain time.
 
-    `beat` is called every BEAT_S from then on, until the event loop ends.
+    It ends as by a signal once the leash's other end is closed: the supervisor is gone then. RETIRE on the leash makes
+    it end because others accept in its place: no client may lose a request to that. `beat` is called every BEAT_S from
+    READY on, until the event loop ends.
     """
 
     def __init__(
-        self,
-        gateway: Gateway,
-        options: ServeOptions,
-        on_ready: Callable[[], object],
-        beat: Callable[[], object],
+        self, gateway: Gateway, options: ServeOptions, leash: socket.socket, beat: Callable[[], object]
     ) -> None:
         super().__init__(_configure(gateway, options))
         self._gateway = gateway
         self._beat = beat
         self._drain_timeout_s = options.drain_timeout_s
-        self._on_ready = on_ready
-        self._leash: socket.socket | None = None
+        self._leash = leash
         self._exit = asyncio.Event()
         self._is_retired = False
-
-    def end_with(self, leash: socket.socket) -> None:
-        """Makes the server end as by a signal once the other end of `leash` is closed: the supervisor is gone then.
-
-        RETIRE on it makes the server end because others accept in its place: no client may lose a request to that.
-        """
-        self._leash = leash
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal. Raises SystemExit(1) when it cannot start."""
@@ -70,8 +60,7 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._leash is not None:
-            asyncio.get_running_loop().add_reader(self._leash, self._end, self._leash)
+        asyncio.get_running_loop().add_reader(self._leash, self._end)
         await super().startup(sockets)
         # What is loaded by now stays; every full collection would walk it, which takes 0.1 s without a token.
         gc.collect()
@@ -81,7 +70,7 @@ class Server(uvicorn.Server):
         sys.setswitchinterval(0.0005)
         self._go_on_beating()
         if not self.should_exit:
-            self._on_ready()
+            self._leash.sendall(READY)
 
     def _go_on_beating(self) -> None:
         self._beat()
@@ -139,11 +128,11 @@ class Server(uvicorn.Server):
             if isinstance(connection, ClientConnection):
                 connection.stop_waiting()
 
-    def _end(self, leash: socket.socket) -> None:
+    def _end(self) -> None:
         with suppress(ConnectionResetError):  # the supervisor was killed before it had read READY
-            self._is_retired = leash.recv(64) == RETIRE
+            self._is_retired = self._leash.recv(64) == RETIRE
         if not self._is_retired:
-            asyncio.get_running_loop().remove_reader(leash)
+            asyncio.get_running_loop().remove_reader(self._leash)
         self.should_exit = True
         self._exit.set()
 

@@ -7,17 +7,16 @@ loads no model, so that little can kill it.
 import asyncio
 import json
 import logging
-import os
 import pickle
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.commands.options import RETIRE, Assignment, ServeOptions
+from gateway.commands.process import MOST_BYTES, send_signal, start
 from gateway.node import Node
 from gateway.restarts import Board
 from gateway.settings import Settings
@@ -27,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0  # before a worker that died is replaced, doubled while they die young
 YOUNG_S = 10.0
-MOST_BYTES = 128 * 1024  # of a message on the leash
 KILL_AFTER_S = 5  # beyond the time that a worker needs to end by itself
 HUNG_AFTER_S = 5.0  # without a beat
 INHERIT_S = 0.02  # from one count of what the generations before still have to the next
@@ -134,7 +132,7 @@ class Supervisor:
             if silences.get(index, 0.0) > HUNG_AFTER_S:
                 process = self._processes[index]
                 logger.error("worker %d (pid %d) has hung for %.1f s; killed", index, process.pid, silences[index])
-                _kill(process)
+                send_signal([process], signal.SIGKILL)  # a stopped process takes no other
                 awake_since = now  # it may have held the lock that the others have been waiting for
 
     async def _inherit(self) -> None:
@@ -170,64 +168,40 @@ class Supervisor:
     async def _live(self, index: int) -> str:
         """Runs one worker. Returns how it ended."""
         try:
-            process, leash = await self._start(index)
+            ours, its = socket.socketpair()
+            with ours:
+                with its:
+                    process = await self._start(index, its)
+                return await self._accompany(index, process, ours)
         except OSError as exc:  # no process or no descriptor is to be had now: tried again, as if it had died
             return f"could not be started: {exc}"
-        with leash:
-            return await self._accompany(index, process, leash)
 
     async def _accompany(self, index: int, process: asyncio.subprocess.Process, leash: socket.socket) -> str:
         self._processes[index], self._leashes[index] = process, leash
         if self._ending.is_set():  # the signal came while it was being started
             process.terminate()
         leash.setblocking(False)
-        if await asyncio.get_running_loop().sock_recv(leash, 64):
-            self._note_ready(index)
+        with suppress(ConnectionResetError):  # it was killed before it had read all that we sent
+            if await asyncio.get_running_loop().sock_recv(leash, 64):
+                self._ready.add(index)
+        if len(self._ready) == self._settings.workers and not self._is_up:
+            self._is_up = True
+            self._announce(self._node)
         code = await process.wait()
         del self._processes[index], self._leashes[index]
         self._ready.discard(index)
         self._node.clear(index)
         return f"(pid {process.pid}) {_describe(code)}"
 
-    async def _start(self, index: int) -> tuple[asyncio.subprocess.Process, socket.socket]:
-        """Starts a worker. Returns its process and our end of its leash."""
-        ours, its = socket.socketpair()
-        try:
-            with its:
-                return await self._spawn(index, its), ours
-        except OSError:
-            ours.close()
-            raise
-
-    async def _spawn(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
+    async def _start(self, index: int, leash: socket.socket) -> asyncio.subprocess.Process:
         assert self._node.fd is not None  # a node that was founded for others has one
         fds = (self._node.fd, self._listener.fileno(), leash.fileno(), self._board.fd)
         assignment = Assignment(self._settings, self._options, index, *fds)
-        # -P and our own path: a worker imports what this process would, not what lies in the current directory.
-        # Its own process group: Ctrl-C reaches it through us alone, or the second signal would cut its answers off.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "gateway.commands.worker"),
-            stdin=asyncio.subprocess.PIPE,
-            pass_fds=assignment.descriptors,
-            process_group=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # noqa: TID251 - a launcher hands it on
-        )
-        assert process.stdin is not None  # it was asked for
-        process.stdin.write(pickle.dumps(assignment))
-        process.stdin.close()
-        return process
-
-    def _note_ready(self, index: int) -> None:
-        self._ready.add(index)
-        if len(self._ready) == self._settings.workers and not self._is_up:
-            self._is_up = True
-            self._announce(self._node)
+        return await start("gateway.commands.worker", pickle.dumps(assignment), fds)
 
     def _end(self, number: signal.Signals) -> None:
         """Passes a signal on. After the first one, no worker is replaced and workers that end accept no connection."""
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                process.send_signal(number)
+        send_signal(self._processes.values(), number)
         if not self._ending.is_set():
             self._stop_keeping()
 
@@ -239,12 +213,7 @@ class Supervisor:
     def _kill(self) -> None:
         for index, process in self._processes.items():
             logger.error("worker %d (pid %d) did not end; killed", index, process.pid)
-            _kill(process)
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()  # a stopped process takes no other signal
+        send_signal(self._processes.values(), signal.SIGKILL)
 
 
 def report_failure(leash: socket.socket, why: str) -> None:

@@ -7,10 +7,11 @@ import pickle
 import socket
 import sys
 
-from gateway.app import build_app
-from gateway.commands.access import AccessRefused, check_access
-from gateway.commands.options import READY, Assignment
+from gateway.app import Gateway
+from gateway.commands.access import CannotStart, check_access
+from gateway.commands.options import Assignment
 from gateway.commands.server import Server
+from gateway.metrics import note_tasks
 from gateway.node import Node
 from gateway.restarts import Board
 
@@ -20,14 +21,16 @@ def main() -> None:
     assignment.options.configure_logging(f"worker {assignment.index}")
     try:  # the keys may have gone since the gateway started
         check_access(assignment.settings, warns=False)
-    except AccessRefused as exc:
+    except CannotStart as exc:
         sys.exit(f"worker {assignment.index}: {exc}")
     node = Node.join(assignment.settings, assignment.index, assignment.map_fd, Board(assignment.board_fd))
     with socket.socket(fileno=assignment.listener_fd) as listener, socket.socket(fileno=assignment.leash_fd) as leash:
-        app = build_app(assignment.settings, node)
-        server = Server(app, assignment.options, lambda: leash.sendall(READY), node.roster.beat)
-        server.end_with(leash)
-        server.run([listener])
+
+        def beat() -> None:
+            node.roster.beat()
+            note_tasks(node.tally)
+
+        Server(Gateway(assignment.settings, node), assignment.options, leash, beat).run([listener])
 
 
 if __name__ == "__main__":

@@ -33,24 +33,18 @@ async def observe(subject: Subject, backend: TokenBackend, known: Account, in_fl
     examiner = _make_examiner(backend, subject.language, known)
     try:
         await answers(examiner)
-        statements = (*await _find_order(examiner, in_flight), *await _find_memory(examiner, known))
+        is_batched = await overtakes(examiner)
+        has_memory = Topic.PREFIX_CACHING not in known and await remembers(examiner)
     except (GatewayError, TimeoutError) as exc:
         return Behaviour((Finding(Fault.CANNOT_GENERATE, subject.where, str(exc) or "nothing came in a minute"),))
-    return Behaviour(statements=statements)
-
-
-async def _find_order(examiner: Examiner, in_flight: int | None) -> tuple[Statement, ...]:
-    is_batched = await overtakes(examiner)
-    if in_flight and not is_batched:
-        return ()
-    source = f"the order of two answers: a later, short one ended {'before' if is_batched else 'after'} a long one"
-    return (Statement(Topic.IN_FLIGHT_BATCHING, is_batched, source),)
-
-
-async def _find_memory(examiner: Examiner, known: Account) -> tuple[Statement, ...]:
-    if Topic.PREFIX_CACHING in known or not await remembers(examiner):
-        return ()
-    return (Statement(Topic.PREFIX_CACHING, True, "prompts that were answered much sooner the second time"),)
+    statements = []
+    if is_batched or not in_flight:
+        source = f"the order of two answers: a later, short one ended {'before' if is_batched else 'after'} a long one"
+        statements.append(Statement(Topic.IN_FLIGHT_BATCHING, is_batched, source))
+    if has_memory:
+        source = "prompts that were answered much sooner the second time"
+        statements.append(Statement(Topic.PREFIX_CACHING, True, source))
+    return Behaviour(statements=tuple(statements))
 
 
 def _make_examiner(backend: TokenBackend, language: ModelLanguage, known: Account) -> Examiner:

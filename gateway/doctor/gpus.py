@@ -6,12 +6,13 @@ nvidia-smi may list none.
 
 import asyncio
 import csv
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 TIMEOUT_S = 20.0  # without persistence mode the driver first wakes every GPU
 
-GPU_FIELDS = ("index", "uuid", "name", "driver_version", "memory.total")
+GPU_FIELDS = ("index", "uuid", "name", "driver_version")
 APP_FIELDS = ("gpu_uuid", "pid")
 
 
@@ -20,38 +21,28 @@ class Gpu:
     index: str
     name: str
     driver: str
-    total_mib: int
     pids: frozenset[int]
 
 
 async def read_gpus() -> tuple[Gpu, ...]:
-    rows = await _query("--query-gpu", GPU_FIELDS)
-    apps = await _query("--query-compute-apps", APP_FIELDS) if rows else []
-    return tuple(_read(row, apps) for row in rows if row[4].isdigit())
+    rows = await asyncio.to_thread(_query, "--query-gpu", GPU_FIELDS)
+    apps = await asyncio.to_thread(_query, "--query-compute-apps", APP_FIELDS) if rows else []
+    return tuple(_read(row, apps) for row in rows if row[0].isdigit())
 
 
 def _read(row: Sequence[str], apps: Sequence[Sequence[str]]) -> Gpu:
-    index, uuid, name, driver, total = row
+    index, uuid, name, driver = row
     pids = frozenset(int(pid) for gpu_uuid, pid in apps if gpu_uuid == uuid and pid.isdigit())
-    return Gpu(index, name, driver, int(total), pids)
+    return Gpu(index, name, driver, pids)
 
 
-async def _query(kind: str, fields: Sequence[str]) -> list[list[str]]:
+def _query(kind: str, fields: Sequence[str]) -> list[list[str]]:
     command = ("nvidia-smi", f"{kind}={','.join(fields)}", "--format=csv,noheader,nounits")
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
-    except OSError:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
         return []
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return []
-    return list(_rows(output.decode(errors="replace"), len(fields))) if process.returncode == 0 else []
+    return list(_rows(done.stdout.decode(errors="replace"), len(fields)))
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:

@@ -47,7 +47,8 @@ def is_local(host: str) -> bool:
 def find_listener(place: int | str) -> Listener | None:
     """Finds the server that listens at `place`: a TCP port, or the path of a socket in the file system."""
     inodes = set(_inodes_on_port(place) if isinstance(place, int) else _inodes_at_path(place))
-    pids = tuple(sorted(pid for pid in _all_pids() if inodes and not inodes.isdisjoint(_socket_inodes(pid))))
+    numbers = [int(entry.name) for entry in PROC.glob("[0-9]*")] if inodes else []
+    pids = tuple(sorted(pid for pid in numbers if not inodes.isdisjoint(_socket_inodes(pid))))
     if not pids:
         return None
     return Listener(
@@ -76,12 +77,6 @@ def _inodes_at_path(path: str) -> Iterator[str]:
             fields = line.split(maxsplit=7)
             if fields[7:] == [path] and int(fields[3], 16) & ACCEPTS:
                 yield fields[6]
-
-
-def _all_pids() -> list[int]:
-    with suppress(OSError):
-        return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-    return []
 
 
 def _socket_inodes(pid: int) -> Iterator[str]:

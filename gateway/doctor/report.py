@@ -24,12 +24,9 @@ def render_json(report: Report) -> str:
     document = {
         "findings": [
             {
-                "code": finding.fault.code,
-                "severity": finding.fault.severity,
+                **{name: getattr(finding.fault, name) for name in ("code", "severity", "meaning", "cure")},
                 "where": finding.where,
                 "seen": finding.seen,
-                "meaning": finding.fault.meaning,
-                "cure": finding.fault.cure,
             }
             for finding in _by_severity(report)
         ],
@@ -66,19 +63,13 @@ def _render_engine(engine: EngineReport) -> str:
 
 
 def _describe(engine: EngineReport) -> Iterator[str]:
-    for topic in FEATURES:
+    for topic in dict.fromkeys((*FEATURES, *engine.account)):
         statement = engine.account.get(topic)
-        yield f"  {topic}: {'unknown' if statement is None else _describe_feature(statement)}"
-    for topic, statement in engine.account.items():
-        if topic not in FEATURES:
-            yield f"  {topic}: {_describe_value(statement)}, by {statement.source}"
+        yield f"  {topic}: {'unknown' if statement is None else f'{_describe_value(statement)}, by {statement.source}'}"
     yield f"  identity: {', '.join(f'{name}={value}' for name, value in engine.identity.items()) or 'unknown'}"
 
 
-def _describe_feature(statement: Statement) -> str:
-    return f"{'on' if statement.value else 'off'}, by {statement.source}"
-
-
 def _describe_value(statement: Statement) -> str:
-    is_count = statement.topic in {Topic.CAPACITY, Topic.CONTEXT_LENGTH, Topic.GPU_SHARE}
-    return f"{statement.value:g}" if is_count else "yes" if statement.value else "no"
+    if statement.topic in {Topic.CAPACITY, Topic.CONTEXT_LENGTH, Topic.GPU_SHARE}:
+        return f"{statement.value:g}"
+    return (("off", "on") if statement.topic in FEATURES else ("no", "yes"))[bool(statement.value)]

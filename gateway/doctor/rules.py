@@ -24,10 +24,11 @@ MAX_FOR_ONE_PROCESS = 256
 def find_features_off(where: str, account: Account) -> Iterator[Finding]:
     """Finds features that some source shows to be off. A feature that no source mentions is unknown, and no fault."""
     for topic, fault in FEATURE_FAULTS.items():
-        statement = account.get(topic)
-        if statement is None or statement.value or (topic in GPU_ONLY and not _is_on_gpu(account)):
+        statement, on_gpu = account.get(topic), account.get(Topic.IS_ON_GPU)
+        if topic in GPU_ONLY and (on_gpu is None or not on_gpu.value):
             continue
-        yield Finding(fault, where, f"{topic} is off by {statement.source}")
+        if statement is not None and not statement.value:
+            yield Finding(fault, where, f"{topic} is off by {statement.source}")
 
 
 def find_uncredited(where: str, account: Account, required: Collection[Topic]) -> Iterator[Finding]:
@@ -66,8 +67,3 @@ def find_narrow_front_end(where: str, account: Account) -> Iterator[Finding]:
     if capacity is not None:
         seen += f", for {capacity.value:.0f} requests at once by {capacity.source}"
     yield Finding(Fault.ONE_API_PROCESS, where, seen)
-
-
-def _is_on_gpu(account: Account) -> bool:
-    statement = account.get(Topic.IS_ON_GPU)
-    return statement is not None and bool(statement.value)

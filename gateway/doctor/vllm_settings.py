@@ -71,11 +71,13 @@ def read_options(arguments: Sequence[str]) -> Iterator[Statement]:
     if not any("vllm" in argument for argument in arguments):
         return
     options = _split(arguments)
-    yield from _read_switches(options)
+    for option, topic, value in SWITCHES:
+        if option in options:
+            yield Statement(topic, value, f"{OPTIONS}: {option}")
     yield from _read_precision(options)
     for topic, option in NUMBERS:
-        if (value := _number(options.get(option))) is not None:
-            yield Statement(topic, value, f"{OPTIONS}: {option}")
+        if (number := _number(options.get(option))) is not None:
+            yield Statement(topic, number, f"{OPTIONS}: {option}")
     if (count := _number(options.get("--api-server-count"))) is not None:
         yield Statement(Topic.HAS_SEVERAL_API_PROCESSES, count > 1, f"{OPTIONS}: --api-server-count")
 
@@ -94,12 +96,6 @@ SWITCHES = (
     ("--no-enable-chunked-prefill", Topic.CHUNKED_PREFILL, False),
     ("--kv-cache-memory-bytes", Topic.HAS_FIXED_CACHE, True),
 )
-
-
-def _read_switches(options: Mapping[str, str]) -> Iterator[Statement]:
-    for option, topic, value in SWITCHES:
-        if option in options:
-            yield Statement(topic, value, f"{OPTIONS}: {option}")
 
 
 def _read_precision(options: Mapping[str, str]) -> Iterator[Statement]:

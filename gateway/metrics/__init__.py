@@ -2,7 +2,7 @@
 
 from gateway.metrics.arrivals import ArrivalsFile
 from gateway.metrics.observation import BEGUN_AGAIN, CANCELLED, MOVED, Observation
-from gateway.metrics.processes import noting_tasks
+from gateway.metrics.processes import note_tasks
 from gateway.metrics.registry import CONTENT_TYPE, Metrics
 from gateway.metrics.tally import Tally, TallySpans
 
@@ -16,5 +16,5 @@ __all__ = [
     "Observation",
     "Tally",
     "TallySpans",
-    "noting_tasks",
+    "note_tasks",
 ]

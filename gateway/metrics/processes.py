@@ -1,8 +1,7 @@
 """CPU, memory, descriptors and event-loop tasks of the node's processes, one series per worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -10,8 +9,6 @@ from prometheus_client.registry import Collector
 
 from gateway.metrics.tally import Tally
 from gateway.shared import Member
-
-TASKS_INTERVAL_S = 1.0
 
 
 class WorkerCollector(Collector):
@@ -42,25 +39,11 @@ def _collect_processes(workers: Sequence[Member]) -> Iterator[Metric]:
 
 
 def note_tasks(tally: Tally) -> None:
-    """Notes the number of tasks, to find leaks: at rest it returns to the same figure. 0 outside an event loop."""
+    """Notes the number of tasks, to find leaks: at rest it returns to the same figure. 0 outside an event loop.
+
+    Each worker notes its own on its beat, so that any of them can show all.
+    """
     try:
         tally.note_tasks(len(asyncio.all_tasks()))
     except RuntimeError:
         tally.note_tasks(0)
-
-
-@asynccontextmanager
-async def noting_tasks(tally: Tally) -> AsyncIterator[None]:
-    """Lets other workers read, while inside, how many tasks were alive in this one, at most a second ago."""
-    async with asyncio.TaskGroup() as tasks:
-        noting = tasks.create_task(_note_tasks_for_ever(tally))
-        try:
-            yield
-        finally:
-            noting.cancel()
-
-
-async def _note_tasks_for_ever(tally: Tally) -> None:
-    while True:
-        note_tasks(tally)
-        await asyncio.sleep(TASKS_INTERVAL_S)

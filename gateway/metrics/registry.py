@@ -1,10 +1,10 @@
-"""The gateway's own Prometheus registry: users' traffic apart from load-test runs', and the state of routing.
+"""The gateway's own Prometheus registry: users' traffic apart from load-test runs', and what other rooms add.
 
-In: observations when they end, refusals, routing's state at each scrape. Out: the exposition text.
+In: observations when they end, refusals. Out: the exposition text.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,7 +15,6 @@ from gateway.errors import GatewayError
 from gateway.flow import Flow, ModelFlow
 from gateway.lengths import Lengths
 from gateway.metrics.arrivals import ArrivalsFile
-from gateway.metrics.gauges import ModelReading, RoutingCollector
 from gateway.metrics.observation import FINISHED, Observation
 from gateway.metrics.processes import WorkerCollector, note_tasks
 from gateway.metrics.tally import Pair, Tally
@@ -35,14 +34,14 @@ class Timing(Protocol):
 class Metrics:
     """One worker's counts, and the whole node's numbers, whichever worker is asked.
 
-    `read_routing` is called at every scrape. `roster` names the node's workers; without it there is this process alone.
-    `arrivals` keeps users' requests that were answered.
+    `flows`: by model, where answers under way are counted and routing reads them. `roster` names the node's workers;
+    without it there is this process alone. `arrivals` keeps users' requests that were answered.
     """
 
     def __init__(
         self,
-        read_routing: Callable[[], Sequence[ModelReading]],
         tally: Tally,
+        flows: Mapping[str, ModelFlow],
         roster: Roster | None = None,
         clock: Callable[[], float] = time.monotonic,
         arrivals: ArrivalsFile | None = None,
@@ -50,15 +49,10 @@ class Metrics:
         self.clock = clock
         self.arrivals = arrivals or ArrivalsFile(None)
         self._tally = tally
-        self._flows = _make_flows(tally)
-        self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
-        workers = WorkerCollector((roster or Roster.alone()).read, tally.tasks)
-        for collector in (RoutingCollector(read_routing), TrafficCollector(tally), workers):
-            self.add(collector)
-
-    def share(self, flows: Mapping[str, ModelFlow]) -> None:
-        """Has answers under way be counted, by model, where routing reads them. Call it before the first request."""
         self._flows = flows
+        self._registry = CollectorRegistry()  # which asks no collector for its names before the first scrape
+        self.add(TrafficCollector(tally))
+        self.add(WorkerCollector((roster or Roster.alone()).read, tally.tasks))
 
     def add(self, collector: Collector) -> None:
         """Collects another room's figures too at each scrape."""
@@ -152,10 +146,3 @@ class Metrics:
         self._tally.observe(pair.e2e, seen.last - started)
         if tokens > 1 and seen.last > seen.first:  # an answer in one piece has no time per token
             self._tally.observe(pair.tpot, (seen.last - seen.first) / (tokens - 1))
-
-
-def _make_flows(tally: Tally) -> Mapping[str, ModelFlow]:
-    backends: dict[str, list[str]] = {}
-    for model, backend in tally.pairs:
-        backends.setdefault(model, []).append(backend)
-    return {model: ModelFlow(names) for model, names in backends.items()}

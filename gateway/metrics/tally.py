@@ -91,13 +91,6 @@ class Tally:
         self._own_counts = self._counts[seat.index]
         self._own_sums = self._sums[seat.index]
 
-    @classmethod
-    def alone(cls, backends: Backends) -> Self:
-        """Returns the tally of a process that is the only worker."""
-        plan = Plan()
-        spans = TallySpans.lay(plan, backends, workers=1)
-        return cls(backends, spans, Seat.alone(plan.size))
-
     def count(self, traffic: int, outcome: str, prompt_tokens: int, completion_tokens: int, events: int = 0) -> None:
         """Counts one more attempt; `traffic` is a pair's `users` or `runs`."""
         row = self._own_counts

@@ -38,9 +38,9 @@ def admin_routes(router: Router, latest: LatestEvidence, access: Access) -> APIR
         return StateView(
             version=__version__,
             generation=standing.generation,
-            restart=None if standing.last is None else RestartView.of(standing.last),
+            restart=None if standing.last is None else RestartView.model_validate(standing.last),
             answered_by=router.worker,
-            workers=[WorkerView.of(worker) for worker in router.workers(states)],
+            workers=[WorkerView.model_validate(worker) for worker in router.workers(states)],
             models=[ModelView.of(state, latest) for state in states],
         )
 

@@ -10,6 +10,7 @@ from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.calibrations.routes import calibration_routes
 from gateway.operator.entrance import OperatorEntrance
 from gateway.operator.errors import install_error_handlers
+from gateway.operator.gauges import RoutingCollector
 from gateway.operator.limit import BodyLimit
 from gateway.operator.status import status_routes
 from gateway.routing import Router
@@ -17,11 +18,9 @@ from gateway.routing import Router
 MAX_BODY_BYTES = 64 * 1024  # a policy takes a few hundred
 
 
-def install_operator(
-    app: FastAPI, router: Router, metrics: Metrics, access: Access, latest: LatestEvidence | None = None
-) -> None:
+def install_operator(app: FastAPI, router: Router, metrics: Metrics, access: Access, latest: LatestEvidence) -> None:
     """Adds /health, /ready, /version, /metrics and /admin/..., and lets in who may call them."""
-    latest = latest or LatestEvidence.alone(())  # without one, nothing is known of the engines
+    metrics.add(RoutingCollector(router.state))
     app.include_router(status_routes(router, metrics, latest))
     app.include_router(admin_routes(router, latest, access))
     install_error_handlers(app)

@@ -11,12 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from gateway.access import Key, Limits, Meter, Scope, Use
 from gateway.core import Need, Policy
-from gateway.evidence import Change, Evidence, LatestEvidence, Place
-from gateway.restarts import Restart
-from gateway.routing import BackendState, DryState, ModelState, PolicyChange, PolicyRecord, WorkerState
+from gateway.evidence import Evidence, LatestEvidence, Place
+from gateway.routing import BackendState, DryState, ModelState, PolicyChange, PolicyRecord
 from gateway.routing.policies import KEYS, SCHEMAS, Single, read_policy
 from gateway.settings import Name
 
+OF_VALUES = ConfigDict(from_attributes=True)  # of a view that has the fields of another room's value
 MAX_FINGERPRINT_BYTES = 2048  # the last hundred policies share a memory of fixed size
 
 
@@ -80,16 +80,14 @@ class PolicyFields(BaseModel):
 
 
 class ChangeView(BaseModel):
-    """One field of an engine's identity that has changed since the policy was measured."""
+    """One field of an engine's identity that has changed since the policy was measured; an evidence.Change."""
+
+    model_config = OF_VALUES
 
     backend: str
     field: str
     old: str | int
     new: str | int
-
-    @classmethod
-    def of(cls, change: Change) -> Self:
-        return cls(**change._asdict())
 
 
 class PolicyView(PolicyFields):
@@ -100,7 +98,7 @@ class PolicyView(PolicyFields):
     @classmethod
     def of(cls, model: str, record: PolicyRecord, latest: LatestEvidence) -> Self:
         changes = latest.find_changes(model, record.fingerprint)
-        return cls(**_describe(model, record), stale=[ChangeView.of(change) for change in changes])
+        return cls(**_describe(model, record), stale=[ChangeView.model_validate(change) for change in changes])
 
 
 class PolicyEntry(PolicyFields):
@@ -245,30 +243,24 @@ class ModelView(BaseModel):
 
 
 class WorkerView(BaseModel):
-    """A worker process, its start, and how many generations of all models it has in flight."""
+    """A worker process, its start, and how many generations of all models it has in flight; a routing.WorkerState."""
+
+    model_config = OF_VALUES
 
     index: int
     pid: int
     started: datetime
     in_flight: int
 
-    @classmethod
-    def of(cls, worker: WorkerState) -> Self:
-        started = datetime.fromtimestamp(worker.started, UTC)
-        return cls(index=worker.index, pid=worker.pid, started=started, in_flight=worker.in_flight)
-
 
 class RestartView(BaseModel):
     """The last restart: when it ended, the generation that was started, and why it failed; null: it succeeded."""
 
+    model_config = OF_VALUES
+
     at: datetime
     generation: int
-    failed: str | None
-
-    @classmethod
-    def of(cls, restart: Restart) -> Self:
-        at = datetime.fromtimestamp(restart.at, UTC)
-        return cls(at=at, generation=restart.generation, failed=restart.why)
+    failed: Annotated[str | None, Field(validation_alias="why")]
 
 
 class StateView(BaseModel):

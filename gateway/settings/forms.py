@@ -106,16 +106,15 @@ def _check_media(source: str) -> str:
     return f"{found[1]}://{found[2]}{(found[3] or '').removesuffix(DEFAULT_PORTS[found[1]])}"
 
 
-def _check_folder(folder: object) -> object:
-    if folder == "":
-        raise make_problem("must name a directory")
-    return folder
+def _named(what: str) -> BeforeValidator:
+    """Returns the form of a path that is not empty: that would be the current directory."""
 
+    def check(path: object) -> object:
+        if path == "":
+            raise make_problem(f"must name a {what}")
+        return path
 
-def _check_file(file: object) -> object:
-    if file == "":
-        raise make_problem("must name a file")
-    return file
+    return BeforeValidator(check)
 
 
 def _check_relay_path(path: str) -> str:
@@ -124,10 +123,13 @@ def _check_relay_path(path: str) -> str:
     return path
 
 
-def _check_origin(origin: str) -> str:
-    if not ORIGIN_OF_PAGE.fullmatch(origin):
-        raise make_problem("must be * or look like https://host, without a path")
-    return origin
+def _matches(pattern: re.Pattern[str], words: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise make_problem(words)
+        return text
+
+    return AfterValidator(check)
 
 
 def _check_network(network: str) -> str:
@@ -135,12 +137,6 @@ def _check_network(network: str) -> str:
         return str(ip_network(network))
     except ValueError:
         raise make_problem("must be an address, or a network such as 10.0.0.0/8") from None
-
-
-def _check_host_name(name: str) -> str:
-    if not HOST_NAME.fullmatch(name.lower()):
-        raise make_problem("must be * or a host's name, without a port")
-    return name.lower()
 
 
 def number(least: float, most: float, meaning: str | None = None) -> Any:  # Any: as pydantic types its Field
@@ -153,8 +149,8 @@ Name: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 ModelId: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,256}$")]
 Seconds: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=86_400)]
 Flag: TypeAlias = Annotated[bool, Strict()]
-Folder: TypeAlias = Annotated[Path, BeforeValidator(_check_folder)]
-File: TypeAlias = Annotated[Path, BeforeValidator(_check_file)]
+Folder: TypeAlias = Annotated[Path, _named("directory")]
+File: TypeAlias = Annotated[Path, _named("file")]
 # Exactly as in a request: without a query, and with no segment that a server could read as another path.
 RelayPath: TypeAlias = Annotated[
     str, Field(pattern=r"^/v1(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$", max_length=256), AfterValidator(_check_relay_path)
@@ -162,11 +158,14 @@ RelayPath: TypeAlias = Annotated[
 MediaSource: TypeAlias = Annotated[str, AfterValidator(_check_media)]
 FieldName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$")]
 Key: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{8,256}$")]  # travels as a bearer token
+OperatorKey: TypeAlias = Annotated[str, Field(pattern=r"^[\x21-\x7e]{16,256}$")]  # whoever guesses it may do everything
 Listen: TypeAlias = Annotated[str, AfterValidator(_check_listen)]
 GrpcUrl: TypeAlias = Annotated[str, AfterValidator(_check_grpc)]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(_check_http)]
 MetricsUrl: TypeAlias = Annotated[str, AfterValidator(_check_metrics_url)]
 
-PageOrigin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]
+PageOrigin: TypeAlias = Annotated[str, _matches(ORIGIN_OF_PAGE, "must be * or look like https://host, without a path")]
 Network: TypeAlias = Annotated[str, AfterValidator(_check_network)]
-HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
+HostName: TypeAlias = Annotated[
+    str, AfterValidator(str.lower), _matches(HOST_NAME, "must be * or a host's name, without a port")
+]

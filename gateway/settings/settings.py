@@ -18,10 +18,10 @@ from gateway.settings.forms import (
     Flag,
     Folder,
     HostName,
-    Key,
     Listen,
     ModelId,
     Network,
+    OperatorKey,
     PageOrigin,
     RelayPath,
     Seconds,
@@ -166,7 +166,7 @@ class Settings:
     moves: MoveSettings = MoveSettings()
     responses: ResponseSettings = ResponseSettings()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    operator_key: Key | None = field(default=None, repr=False)
+    operator_key: OperatorKey | None = field(default=None, repr=False)
     runs_folder: Folder = Path("runs")
     state_folder: Folder | None = None
     arrivals_file: File | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self, TypeAlias
 
-from gateway.shared.memory import Ints, Memory
+from gateway.shared.memory import Memory
 from gateway.shared.plan import WORD, Span
 
 
@@ -40,7 +40,5 @@ class Predecessor:
         """Returns what it has in flight at a backend, and how much of that steers."""
         if (counts := self.places.get(model, {}).get(backend)) is None:
             return 0, 0
-        return sum(self._read(counts.in_flight, counts)), sum(self._read(counts.steering, counts))
-
-    def _read(self, offset: int, counts: Counts) -> Ints:
-        return self.memory.ints(Span(offset, counts.workers * WORD))
+        in_flight, steering = (Span(offset, counts.workers * WORD) for offset in counts[:2])
+        return sum(self.memory.ints(in_flight)), sum(self.memory.ints(steering))

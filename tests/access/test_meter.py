@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,28 @@ def test_what_came_before_a_limit_does_not_empty_its_bucket(meters: list[Meter])
     assert len(take(meters, who)) == 20
     meters[1].settle(before, (10, 90))
     assert not take(meters, who)
+
+
+@pytest.mark.parametrize("limits", [{}, {"in_flight": 99}])
+def test_a_minute_whose_limit_was_taken_away_begins_anew(meters: list[Meter], limits: Mapping[str, Any]) -> None:
+    who = caller(requests_per_minute=10, tokens_per_minute=1000)
+    for meter, claim in take(meters, who):
+        meter.settle(claim, (10, 90))
+    assert not take(meters, who)
+    meters[0].settle(meters[0].claim(caller(**limits), ONE), (10, 90))
+    assert len(take(meters, who)) == 10
+
+
+def test_a_limit_that_was_lowered_locks_its_key_for_a_minute_at_most(
+    meters: list[Meter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [20_000 * DAY_NS]
+    monkeypatch.setattr(time, "time_ns", lambda: now[0])
+    claim = meters[0].claim(caller(tokens_per_minute=10**6), ONE)
+    meters[0].settle(claim, (10**6, 0))
+    assert not take(meters, caller(tokens_per_minute=100))
+    now[0] += 60 * 10**9
+    assert len(take(meters, caller(tokens_per_minute=100))) == 1
 
 
 def test_more_keys_than_rows_take_turns(meters: list[Meter]) -> None:

@@ -33,8 +33,7 @@ async def test_a_stopped_worker_is_replaced_and_its_leases_are_back(tmp_path: Pa
         assert await in_flight(asker) == 1
         assert not is_running(before[1]["pid"])
         site.gateway.process.terminate()
-        for held in tuple(site.held):
-            site.release(held)
+        site.release_all()
         await survivor.until(b"data: [DONE]")
         code, log = await site.gateway.end()
         assert code == 0
@@ -65,7 +64,6 @@ async def test_a_worker_that_drains_is_not_hung(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGTERM)
         await asyncio.sleep(6.0)
         assert is_running(pid)
-        for held in tuple(site.held):  # the answer has left an engine that was silent for so long
-            site.release(held)
+        site.release_all()  # the answer has left an engine that was silent for so long
         await client.until(b"data: [DONE]")
         await eventually(lambda: not is_running(pid))

@@ -235,7 +235,7 @@ def allow(config: Path) -> None:
 
 
 def guard_admin(config: Path) -> None:
-    change(config, operator_key="operator-secret")
+    change(config, operator_key="the-operators-own")
 
 
 def stay_here(config: Path) -> None:

@@ -64,6 +64,10 @@ class Site:
         self.let_go += 1
         held.may_go.set()
 
+    def release_all(self) -> None:
+        for held in tuple(self.held):
+            self.release(held)
+
     async def connect(self) -> RawClient:
         client = RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
         self.clients.append(client)
@@ -157,8 +161,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site
 async def site(shared: Site) -> AsyncIterator[Site]:
     """The shared gateway, at rest before and after."""
     yield shared
-    for held in tuple(shared.held):
-        shared.release(held)
+    shared.release_all()
     client = await shared.connect()
 
     async def at_rest() -> bool:
@@ -310,8 +313,7 @@ async def let_end(site: Site, clients: list[RawClient]) -> None:
         return True
 
     await until(refuses)
-    for held in tuple(site.held):
-        site.release(held)
+    site.release_all()
     for client in clients:
         await client.until(b"data: [DONE]")
 

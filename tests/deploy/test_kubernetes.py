@@ -14,6 +14,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from gateway.access import KeyFile, Keyring, Scope
+from gateway.access.key_file import NAME
 from gateway.settings import TritonSettings, VLLMSettings
 from tests.deploy.shipped import (
     DEPLOY,
@@ -80,6 +82,35 @@ def test_every_resource_of_every_overlay_is_what_its_schema_allows(overlay: tupl
 def test_every_component_is_what_its_schema_allows(everything: list[Document]) -> None:
     assert {"ScaledObject", "PodMonitor"} <= {document["kind"] for document in everything}
     assert [problem for document in everything for problem in find_problems(document)] == []
+
+
+def test_keys_of_a_secret_are_where_the_gateway_reads_them(everything: list[Document], tmp_path: Path) -> None:
+    node = find_node(tuple(everything))
+    link = node["spec"]["initContainers"][0]
+    *_, target, path = link["command"]
+    assert Path(path) == Path(yaml.safe_load((KUBERNETES / "base/crossover.yaml").read_text())["state_folder"]) / NAME
+    [gateway] = node["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in gateway["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in node["spec"]["volumes"]}
+    secret = volumes[mounts[str(Path(target).parent)]]["secret"]
+    assert (secret["secretName"], Path(target).name) == ("crossover-keys", NAME)
+    assert mounts[str(Path(path).parent)] == link["volumeMounts"][0]["name"]
+    assert link["image"] == gateway["image"]
+
+    # The kubelet changes a Secret by another folder behind a link.
+    own = KeyFile(tmp_path / "own")
+    for name in ("alice", "bob"):
+        own.create(name, (Scope.INFERENCE,), None)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / NAME).write_bytes((tmp_path / "own" / NAME).read_bytes())
+    (tmp_path / "data").symlink_to("alice")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / NAME).symlink_to(tmp_path / "data" / NAME)
+    ring = Keyring(None, KeyFile(tmp_path / "state"))
+    (tmp_path / "next").symlink_to("bob")
+    (tmp_path / "next").rename(tmp_path / "data")
+    ring.look()
+    assert [key.name for key in ring.keys] == ["alice", "bob"]
 
 
 def list_templates(documents: tuple[Document, ...]) -> list[Document]:
@@ -255,7 +286,9 @@ def test_the_autoscaler_alone_sets_how_many_nodes_there_are(everything: list[Doc
 def test_every_port_that_prometheus_reads_is_a_nodes(everything: list[Document]) -> None:
     [monitor] = find_kinds(everything, "PodMonitor")
     ports = {
-        port["name"] for container in list_containers(find_node(everything)).values() for port in container["ports"]
+        port["name"]
+        for container in list_containers(find_node(everything)).values()
+        for port in container.get("ports", ())
     }
     endpoints = monitor["spec"]["podMetricsEndpoints"]
     assert {endpoint["port"] for endpoint in endpoints} <= ports

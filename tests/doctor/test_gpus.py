@@ -6,8 +6,8 @@ import pytest
 
 from gateway.doctor.gpus import Gpu, read_gpus
 
-GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 580.95.05, 81559
-1, GPU-bb, NVIDIA H100 80GB HBM3, 580.95.05, 81559
+GPUS = """0, GPU-aa, NVIDIA H100 80GB HBM3, 580.95.05
+1, GPU-bb, NVIDIA H100 80GB HBM3, 580.95.05
 """
 APPS = """GPU-bb, 4711
 GPU-aa, 12
@@ -31,8 +31,8 @@ async def test_gpus_and_the_processes_on_each(monkeypatch: pytest.MonkeyPatch, t
     )
     name, driver = "NVIDIA H100 80GB HBM3", "580.95.05"
     assert await read_gpus() == (
-        Gpu("0", name, driver, 81559, frozenset({12})),
-        Gpu("1", name, driver, 81559, frozenset({4711, 13})),
+        Gpu("0", name, driver, frozenset({12})),
+        Gpu("1", name, driver, frozenset({4711, 13})),
     )
 
 

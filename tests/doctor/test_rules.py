@@ -115,7 +115,7 @@ def test_one_api_process_is_enough_for_few_requests(facts: Mapping[Topic, float]
 
 
 MACHINE = Machine(open_files=1024)
-H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", 81559, frozenset())
+H100 = Gpu("0", "NVIDIA H100 80GB HBM3", "590.44.01", frozenset())
 SECOND = replace(H100, index="1")
 WITH_GPU = replace(MACHINE, gpus=(H100,))
 
@@ -203,7 +203,7 @@ def with_urls(**urls: str) -> list[Mapping[str, Any]]:  # Any: YAML
         ({}, []),
         ({"listen": "127.0.0.1:8010"}, ["127.0.0.1:8010 is to be a vLLM and the gateway itself"]),
         (
-            {"listen": "0.0.0.0:8010", "operator_key": "open-sesame"},
+            {"listen": "0.0.0.0:8010", "operator_key": "open-sesame-open"},
             ["127.0.0.1:8010 is to be a vLLM and the gateway itself"],
         ),
         (
@@ -226,7 +226,7 @@ def test_two_servers_cannot_have_one_port(settings: Mapping[str, Any], seen: lis
         ({"listen": "0.0.0.0:80"}, [Fault.OPEN_TO_EVERYONE]),
         ({"listen": "[::]:80"}, [Fault.OPEN_TO_EVERYONE]),
         ({"listen": "10.0.0.5:80"}, [Fault.OPEN_TO_EVERYONE]),
-        ({"listen": "10.0.0.5:80", "operator_key": "open-sesame"}, []),
+        ({"listen": "10.0.0.5:80", "operator_key": "open-sesame-open"}, []),
         ({"listen": "[::1]:80"}, []),
         ({"listen": "localhost:80"}, []),
     ],

@@ -14,12 +14,14 @@ from fastapi import FastAPI
 
 from gateway.access import Access
 from gateway.core import GenerateRequest, Policy, Prompt, SamplingParams
-from gateway.metrics import Metrics, Tally
+from gateway.evidence import LatestEvidence
+from gateway.metrics import Metrics
 from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.routing.policies import Threshold
 from gateway.settings import ModelSettings, ProbeSettings, Settings
 from tests.fakes.backend import ScriptedBackend, described
+from tests.fakes.tally import make_tally
 
 POLICY = Threshold(low="triton", high="vllm", up=48, down=40)
 PROBE = ProbeSettings(interval_s=0.02, down_interval_s=0.01)
@@ -64,7 +66,9 @@ class Operated:
 
         app = FastAPI(lifespan=lifespan)
         access = Access.open(Settings((), operator_key=self.key))
-        install_operator(app, self.router, Metrics(self.router.state, Tally.alone(self.backends)), access)
+        install_operator(
+            app, self.router, Metrics(make_tally(self.backends), self.router.flows()), access, LatestEvidence.alone(())
+        )
         return app
 
     @contextmanager

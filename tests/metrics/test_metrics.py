@@ -9,12 +9,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core import FinishReason, GenerateRequest, Policy, Prompt, Route, SamplingParams, TokenLogprob
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
-from gateway.metrics import Metrics, Tally
+from gateway.metrics import Metrics
+from gateway.operator.gauges import RoutingCollector
 from gateway.routing import Fleet, PolicyChange, Router
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
+from tests.fakes.tally import make_tally
 from tests.routing.conftest import Clock
 
 POLICY = Threshold(low="triton", high="vllm", up=2, down=1, dwell_s=0)
@@ -29,7 +31,8 @@ class Scene:
         self.fleet = Fleet(settings, backends, ProbeSettings())
         self.router = Router([self.fleet])
         self.clock = Clock()
-        self.metrics = Metrics(self.router.state, Tally.alone({"llama": list(backends)}), clock=self.clock)
+        self.metrics = Metrics(make_tally({"llama": list(backends)}), self.router.flows(), clock=self.clock)
+        self.metrics.add(RoutingCollector(self.router.state))
 
     def request(self, run: str | None = None) -> GenerateRequest:
         return GenerateRequest("id", "llama", Prompt((1, 2, 3)), SamplingParams(max_tokens=9), (0,), run=run)
@@ -260,7 +263,6 @@ def test_every_name_is_listed_in_the_documentation(scene: Scene) -> None:
 def test_an_attempt_that_did_not_even_begin_is_under_way_no_more_and_not_recorded() -> None:
     scene = Scene()
     flow = scene.router.flows()["llama"]
-    scene.metrics.share(scene.router.flows())
     before = flow.words()
     observed = scene.metrics.observe(scene.request(), Route("vllm", "test"), RecordingSink())
     assert (flow.free["vllm"].streams, flow.free["vllm"].coming) == (1, 3)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 
-from gateway.app import Gateway, build_app, open_app
+from gateway.app import Gateway, open_app
 from gateway.node import Node
 from gateway.routing.policies import Threshold
 from gateway.settings import ModelSettings, ProbeSettings, Settings, TritonSettings, VLLMSettings
@@ -95,7 +95,7 @@ async def test_the_configuration_names_the_parsers_of_calls_and_reasoning(
 
 
 async def test_the_lifespan_protocol_starts_and_stops_the_gateway() -> None:
-    lifespan = Lifespan(build_app(SETTINGS))
+    lifespan = Lifespan(Gateway(SETTINGS))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lifespan.run())
         assert await lifespan.ask("startup") == {"type": "lifespan.startup.complete"}
@@ -104,7 +104,7 @@ async def test_the_lifespan_protocol_starts_and_stops_the_gateway() -> None:
 
 async def test_a_start_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     model = replace(SETTINGS.models[0], tokenizer=tmp_path)
-    lifespan = Lifespan(build_app(replace(SETTINGS, models=(model,))))
+    lifespan = Lifespan(Gateway(replace(SETTINGS, models=(model,))))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lifespan.run())
         answer = await lifespan.ask("startup")
@@ -121,7 +121,7 @@ async def test_a_request_before_the_start_raises() -> None:
         raise AssertionError
 
     with pytest.raises(RuntimeError, match="before"):
-        await build_app(SETTINGS)({"type": "http", "path": "/v1/models"}, receive, send)
+        await Gateway(SETTINGS)({"type": "http", "path": "/v1/models"}, receive, send)
 
 
 def test_workers_of_one_node_have_one_salt_and_another_node_has_another() -> None:

@@ -349,7 +349,7 @@ MISTAKES: dict[str, tuple[Edit, str]] = {
     "an arrivals file without a name": top("must name a file", arrivals_file=""),
     "a runs folder without a name": top("must name a directory", runs_folder=""),
     "backends that are a list": in_model("input should be a valid dictionary", backends=[]),
-    "short operator key": top(r"string should match pattern '^[\x21-\x7e]{8,256}$'", operator_key="abc"),
+    "short operator key": top(r"string should match pattern '^[\x21-\x7e]{16,256}$'", operator_key=15 * "k"),
 }
 
 
@@ -392,7 +392,7 @@ def test_listen_is_split_as_a_server_wants_it(
 
 
 def test_the_environment_overrides_the_file(folder: Path, document: Document) -> None:
-    document |= {"listen": "127.0.0.1:1", "operator_key": "from-the-file", "log_level": "error"}
+    document |= {"listen": "127.0.0.1:1", "operator_key": "key-from-the-file", "log_level": "error"}
     environ = {
         "CROSSOVER_LISTEN": "127.0.0.1:2",
         "CROSSOVER_OPERATOR_KEY": "from-the-environment",
@@ -413,7 +413,7 @@ def test_the_file_is_crossover_yaml_here_unless_the_environment_names_another() 
 
 
 def test_the_operator_key_is_not_in_the_repr(folder: Path, document: Document) -> None:
-    document["operator_key"] = "open-sesame"
+    document["operator_key"] = "open-sesame-open"
     assert "open-sesame" not in repr(read(folder, document))
 
 

@@ -41,7 +41,8 @@ class Calibrations:
             with open_locked(self._folder / NODE_LOCK) as node_lock:
                 if node_lock is None:
                     raise CalibrationRunning("a calibration is running; end it first, or wait")
-                self._reap()
+                if self._started is not None:
+                    self._started[1].poll()  # reaps the process
                 return self._launch(body, url, by, key, node_lock)
         except OSError as exc:
             raise CalibrationUnavailable(f"cannot start a calibration in {self._folder}: {exc.strerror}") from exc
@@ -69,10 +70,6 @@ class Calibrations:
         """Cancels the calibration that this worker has started, because the gateway ends."""
         if self._started is not None:
             self.cancel(self._started[0])
-
-    def _reap(self) -> None:
-        if self._started is not None:
-            self._started[1].poll()
 
     def _launch(self, body: CalibrationBody, url: str, by: str, key: str | None, node_lock: int) -> Job:
         now = datetime.now(UTC)

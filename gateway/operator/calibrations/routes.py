@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from gateway.address import make_url
-from gateway.operator.calibrations.job import END, Event, Job
+from gateway.operator.calibrations.job import END, Job
 from gateway.operator.calibrations.registry import Calibrations
 from gateway.operator.calibrations.shapes import CalibrationBody, CalibrationList, CalibrationView
 from gateway.operator.entrance import find_key, name_caller
@@ -29,7 +29,8 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
         """Start a calibration of this gateway by itself; 409 while there is one."""
         router.model_state(body.model)  # refused at once if there is no such model, or a choice between several
         by = name_caller(request)
-        job = calibrations.start(body, _own_url(request), by, find_key(request))
+        url = make_url(*request.scope["server"])  # at which this came in: we listen there, whatever the client's name
+        job = calibrations.start(body, url, by, find_key(request))
         audit.info("calibration %s started by %s: %s", job.id, by, body)
         return CalibrationView.of(job)
 
@@ -59,17 +60,12 @@ def calibration_routes(router: Router, calibrations: Calibrations) -> APIRouter:
     return routes
 
 
-def _own_url(request: Request) -> str:
-    """Returns the address at which this request came in: the gateway listens there, whatever name the client uses."""
-    return make_url(*request.scope["server"])
-
-
 async def _stream(job: Job) -> AsyncIterator[bytes]:
     sent = silent = 0
     while True:
         events = job.read_events()
         for event in events[sent:]:
-            yield _frame(event)
+            yield b"event: %s\ndata: %s\n\n" % (str(event["event"]).encode(), orjson.dumps(event))
         if events and events[-1]["event"] == END:
             return
         silent = 0 if len(events) > sent else silent + 1
@@ -77,7 +73,3 @@ async def _stream(job: Job) -> AsyncIterator[bytes]:
         if silent and silent % POLLS_PER_COMMENT == 0:
             yield b": still running\n\n"
         await asyncio.sleep(POLL_S)
-
-
-def _frame(event: Event) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (str(event["event"]).encode(), orjson.dumps(event))

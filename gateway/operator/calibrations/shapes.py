@@ -1,6 +1,5 @@
 """The JSON of the calibration routes: the order for a calibration, and the state of one."""
 
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -40,19 +39,12 @@ class CalibrationBody(BaseModel):
         return self
 
     def arguments(self, url: str) -> list[str]:
-        return ["--url", url, *self._flags(), *self._values()]
-
-    def _flags(self) -> Iterator[str]:
-        yield from (f"--{name}" for name in ("quick", "apply") if getattr(self, name))
-
-    def _values(self) -> Iterator[str]:
-        levels = ",".join(map(str, self.levels)) if self.levels else None
         values: dict[str, object] = {"--model": self.model, "--policy": self.policy, "--tokens": self.tokens}
-        values |= {"--levels": levels, "--budget": self.budget_s}
-        bounds = {"--max-in-flight": self.max_in_flight, "--max-foreign": self.max_foreign}
-        for name, value in (values | bounds).items():
-            if value is not None:
-                yield f"{name}={value}"  # one word: a model's name may begin with a dash
+        values |= {"--levels": ",".join(map(str, self.levels)) if self.levels else None, "--budget": self.budget_s}
+        values |= {"--max-in-flight": self.max_in_flight, "--max-foreign": self.max_foreign}
+        flags = [f"--{name}" for name in ("quick", "apply") if getattr(self, name)]
+        # One word each: a model's name may begin with a dash.
+        return ["--url", url, *flags, *(f"{name}={value}" for name, value in values.items() if value is not None)]
 
 
 class ProgressView(BaseModel):
@@ -101,7 +93,8 @@ class CalibrationView(BaseModel):
             **{name: order[name] for name in ("started_at", "by", "options")},
             **outcome,
             "run_folder": begin.get("folder"),
-            "progress": _find_progress(events),
+            # The last event that counts pairs.
+            "progress": next((event for event in reversed(events) if "pairs" in event), None),
         })
 
 
@@ -109,8 +102,3 @@ class CalibrationList(BaseModel):
     """All calibrations, the latest first."""
 
     calibrations: list[CalibrationView]
-
-
-def _find_progress(events: list[Event]) -> Mapping[str, object] | None:
-    """Returns the last event that counts pairs, None if there is none."""
-    return next((event for event in reversed(events) if "pairs" in event), None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.access import KeyFileUnreadable, Scope
-from gateway.access.meter import AT, REQUESTS
+from gateway.access.meter import AT, REQUEST_LIMIT, REQUESTS, TOKENS
 from tests.mutants.mutant import Mutant, becomes, reads, returns
 
 METRICS = "gateway.metrics.registry:Metrics"
@@ -55,13 +55,23 @@ def fails_to_open(_was: Any) -> Any:  # Any: a function
 
 
 def counts_time_back(was: Any) -> Any:  # Any: a method of a row
-    def drain(self: Any, limits: Any) -> Any:
+    def drain(self: Any) -> Any:
         elapsed = time.time_ns() // 10**6 - self.words[AT]
-        if elapsed < 0 and limits.requests_per_minute:
-            self.words[REQUESTS] -= elapsed * limits.requests_per_minute
-        return was(self, limits)
+        if elapsed < 0:
+            self.words[REQUESTS] -= elapsed * self.words[REQUEST_LIMIT]
+        return was(self)
 
     return drain
+
+
+def keeps_stale(was: Any) -> Any:  # Any: a method of a row
+    def go_by(self: Any, limits: Any) -> Any:
+        self.drain()
+        kept = self.words[REQUESTS], self.words[TOKENS]
+        was(self, limits)
+        self.words[REQUESTS], self.words[TOKENS] = kept
+
+    return go_by
 
 
 def counts_ids(_was: Any) -> Any:  # Any: a method of TokenAttempt
@@ -120,6 +130,9 @@ MUTANTS = (
         (f"{METERED}what_a_killed_process_had_under_way_comes_back",)),
     Mutant("a clock that goes back locks no key out", f"{METER}:_Row.drain", counts_time_back,
         (f"{METERED}a_clock_that_goes_back_locks_nobody_out",)),
+    Mutant("a minute's limit that is taken away or lowered leaves nothing stale", f"{METER}:_Row.go_by", keeps_stale,
+        (f"{METERED}a_minute_whose_limit_was_taken_away_begins_anew",
+         f"{METERED}a_limit_that_was_lowered_locks_its_key_for_a_minute_at_most")),
     Mutant("a key asks for its models alone", "gateway.access.limits:Limits.allows", returns(True),
         (f"{LIMITED}only_allowed_models_are_shown_and_answer",)),
     Mutant("a key has no priority beyond its own", "gateway.serving.restraint:restrain_work",
