@@ -269,6 +269,10 @@ class TokenBackend(Backend, Protocol):
 
     def start(self, request: GenerateRequest, sink: Sink) -> Call: ...
 
+    def renew(self) -> None:
+        """Begins new calls on fresh connections, after one that had no answer: its connection may be dead."""
+        ...
+
 
 @dataclass(slots=True)
 class RelayRequest:

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls, in_time
+from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
 from gateway.backends.capabilities import apply_overrides
 from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.rpc.call import Outcome, Status, Stream
@@ -107,34 +107,29 @@ class TritonBackend:
         self.capabilities -= {need}
 
     async def is_ready(self) -> bool:
-        is_ready = await self._ask_ready()
+        is_ready = await self.calls.ask_ready(self._serves_model(), self.renew)
         if not is_ready:
             self._has_read_config = False  # the server may come back with another model
-            self.calls.fail_waiting()
         return is_ready
+
+    def renew(self) -> None:
+        self.channel.renew()
 
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
         await self.channel.aclose()
 
-    async def _ask_ready(self) -> bool:
-        before = self.calls.measure_progress()
-        try:
-            return await in_time(self._serves_model())
-        except RpcError as exc:
-            logger.debug("%s is not ready: %s", self.name, exc)
-            return False
-        except TimeoutError:
-            self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
-            return self.calls.is_busy(before)
-
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()
         model = service_pb2.ModelReadyResponse()
-        if not await self._call(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
-            return False
         asked = service_pb2.ModelReadyRequest(name=self.model)
-        if not await self._call(MODEL_READY, asked, model) or not model.ready:
+        try:
+            if not await self._call(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
+                return False
+            if not await self._call(MODEL_READY, asked, model) or not model.ready:
+                return False
+        except RpcError as exc:
+            logger.debug("%s is not ready: %s", self.name, exc)
             return False
         if not self._has_read_config:
             await self._read_config()

@@ -76,6 +76,7 @@ class Health:
 
     async def _try(self) -> None:
         """Has it generate a token; one that only relays is tried with requests at once."""
+        began = self._clock()
         try:
             is_well = not isinstance(self._backend, TokenBackend) or await generates(self._backend)
         # Edge of a background loop, as in _ask: a fault in one adapter must not end the probing of all the others.
@@ -86,7 +87,7 @@ class Health:
             self.conduct.try_requests(self._clock())
             logger.info("backend %s generates again: it is tried with some requests", self._label)
         else:
-            self.conduct.eject(self._clock())
+            self.conduct.eject(began)  # a trial that waited for its token in vain has been a pause already
 
     async def _probe(self) -> None:
         self._is_doubted = False

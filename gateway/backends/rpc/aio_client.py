@@ -85,7 +85,7 @@ class AioClient:
         self._connect_timeout_s = connect_timeout_s
         self._credentials = credentials
         self._channel: grpc.aio.Channel | None = None
-        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._tasks: dict[asyncio.Task[Outcome], grpc.aio.Channel] = {}  # a channel closes when nothing refers to it
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -100,12 +100,12 @@ class AioClient:
         # The task outlives `start`, so self._tasks owns it; AioStream.cancel and aclose() cancel it.
         channel: RawChannel = self._open()
         task = stream.run(channel.stream_stream(path), request)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = channel
+        task.add_done_callback(self._tasks.pop)
         return stream
 
     def renew(self) -> None:
-        """Does nothing: the channel's own keepalive finds dead connections."""
+        self._channel = None  # its keepalive finds a dead connection after 330 s
 
     async def aclose(self) -> None:
         self._is_closed = True
