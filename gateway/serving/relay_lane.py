@@ -102,8 +102,8 @@ class RelayAttempt:
         is_again = self._was_unreachable and self._call is not None and self._call.status in UNREACHABLE
         return not (self._reply.has_begun or isinstance(error, BackendTimeout) or is_again)
 
-    def has_tokens(self) -> bool:
-        """Also while its engine has lived with it for PROVEN_S."""
+    def has_tokens(self, beyond: int = 0) -> bool:
+        """Also while its engine has lived with it for PROVEN_S. What has begun does not go on, so none are counted."""
         if (call := self._call) is None:
             return False
         return call.first is not None or time.monotonic() - self._alive_since >= PROVEN_S

@@ -130,8 +130,8 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def has_tokens(self) -> bool:
-        return any(len(seen.token_ids) > seen.earlier for _, seen in self._list_open())
+    def has_tokens(self, beyond: int = 0) -> bool:
+        return any(len(seen.token_ids) > seen.earlier + beyond for _, seen in self._list_open())
 
     def has_answered(self) -> bool:
         return True
