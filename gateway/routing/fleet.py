@@ -135,14 +135,15 @@ class Fleet:
         self.admission.wait(ticket, client, request.sequences * (answer + request.prompt_tokens))
         self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
 
-    def beat(self) -> None:
-        """Lets requests go on for which there is room now; once a beat."""
+    def beat(self) -> bool:
+        """Lets requests go on for which there is room now; returns whether others still wait. Once a beat."""
         if self._looks == 0:
             state, _ = self._follow_others()
             self.admission.note_capacities({name: self._policy.find_capacity(name, state) for name in self.backends})
         self._looks = (self._looks + 1) % LOOK_BEATS
         self._ledger.note_choices(self._clock())
         self.admission.beat()
+        return self._ledger.waiting.is_contended()
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.

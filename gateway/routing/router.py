@@ -69,10 +69,11 @@ class Router:
         """Notes that an answer has ended and its lease is closed: the next one that waits may go on."""
         self._fleets[model].admission.note_freed()
 
-    def admit(self) -> None:
-        """Lets requests go on that wait for what other workers have freed; once a beat."""
-        for fleet in self._fleets.values():
-            fleet.beat()
+    def admit(self) -> Collection[str]:
+        """Lets requests go on that wait for what other workers have freed; returns the models for which others still
+        wait. Once a beat.
+        """
+        return [model for model, fleet in self._fleets.items() if fleet.beat()]
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
         """Places a request anew whose lease is held, in one step: it is counted once at every moment.

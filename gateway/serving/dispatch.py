@@ -30,6 +30,9 @@ from gateway.serving.sender import Senders
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
+# Without anybody waiting it is client_write_timeout_s. A client that reads empties a full buffer sooner than an engine
+# fills it; one on a bad line may need this long for a retransmission.
+UNREAD_S = 5.0
 AWAY = (BackendFull, BackendTimeout, NeedRefused)  # why there is no other backend matters more
 
 
@@ -289,15 +292,21 @@ class Dispatch:
         stop = self._end if self.attempt is None or self.loss is not None else self.attempt.stop
         stop(error)
 
+    def give_place(self) -> None:
+        """Ends if its client does not read: another request waits for its place at the engine."""
+        if self.lease is not None and self._reply.is_unread(UNREAD_S):
+            self._reply.exchange.abort()
+            self.left()
+
     def left(self) -> None:
         self._end(ClientLeft())
 
     def paused(self) -> None:
-        self._reply.is_paused = True
+        self._reply.pause()
         if self.attempt is not None:
             self.attempt.pause()
 
     def resumed(self) -> None:
-        self._reply.is_paused = False
+        self._reply.paused_at = None
         if self.attempt is not None:
             self.attempt.resume()

@@ -39,8 +39,11 @@ class Mover:
                 beats.cancel()
 
     def beat(self) -> None:
-        """Lets requests go on that wait, plans, and moves the answers that may go now."""
-        self._router.admit()
+        """Lets requests go on that wait, ends what holds their places unread, plans, and moves the answers that may go now."""
+        if awaited := self._router.admit():
+            for dispatch in tuple(self._live):
+                if dispatch.work is not None and dispatch.work.request.model in awaited:
+                    dispatch.give_place()
         for model, stuck in self._router.find_stuck().items():
             for dispatch in tuple(self._live):
                 if dispatch.work is not None and dispatch.work.request.model == model:

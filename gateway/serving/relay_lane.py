@@ -89,7 +89,7 @@ class RelayAttempt:
         self._alive_since = time.monotonic()  # inf once it has failed
         self._call = call = self._backends[route.backend].relay(self._request, self)
         self._metrics.relaying(self._request, route)
-        if self._reply.is_paused:
+        if self._reply.paused_at is not None:
             call.pause()
 
     # work.Attempt

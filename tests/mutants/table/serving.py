@@ -130,6 +130,8 @@ MUTANTS = (
     Mutant("some room is kept for those that go ahead", "gateway.routing.admission:Admission._place_waiting",
         lambda _was: lambda self, ticket: self._place(ticket.request, ticket.avoid),
         (f"{QUEUED}some_room_is_kept_for_those_that_go_ahead",)),
+    Mutant("an unread answer gives its place to a request that waits", f"{DISPATCH}.give_place", returns(None),
+        (f"{QUEUED}an_answer_that_is_not_read_gives_its_place_to_a_request_that_waits",)),
     Mutant("a client that leaves waits no more", f"{DISPATCH}._stop_waiting", returns(None),
         (f"{QUEUED}a_client_that_leaves_waits_no_more",)),
     Mutant("what has lost its engine waits for any", f"{LOSSES}.outlives", returns(False),
