@@ -276,7 +276,7 @@ class TokenBackend(Backend, Protocol):
 
 @dataclass(slots=True)
 class RelayRequest:
-    """A client's unchanged request, for a server that speaks OpenAI's API itself; `path` has the query string.
+    """A client's request for a server that speaks OpenAI's API itself; `path` has the query string.
 
     `lines`: the header fields to pass on. `pin`, `run` and `needs`: as in GenerateRequest. `barred`: the backends that
     must not get the request. `prompt_tokens` and `max_tokens`: not counted, since only the server reads the body.

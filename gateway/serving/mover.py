@@ -1,4 +1,5 @@
-"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left or that are stuck.
+"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left or that are stuck, and
+those that nobody reads make room.
 
 In: one worker's answers under way. Out: Dispatch.go_elsewhere, for as many tokens a second as engines may prefill again
 beside their other work; what a stuck engine has goes at once.
@@ -39,7 +40,7 @@ class Mover:
                 beats.cancel()
 
     def beat(self) -> None:
-        """Lets requests go on that wait, ends what holds their places unread, plans, and moves the answers that may go now."""
+        """Lets requests go on that wait, plans, and moves the answers that may go now."""
         if awaited := self._router.admit():
             for dispatch in tuple(self._live):
                 if dispatch.work is not None and dispatch.work.request.model in awaited:
