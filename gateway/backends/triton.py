@@ -4,20 +4,19 @@ Implements core.TokenBackend. triton_tensors encodes and parses; rpc owns the co
 """
 
 import logging
+import ssl
 from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
-import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
 from gateway.backends.capabilities import apply_overrides
-from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.rpc.call import Outcome, Status, Stream
-from gateway.backends.rpc.channel import Channel, RpcError, unary
 from gateway.backends.rpc.h2_client import H2Client
+from gateway.backends.rpc.unary import RpcError, unary
 from gateway.backends.triton_config import DEFAULT_NEEDS, ModelCapabilities, read_capabilities
 from gateway.backends.triton_tensors import TensorReader, encode
 from gateway.core import NO_CACHE_USE, Call, GenerateRequest, Need, Sink
@@ -83,7 +82,7 @@ class TritonBackend:
     the configuration is read again. `vocab_size`: how many logits the model has, 0 if unknown.
     """
 
-    def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
+    def __init__(self, settings: TritonSettings, channel: H2Client | None = None, vocab_size: int = 0) -> None:
         self.name = settings.name
         self.cache_use = NO_CACHE_USE
         self.model = settings.model
@@ -162,15 +161,15 @@ class TritonBackend:
         return True
 
 
-def open_channel(settings: TritonSettings) -> Channel:
-    """Returns our own HTTP/2 client for grpc://, and grpc.aio for grpcs://, with grpc's own root certificates."""
-    url = urlsplit(settings.url)
-    if url.scheme == "grpcs":
-        credentials = grpc.ssl_channel_credentials()
-        return AioClient(url.netloc, connect_timeout_s=settings.connect_timeout_s, credentials=credentials)
+def open_channel(settings: TritonSettings) -> H2Client:
+    """Returns a client for grpc://, or for grpcs:// with the system's root certificates."""
+    url, tls = urlsplit(settings.url), None
     if url.hostname is None or url.port is None:
         raise ValueError(f"not a grpc://host:port address: {settings.url}")
-    return H2Client(url.hostname, url.port, connect_timeout_s=settings.connect_timeout_s)
+    if url.scheme == "grpcs":
+        tls = ssl.create_default_context()
+        tls.set_alpn_protocols(["h2"])  # without it gRPC's servers refuse
+    return H2Client(url.hostname, url.port, connect_timeout_s=settings.connect_timeout_s, tls=tls)
 
 
 def status_error(peer: str, outcome: Outcome) -> GatewayError:

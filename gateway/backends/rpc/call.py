@@ -40,7 +40,7 @@ class Outcome:
 class Receiver(Protocol):
     """Receives one call: `receive` any number of times, then `closed` once. Nothing is called after `Stream.cancel`.
 
-    Both are plain calls from the event loop, never from inside `Channel.start`. They must not raise.
+    Both are plain calls from the event loop, never from inside `H2Client.start`. They must not raise.
     """
 
     def receive(self, messages: Sequence[bytes], /) -> None:
