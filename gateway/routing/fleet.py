@@ -105,6 +105,7 @@ class Fleet:
         }
         is_on = settings.ejection == "on"
         self.admission = Admission(settings, self._place, self._ledger.waiting, self._ledger.seats)
+        self.leave = self._ledger.waiting.leave  # has a request not wait any more
         self.ejection = Ejection(self.healths, self._chosen_from, self._ledger, clock, is_on=is_on)
         self._follow(self._ledger.read().text)
         self._engines: dict[str, Engine] = {}

@@ -18,7 +18,6 @@ class Quarantine:
     """One model's. Unproven is a request that goes on after a loss and has not had enough tokens since; doubtful one
     that has lost two engines with few tokens in between.
 
-    `last_end`: when the last refusal ends, for a glance; 0 where there never was one.
     """
 
     def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +27,8 @@ class Quarantine:
         self._unproven, self._doubtful = words[: seat.workers], words[seat.workers : 2 * seat.workers]
         self._digests, self._ends = words[-2 * MOST_REFUSED : -MOST_REFUSED], ends
         self._count = words[2 * seat.workers : 2 * seat.workers + 1]
-        self.last_end = seat.memory.floats(span)[2 * seat.workers + 1 : 2 * seat.workers + 2]
+        # When the last refusal ends, for a glance; 0 where there never was one.
+        self._last_end = seat.memory.floats(span)[2 * seat.workers + 1 : 2 * seat.workers + 2]
 
     @staticmethod
     def plan(plan: Plan, workers: int) -> Span:
@@ -61,17 +61,17 @@ class Quarantine:
         with self._lock:
             place = self._count[0] % MOST_REFUSED
             self._digests[place] = digest
-            self._ends[place] = self.last_end[0] = self._clock() + REFUSED_S
+            self._ends[place] = self._last_end[0] = self._clock() + REFUSED_S
             self._count[0] += 1
 
     @property
     def refused_at(self) -> float:
         """When something was refused last: it is taken for the reason of what was lost then."""
-        return self.last_end[0] - REFUSED_S
+        return self._last_end[0] - REFUSED_S
 
     def check(self, digest: Callable[[], int]) -> None:
         """Raises RequestQuarantined for what is refused. While nothing is, nobody's digest is made."""
-        if self.last_end[0] <= (now := self._clock()):
+        if not self._last_end[0] or self._last_end[0] <= (now := self._clock()):
             return
         own, count = digest(), min(self._count[0], MOST_REFUSED)
         if any(each == own and end > now for each, end in zip(self._digests[:count], self._ends[:count], strict=True)):

@@ -23,7 +23,7 @@ from gateway.errors import (
     NeedRefused,
 )
 from gateway.metrics import Metrics
-from gateway.routing import Lease, MustWait, RetryBudget, Router, Ticket
+from gateway.routing import Fleet, Lease, MustWait, RetryBudget, Router, Ticket
 from gateway.serving.loss import Losses
 from gateway.serving.reply import Reply
 from gateway.serving.sender import Senders
@@ -51,26 +51,6 @@ class Desk:
 class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it."""
 
-    __slots__ = (
-        "_access",
-        "_blamed",
-        "_claim",
-        "_has_left",
-        "_has_moved",
-        "_live",
-        "_losses",
-        "_metrics",
-        "_reply",
-        "_retries",
-        "_router",
-        "_senders",
-        "_ticket",
-        "_used",
-        "attempt",
-        "lease",
-        "work",
-    )
-
     def __init__(self, desk: Desk, reply: Reply) -> None:
         self._router = desk.router
         self._metrics = desk.metrics
@@ -82,6 +62,7 @@ class Dispatch:
         self._claim: Claim | None = None  # on its key's limits
         # Tokens of the prompt and of the answer, once it has been at a backend.
         self._used: tuple[int, int] | None = None
+        self._fleet: Fleet  # that of its model, from the moment on in which it has work
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
@@ -113,7 +94,8 @@ class Dispatch:
         elif reply.exchange.has_left:
             self._finish(ClientLeft())
         else:
-            self._router.check(work.request.model, work.digest)
+            self._fleet = self._router.find(work.request.model)
+            self._fleet.quarantine.check(work.digest)
             self.work = work
             if (caller := reply.exchange.caller) is not None and caller.limits is not None:
                 self._claim = self._access.meter.claim(caller, work.ask)
@@ -141,7 +123,7 @@ class Dispatch:
     def _stop_waiting(self) -> None:
         if (ticket := self._ticket) is not None:
             self._ticket = None
-            self._router.leave(ticket)
+            self._fleet.leave(ticket)
 
     def _refused(self, error: GatewayError) -> None:
         self._ticket = None
@@ -174,7 +156,7 @@ class Dispatch:
     def _outlives(self, work: Work, lease: Lease, error: BackendError) -> bool:
         self._has_moved = True
         if self._losses is None:
-            self._losses = Losses(self, work, lease, self._router)
+            self._losses = Losses(self, work, lease, self._fleet)
         return self._losses.outlives(error, self._reply)
 
     def look(self) -> None:
@@ -191,25 +173,25 @@ class Dispatch:
                 self._used = attempt.count()
             self._guard(attempt.end, error)
         lease.close()
-        self._router.note_freed(work.request.model)
+        self._fleet.admission.note_freed()
 
     def _judge(self, work: Work, lease: Lease, error: Exception | None) -> None:
         """Note what the end shows of the backend. A client that left, and a request that was refused, show nothing."""
-        model, backend = work.request.model, lease.route.backend
+        backend = lease.route.backend
         if isinstance(error, BackendError) and error.is_down:
-            self._router.mark_unavailable(backend, error.message, model)
+            self._fleet.healths[backend].doubt(error.message)
         is_measured = work.request.pin is not None and work.request.run is not None
         if is_measured or isinstance(error, BackendFull):
             return
         if isinstance(error, BackendError):
             if self._blamed is None:
                 self._blamed = backend
-                self._router.note_end(backend, model, error)
+                self._fleet.ejection.note_end(backend, error)
             else:  # one that fails at two backends may be the reason
-                self._router.retract_fault(self._blamed, model)
+                self._fleet.ejection.retract_fault(self._blamed)
         elif error is None and self.attempt is not None and self.attempt.has_answered():
             self._retries.earn()
-            self._router.note_end(backend, model, None)
+            self._fleet.ejection.note_end(backend, None)
 
     def _may_move(self, work: Work, error: Exception) -> bool:
         if work.request.pin is not None or self._has_moved:

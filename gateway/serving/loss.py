@@ -12,7 +12,7 @@ import time
 from typing import Protocol
 
 from gateway.errors import BackendError, BackendUnavailable, GatewayError
-from gateway.routing import Lease, Router
+from gateway.routing import Fleet, Lease
 from gateway.serving.reply import Reply
 from gateway.serving.work import Attempt, Work
 
@@ -40,10 +40,10 @@ class Survivor(Protocol):
 class Losses:
     """One request's, from the first one to its end. `loss`: the last one, while the request waits to go on."""
 
-    def __init__(self, survivor: Survivor, work: Work, lease: Lease, router: Router) -> None:
+    def __init__(self, survivor: Survivor, work: Work, lease: Lease, fleet: Fleet) -> None:
         self.loss: BackendError | None = None
         self._survivor, self._work, self._lease = survivor, work, lease
-        self._quarantine, self._most_s = router.find_quarantine(work.request.model)
+        self._quarantine, self._most_s = fleet.quarantine, fleet.max_outage_s
         self._lost_at = time.monotonic()  # the first time since its last token
         self._count = self._in_a_row = 0  # in a row: with few tokens in between
         self._is_suspect = False  # it may have been the reason of the last loss, and has to go on alone

@@ -76,7 +76,7 @@ class Mover:
             if work is None or lease is None or attempt is None or work.request.model != model:
                 continue
             if dispatch.loss is None and lease.route.backend in leaving.backends and work.request.pin is None:
-                lengths = lengths or self._router.find_lengths(model)
+                lengths = lengths or self._router.find(model).find_lengths()
                 yield dispatch, attempt.measure(lengths)
 
     async def _run(self) -> None:
