@@ -14,8 +14,9 @@ from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
 from gateway.backends.capabilities import apply_overrides
-from gateway.backends.rpc.call import Outcome, Status, Stream
+from gateway.backends.rpc.call import Outcome, Status
 from gateway.backends.rpc.h2_client import H2Client
+from gateway.backends.rpc.h2_stream import H2Stream
 from gateway.backends.rpc.unary import RpcError, unary
 from gateway.backends.triton_config import DEFAULT_NEEDS, ModelCapabilities, read_capabilities
 from gateway.backends.triton_tensors import TensorReader, encode
@@ -51,7 +52,7 @@ class TritonCall(LiveCall):
         self._backend = backend
         call_id = f"{request.request_id}-{token_hex(4)}"
         message = encode(request, backend.model, call_id, backend.vocab_size)
-        self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
+        self._stream: H2Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
 
     def abort(self) -> None:
         if self._stream is not None:

@@ -72,15 +72,6 @@ class Router:
         """
         self.find(request.model).move(lease, request, avoid)
 
-    def mark_unavailable(self, name: str, why: str, model: str | None = None) -> None:
-        """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models.
-
-        `why`: what the request's error says.
-        """
-        for fleet in self._fleets.values():
-            if fleet.model == (model or fleet.model) and name in fleet.healths:
-                fleet.healths[name].doubt(why)
-
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
         fleet = self.find(change.model)
@@ -109,10 +100,6 @@ class Router:
         fleet = self.find(model)
         fleet.drain(backend, is_draining, force)
         return fleet.state()
-
-    def plans(self) -> bool:
-        """Whether a policy in force makes plans."""
-        return any(fleet.plans for fleet in self._fleets.values())
 
     def plan(self) -> None:
         """Has each model's policy plan for the demand of now, once a beat for the node."""

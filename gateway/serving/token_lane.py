@@ -301,20 +301,6 @@ class _Beginning:
     What has come by then goes on to `sink`, and all that follows; or `begin_again` is called.
     """
 
-    __slots__ = (
-        "_begin_again",
-        "_decoder",
-        "_held",
-        "_opening",
-        "_sink",
-        "_text",
-        "drop_scores",
-        "fail",
-        "finish",
-        "scores",
-        "tokens",
-    )
-
     def __init__(self, decoder: TextDecoder, opening: str, sink: _ChoiceSink, begin_again: Callable[[], None]) -> None:
         self._decoder = decoder
         self._opening = opening
