@@ -52,13 +52,8 @@ class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it."""
 
     def __init__(self, desk: Desk, reply: Reply) -> None:
-        self._router = desk.router
-        self._metrics = desk.metrics
+        self._desk = desk
         self._reply = reply
-        self._live = desk.live
-        self._retries = desk.retries
-        self._senders = desk.senders
-        self._access = desk.access
         self._claim: Claim | None = None  # on its key's limits
         # Tokens of the prompt and of the answer, once it has been at a backend.
         self._used: tuple[int, int] | None = None
@@ -72,7 +67,7 @@ class Dispatch:
         self._blamed: str | None = None  # the backend that a fault was held against
         self._losses: Losses | None = None  # from the first one on
         reply.on_end = self._end
-        self._live.add(self)
+        self._desk.live.add(self)
 
     @property
     def loss(self) -> BackendError | None:
@@ -94,22 +89,22 @@ class Dispatch:
         elif reply.exchange.has_left:
             self._finish(ClientLeft())
         else:
-            self._fleet = self._router.find(work.request.model)
+            self._fleet = self._desk.router.find(work.request.model)
             self._fleet.quarantine.check(work.digest)
             self.work = work
             if (caller := reply.exchange.caller) is not None and caller.limits is not None:
-                self._claim = self._access.meter.claim(caller, work.ask)
+                self._claim = self._desk.access.meter.claim(caller, work.ask)
                 reply.show_limits(self._claim.lines)
             self._place(work)
 
     def _place(self, work: Work) -> None:
         """Begins at a backend, or waits for one."""
         try:
-            self.lease = lease = self._router.lease(work.request, work.barred)
+            self.lease = lease = self._desk.router.lease(work.request, work.barred)
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
-            self._router.wait(self._ticket, self._senders.name(self._reply.exchange))
+            self._desk.router.wait(self._ticket, self._desk.senders.name(self._reply.exchange))
         else:
             self._begin(work, lease.route)
 
@@ -135,7 +130,7 @@ class Dispatch:
 
     def _end(self, error: Exception | None) -> None:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
-        if self not in self._live or (isinstance(error, BackendError) and self.loss is not None):
+        if self not in self._desk.live or (isinstance(error, BackendError) and self.loss is not None):
             return  # it has ended, or its other choices have lost their backend too
         self._stop_waiting()
         if (work := self.work) is not None and (lease := self.lease) is not None:
@@ -148,7 +143,7 @@ class Dispatch:
                     logger.info("request %s goes on at %s: %s", self._reply.request_id, lease.route.backend, error)
                     return
                 if not self._is_exempt(error):
-                    self._retries.earn(1)
+                    self._desk.retries.earn(1)
                 if isinstance(error, AWAY) and not self._reply.has_begun:
                     error = no_other
         self._finish(error)
@@ -190,7 +185,7 @@ class Dispatch:
             else:  # one that fails at two backends may be the reason
                 self._fleet.ejection.retract_fault(self._blamed)
         elif error is None and self.attempt is not None and self.attempt.has_answered():
-            self._retries.earn()
+            self._desk.retries.earn()
             self._fleet.ejection.note_end(backend, None)
 
     def _may_move(self, work: Work, error: Exception) -> bool:
@@ -200,7 +195,7 @@ class Dispatch:
             return False
         if self.attempt is not None and not self.attempt.may_move(error):
             return False
-        return self._is_exempt(error) or self._retries.spend()
+        return self._is_exempt(error) or self._desk.retries.spend()
 
     def _is_exempt(self, error: Exception) -> bool:
         """Whether to try again after it costs no retry: there is no other way, or the engine was lost."""
@@ -224,7 +219,7 @@ class Dispatch:
         assert work is not None
         assert lease is not None
         try:
-            self._router.move(lease, work.request, barred)
+            self._desk.router.move(lease, work.request, barred)
         except GatewayError as no_other:
             return no_other.with_traceback(None)
         steps = (self._begin, work, lease.route) if attempt is None else (attempt.move, lease.route, error)
@@ -236,18 +231,18 @@ class Dispatch:
         """Releases what it holds, and ends. Only here does a client get the error that its request ended with."""
         if (work := self.work) is not None and (lease := self.lease) is not None:
             self._release(work, lease, error)
-        self._live.discard(self)
+        self._desk.live.discard(self)
         if self._losses is not None:
             self._losses.end()
         # The reply and the losses refer to us: only the garbage collector would free all three.
         self.work = self._losses = self._reply.on_end = None
         if (used := self._used) is not None and (caller := self._reply.exchange.caller) is not None:
-            self._access.usage.count(caller.name, used)
+            self._desk.access.usage.count(caller.name, used)
         if self._claim is not None:
-            self._access.meter.settle(self._claim, used or (0, 0))
+            self._desk.access.meter.settle(self._claim, used or (0, 0))
         if isinstance(error, GatewayError):
             if self._reply.route is None:
-                self._metrics.refuse(error)
+                self._desk.metrics.refuse(error)
             self._reply.send_error(error)
 
     def _guard(self, step: Callable[..., None], *arguments: object) -> Exception | None:
@@ -264,7 +259,7 @@ class Dispatch:
     def _go_on(self, understood: "asyncio.Future[Understood]") -> None:
         if understood.cancelled():
             self._end(ClientLeft())
-        elif self in self._live:
+        elif self in self._desk.live:
             self.start(understood.result)
         else:
             understood.exception()  # nobody waits for it, and asyncio would log it
