@@ -269,10 +269,14 @@ class TokenBackend(Backend, Protocol):
 
     def start(self, request: GenerateRequest, sink: Sink) -> Call: ...
 
+    def renew(self) -> None:
+        """Begins new calls on fresh connections, after one that had no answer: its connection may be dead."""
+        ...
+
 
 @dataclass(slots=True)
 class RelayRequest:
-    """A client's unchanged request, for a server that speaks OpenAI's API itself; `path` has the query string.
+    """A client's request for a server that speaks OpenAI's API itself; `path` has the query string.
 
     `lines`: the header fields to pass on. `pin`, `run` and `needs`: as in GenerateRequest. `barred`: the backends that
     must not get the request. `prompt_tokens` and `max_tokens`: not counted, since only the server reads the body.
@@ -497,7 +501,7 @@ class Policy(Protocol):
 
     `loads` holds every backend of the model, without the request being placed; at least one of them is ready. The
     returned state replaces the old one in the same step that counts the lease. `start` begins on `side`, the previous
-    policy's side, if this policy has it.
+    policy's side, if this policy has it. A policy defines `start`, `choose`, and what it does otherwise than here.
     """
 
     kind: ClassVar[str]
@@ -511,65 +515,65 @@ class Policy(Protocol):
     @property
     def plans(self) -> bool:
         """Whether `plan` is of use: demand is counted only then."""
-        ...
+        return False
 
     @property
     def splits(self) -> bool:
         """Whether it uses several backends at once, so that `State.side` is not where requests go."""
-        ...
+        return False
 
     def plan(self, demand: Demand, state: State, now: float) -> State:
         """Returns the state that serves the demand best; called many times a second, also when nothing arrives."""
-        ...
+        return state
 
     def find_kept(self, state: State) -> Kept | None:
         """Returns what of the state outlives a restart; None: nothing."""
-        ...
+        return None
 
     def resume(self, state: State, kept: Kept) -> State:
         """Returns the state with what was kept of an earlier one. Raises ValueError for what is not this policy's."""
-        ...
+        return state
 
     def keys(self) -> Mapping[str, object]:
         """Returns its keys as in crossover.yaml, all but `kind`."""
-        ...
+        return {}
 
     def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
         """Yields (key, what is wrong with it) for every contradiction in the policy or with a model's backends."""
-        ...
+        yield from ()
 
     def find_left(self, state: State) -> Collection[str]:
         """Returns the backends that running answers should leave for another one in this state."""
-        ...
+        return ()
 
     def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
         """Returns on which terms answers go elsewhere from the backends in `left`; `in_flight` are under way in all."""
-        ...
+        return MoveTerms()
 
     def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
         """Returns by backend what the policy has found out about it, by name, for operators; nothing without a model.
 
         Where there is nothing to read of one yet, it has no entry.
         """
-        ...
+        return {}
 
     def gauges(self) -> Mapping[str, float]:
         """Returns the keys that /metrics shows, as `crossover_policy_<key>`, and their values."""
-        ...
+        return {}
 
     def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
         """Returns the seconds of a step beside so many streams that prefills all tokens that wait; None: unknown."""
-        ...
+        return None
 
     def max_in_flight(self, backend: str) -> int | None:
         """Returns how many generations an engine has to run at once for this policy; None: it sets no bound."""
-        ...
+        return None
 
     def find_capacity(self, backend: str, state: State) -> Capacity | None:
         """Returns how much an engine takes at once; None: unknown."""
-        ...
+        return None
 
     @property
     def spills(self) -> bool:
         """Whether requests that its choice has no room for may go to another backend."""
-        ...
+        return True

@@ -1,15 +1,18 @@
 """The files of the state folder: read, written all or nothing, and set aside where they cannot be read; whose it is.
 
-In: paths and bytes. Out: bytes. Knows nothing of what is in them.
+In: paths and bytes. Out: bytes, or JSON objects. Knows nothing of what is in them.
 """
 
 import fcntl
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 logger = logging.getLogger(__name__)
 
@@ -112,3 +115,20 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def read_object(path: Path | None) -> Mapping[str, Any]:  # Any: JSON, our own
+    """Reads a file with a JSON object; empty if there is none. Raises OSError, and ValueError for any other content."""
+    data = None if path is None else read_whole(path)
+    content = {} if data is None else orjson.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
+    return content
+
+
+def read_anew(path: Path | None) -> Mapping[str, Any]:  # Any: as above
+    """Reads it likewise; empty if it is damaged: that was reported at the start, and is replaced by what comes now."""
+    try:
+        return read_object(path)
+    except ValueError:
+        return {}

@@ -5,7 +5,7 @@ Adapters pass in what they read; the sink receives ids and the end by plain call
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
@@ -260,11 +260,24 @@ class LiveCalls:
         for call in tuple(self._calls):
             call.fail_unless_begun(BackendUnavailable(f"{self.backend} is not ready any more"))
 
-    def measure_progress(self) -> Mapping[WatchedCall, int]:
-        """Returns the progress of each call, for `is_busy` after a probe that begins now."""
-        return {call: call.progress for call in self._calls}
+    async def ask_ready(self, probe: Coroutine[Any, Any, bool], renew: Callable[[], None]) -> bool:
+        """Returns what a probe of the server's readiness returns; False if it fails, and what waits then fails too.
 
-    def is_busy(self, before: Mapping[WatchedCall, int]) -> bool:
+        `renew` is called where no answer comes in time: the connection may be dead.
+        """
+        before = {call: call.progress for call in self._calls}
+        try:
+            is_ready = await in_time(probe)
+        except GatewayError:
+            is_ready = False
+        except TimeoutError:
+            renew()
+            is_ready = self._is_busy(before)
+        if not is_ready:
+            self.fail_waiting()
+        return is_ready
+
+    def _is_busy(self, before: Mapping[WatchedCall, int]) -> bool:
         """Returns whether the engine, which has let a probe wait too long, has generated since; logs which it is.
 
         Short of processor time, an engine that is well may answer no probe in time. Then nothing is to leave it:

@@ -77,6 +77,11 @@ class Client:
         finally:
             exchange.abort()
 
+    def renew(self) -> None:
+        """Send new requests on fresh connections, after one without an answer. Answers under way stay on theirs."""
+        for connection in tuple(self._idle):
+            connection.close()
+
     async def aclose(self) -> None:
         """Close every connection; exchanges that are not finished fail."""
         self.is_closed = True

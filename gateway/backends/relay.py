@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 import orjson
 
-from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls, in_time
+from gateway.backends.calls import SWEEPS_PER_TIMEOUT, LiveCalls
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_connection import SHORT_READ_BYTES, Deliver, Exchange, Splice
 from gateway.backends.http1_framing import Chunked, Head
@@ -357,17 +357,7 @@ class RelayServer:
         return RelayedAnswer(self, request, sink)
 
     async def is_ready(self) -> bool:
-        before = self.calls.measure_progress()
-        try:
-            status, _ = await in_time(self.client.fetch(self._health))
-            is_healthy = status == HTTPStatus.OK
-        except GatewayError:
-            is_healthy = False
-        except TimeoutError:
-            is_healthy = self.calls.is_busy(before)
-        if not is_healthy:
-            self.calls.fail_waiting()
-        return is_healthy
+        return await self.calls.ask_ready(self._is_healthy(), self.client.renew)
 
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
@@ -381,6 +371,10 @@ class RelayServer:
         if self._dropped_fields:
             lines = tuple([line for line in lines if not line.startswith(self._dropped_fields)])
         return b"\r\n".join((start, *lines, own.encode())) + request.body
+
+    async def _is_healthy(self) -> bool:
+        status, _ = await self.client.fetch(self._health)
+        return status == HTTPStatus.OK
 
     def error_of_status(self, status: int) -> GatewayError:
         """Returns the error for a status that is about the engine and not about the request."""

@@ -4,20 +4,20 @@ Implements core.TokenBackend. triton_tensors encodes and parses; rpc owns the co
 """
 
 import logging
+import ssl
 from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
-import grpc
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls, in_time
+from gateway.backends.calls import LARGEST_VOCABULARY, End, LiveCall, LiveCalls
 from gateway.backends.capabilities import apply_overrides
-from gateway.backends.rpc.aio_client import AioClient
-from gateway.backends.rpc.call import Outcome, Status, Stream
-from gateway.backends.rpc.channel import Channel, RpcError, unary
+from gateway.backends.rpc.call import Outcome, Status
 from gateway.backends.rpc.h2_client import H2Client
+from gateway.backends.rpc.h2_stream import H2Stream
+from gateway.backends.rpc.unary import RpcError, unary
 from gateway.backends.triton_config import DEFAULT_NEEDS, ModelCapabilities, read_capabilities
 from gateway.backends.triton_tensors import TensorReader, encode
 from gateway.core import NO_CACHE_USE, Call, GenerateRequest, Need, Sink
@@ -52,7 +52,7 @@ class TritonCall(LiveCall):
         self._backend = backend
         call_id = f"{request.request_id}-{token_hex(4)}"
         message = encode(request, backend.model, call_id, backend.vocab_size)
-        self._stream: Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
+        self._stream: H2Stream | None = backend.channel.start(STREAM_INFER, message.SerializeToString(), self)
 
     def abort(self) -> None:
         if self._stream is not None:
@@ -83,7 +83,7 @@ class TritonBackend:
     the configuration is read again. `vocab_size`: how many logits the model has, 0 if unknown.
     """
 
-    def __init__(self, settings: TritonSettings, channel: Channel | None = None, vocab_size: int = 0) -> None:
+    def __init__(self, settings: TritonSettings, channel: H2Client | None = None, vocab_size: int = 0) -> None:
         self.name = settings.name
         self.cache_use = NO_CACHE_USE
         self.model = settings.model
@@ -107,34 +107,29 @@ class TritonBackend:
         self.capabilities -= {need}
 
     async def is_ready(self) -> bool:
-        is_ready = await self._ask_ready()
+        is_ready = await self.calls.ask_ready(self._serves_model(), self.renew)
         if not is_ready:
             self._has_read_config = False  # the server may come back with another model
-            self.calls.fail_waiting()
         return is_ready
+
+    def renew(self) -> None:
+        self.channel.renew()
 
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))
         await self.channel.aclose()
 
-    async def _ask_ready(self) -> bool:
-        before = self.calls.measure_progress()
-        try:
-            return await in_time(self._serves_model())
-        except RpcError as exc:
-            logger.debug("%s is not ready: %s", self.name, exc)
-            return False
-        except TimeoutError:
-            self.channel.renew()  # the connection may be dead, as after a power cut or a firewall's time limit
-            return self.calls.is_busy(before)
-
     async def _serves_model(self) -> bool:
         server = service_pb2.ServerReadyResponse()
         model = service_pb2.ModelReadyResponse()
-        if not await self._call(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
-            return False
         asked = service_pb2.ModelReadyRequest(name=self.model)
-        if not await self._call(MODEL_READY, asked, model) or not model.ready:
+        try:
+            if not await self._call(SERVER_READY, service_pb2.ServerReadyRequest(), server) or not server.ready:
+                return False
+            if not await self._call(MODEL_READY, asked, model) or not model.ready:
+                return False
+        except RpcError as exc:
+            logger.debug("%s is not ready: %s", self.name, exc)
             return False
         if not self._has_read_config:
             await self._read_config()
@@ -167,15 +162,15 @@ class TritonBackend:
         return True
 
 
-def open_channel(settings: TritonSettings) -> Channel:
-    """Returns our own HTTP/2 client for grpc://, and grpc.aio for grpcs://, with grpc's own root certificates."""
-    url = urlsplit(settings.url)
-    if url.scheme == "grpcs":
-        credentials = grpc.ssl_channel_credentials()
-        return AioClient(url.netloc, connect_timeout_s=settings.connect_timeout_s, credentials=credentials)
+def open_channel(settings: TritonSettings) -> H2Client:
+    """Returns a client for grpc://, or for grpcs:// with the system's root certificates."""
+    url, tls = urlsplit(settings.url), None
     if url.hostname is None or url.port is None:
         raise ValueError(f"not a grpc://host:port address: {settings.url}")
-    return H2Client(url.hostname, url.port, connect_timeout_s=settings.connect_timeout_s)
+    if url.scheme == "grpcs":
+        tls = ssl.create_default_context()
+        tls.set_alpn_protocols(["h2"])  # without it gRPC's servers refuse
+    return H2Client(url.hostname, url.port, connect_timeout_s=settings.connect_timeout_s, tls=tls)
 
 
 def status_error(peer: str, outcome: Outcome) -> GatewayError:

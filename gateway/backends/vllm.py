@@ -10,7 +10,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import cast
 
-from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls, in_time
+from gateway.backends.calls import LARGEST_VOCABULARY, LiveCall, LiveCalls
 from gateway.backends.capabilities import apply_overrides, guide_error
 from gateway.backends.http1_client import Client
 from gateway.backends.http1_connection import Deliver, Exchange
@@ -190,18 +190,14 @@ class VLLMBackend:
         return (ScoredCall if is_scored else VLLMCall)(self, request, sink)
 
     async def is_ready(self) -> bool:
-        before = self.calls.measure_progress()
-        try:
-            is_healthy = await in_time(self._probe())
-        except GatewayError:
-            is_healthy = False
-        except TimeoutError:
-            is_healthy = self.calls.is_busy(before)
+        is_healthy = await self.calls.ask_ready(self._probe(), self.renew)
         if not is_healthy:
             # The server may come back as another release with other flags, and comes with an empty cache.
             self.route, self.cache_use = None, NO_CACHE_USE
-            self.calls.fail_waiting()
         return is_healthy
+
+    def renew(self) -> None:
+        self.client.renew()
 
     async def aclose(self) -> None:
         self.calls.close(BackendUnavailable(f"{self.name} is being closed"))

@@ -73,10 +73,6 @@ class Admission:
         self._waiting.join(ticket, client, tokens, self._queue)
         self._admit()
 
-    def leave(self, ticket: Ticket[Lease]) -> None:
-        """Has a request not wait any more."""
-        self._waiting.leave(ticket)
-
     def note_freed(self) -> None:
         """Notes that an answer has ended, and its lease is closed."""
         self._waiting.note_end()

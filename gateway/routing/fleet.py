@@ -12,8 +12,6 @@ from typing import NamedTuple, Self
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, LastBackend, PolicyChanged
-from gateway.flow import ModelFlow
-from gateway.lengths import Survival
 from gateway.routing.admission import Admission, MustWait
 from gateway.routing.conduct import Stage
 from gateway.routing.dry import DryRun
@@ -53,7 +51,7 @@ def first_policy(
     return state, encode_history(records, TEXT_BYTES)
 
 
-def _resume(policy: Policy | Single, state: State, file: LearnedFile, model: str) -> State:
+def _resume(policy: Policy, state: State, file: LearnedFile, model: str) -> State:
     """Returns the state with what was learned; as it is, where that is damaged or was another policy's."""
     try:
         if (learned := file.read(model, policy.kind)) is not None:
@@ -99,12 +97,15 @@ class Fleet:
         self._clock = clock
         self._ledger, self._dry = shared or Shared.alone(settings, clock)
         self.quarantine = self._ledger.quarantine
+        self.flow = self._ledger.demand.flow  # this worker's answers under way
+        self.find_lengths = self._ledger.demand.find_lengths  # by those of all workers
         self.healths = {
             name: Health(backend, probe, f"{name} ({self.model})", partial(self._ledger.report, name), clock)
             for name, backend in backends.items()
         }
         is_on = settings.ejection == "on"
         self.admission = Admission(settings, self._place, self._ledger.waiting, self._ledger.seats)
+        self.leave = self._ledger.waiting.leave  # has a request not wait any more
         self.ejection = Ejection(self.healths, self._chosen_from, self._ledger, clock, is_on=is_on)
         self._follow(self._ledger.read().text)
         self._engines: dict[str, Engine] = {}
@@ -135,14 +136,15 @@ class Fleet:
         self.admission.wait(ticket, client, request.sequences * (answer + request.prompt_tokens))
         self._ledger.demand.arrive(request.sequences, None, request.prompt_tokens)
 
-    def beat(self) -> None:
-        """Lets requests go on for which there is room now; once a beat."""
+    def beat(self) -> bool:
+        """Lets requests go on for which there is room now; returns whether others still wait. Once a beat."""
         if self._looks == 0:
             state, _ = self._follow_others()
             self.admission.note_capacities({name: self._policy.find_capacity(name, state) for name in self.backends})
         self._looks = (self._looks + 1) % LOOK_BEATS
         self._ledger.note_choices(self._clock())
         self.admission.beat()
+        return self._ledger.waiting.is_contended()
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
@@ -294,15 +296,6 @@ class Fleet:
         """Whether the policy in force, or on trial, makes plans, and so has to know the demand."""
         self._follow_others()
         return self._policy.plans or (self._dry is not None and self._dry.policy.plans)
-
-    @property
-    def flow(self) -> ModelFlow:
-        """This worker's answers under way."""
-        return self._ledger.demand.flow
-
-    def find_lengths(self) -> Survival:
-        """Returns how long answers are, by those of all workers."""
-        return self._ledger.demand.find_lengths()
 
     def plan(self) -> None:
         """Lets the policies plan for the demand of now, once a beat for the node."""

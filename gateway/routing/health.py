@@ -7,7 +7,7 @@ changes. Knows no policy.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from gateway.core import Backend, TokenBackend
@@ -76,33 +76,30 @@ class Health:
 
     async def _try(self) -> None:
         """Has it generate a token; one that only relays is tried with requests at once."""
-        try:
-            is_well = not isinstance(self._backend, TokenBackend) or await generates(self._backend)
-        # Edge of a background loop, as in _ask: a fault in one adapter must not end the probing of all the others.
-        except Exception:
-            logger.exception("trial of backend %s raised; taken as failed", self._label)
-            is_well = False
+        began = self._clock()
+        backend = self._backend
+        is_well = not isinstance(backend, TokenBackend) or await self._ask(generates(backend), "trial")
         if is_well:
             self.conduct.try_requests(self._clock())
             logger.info("backend %s generates again: it is tried with some requests", self._label)
         else:
-            self.conduct.eject(self._clock())
+            self.conduct.eject(began)  # a trial that waited for its token in vain has been a pause already
 
     async def _probe(self) -> None:
         self._is_doubted = False
         self._woken.clear()
-        is_ready = await self._ask()
+        is_ready = await self._ask(self._backend.is_ready(), "probe")
         if not is_ready:
             self.conduct.forget()
         # A request that failed during the probe is newer evidence than the probe's answer.
         self._update(is_ready and not self._is_doubted)
 
-    async def _ask(self) -> bool:
+    async def _ask(self, question: Coroutine[object, object, bool], kind: str) -> bool:
         try:
-            return await self._backend.is_ready()
-        # Edge of a background loop: a fault in one adapter's probe must not end the probing of all the others.
+            return await question
+        # Edge of a background loop: a fault in one adapter must not end the probing of all the others.
         except Exception:
-            logger.exception("probe of backend %s raised; taken as not ready", self._label)
+            logger.exception("%s of backend %s raised; taken as failed", kind, self._label)
             return False
 
     def _update(self, is_ready: bool) -> None:

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import orjson
 
 from gateway.core import Kept
 from gateway.routing.states import Fingerprint
-from gateway.state_folder import locked, read_whole, set_aside, write_whole
+from gateway.state_folder import locked, read_anew, read_object, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class LearnedFile:
     def read(self, model: str, kind: str) -> Learned | None:
         """Returns what a model's policy of this kind has learned. Raises OSError, and ValueError for anything else."""
         try:
-            entry = self._read().get(model)
+            entry = read_object(self.path).get(model)
         except ValueError as exc:
             if self._folder is not None and self.path is not None:
                 with suppress(OSError), locked(self._folder):
@@ -71,7 +71,7 @@ class LearnedFile:
             return
         try:
             with locked(self._folder) as folder:
-                entries = {**self._read_anew(), **{model: each and asdict(each) for model, each in learned.items()}}
+                entries = {**read_anew(self.path), **{model: each and asdict(each) for model, each in learned.items()}}
                 if entries := {model: entry for model, entry in entries.items() if entry is not None}:
                     write_whole(self._folder / NAME, orjson.dumps(entries, option=orjson.OPT_INDENT_2))
                 else:
@@ -83,19 +83,6 @@ class LearnedFile:
             self._is_failing = True
         else:
             self._written, self._is_failing = learned, False
-
-    def _read(self) -> Mapping[str, Any]:  # Any: JSON
-        data = None if self.path is None else read_whole(self.path)
-        content = {} if data is None else orjson.loads(data)
-        if not isinstance(content, dict):
-            raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
-        return content
-
-    def _read_anew(self) -> Mapping[str, Any]:  # Any: JSON
-        try:
-            return self._read()
-        except ValueError:  # it was reported at the start; what is written now replaces it
-            return {}
 
 
 @asynccontextmanager

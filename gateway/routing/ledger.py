@@ -160,7 +160,7 @@ class Lease:
 
 
 class Ledger:
-    """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`.
+    """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`. `seats`: for workers.
 
     A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
     text are written where nobody reads, and one store to the generation puts them in force: all of it, or nothing.
@@ -181,7 +181,8 @@ class Ledger:
         self._generation = 0  # of what this process has read
         self._state = State("", 0.0, 0)
         self.draining: frozenset[str] = frozenset()  # as of what has been read
-        self._seat, self._seats = seat.index, seat.workers
+        self._seat, self.seats = seat.index, seat.workers
+        self.is_first = seat.index == 0  # of the node's workers
         self._usual = seat.memory.floats(spans.usual_choices)
         self._none_brief = dict.fromkeys(backends, 0)
         self.brief: Mapping[str, int] = self._none_brief  # of core.Load; to be read while `choose` runs
@@ -303,16 +304,6 @@ class Ledger:
             change = self.draining.union if is_draining else self.draining.difference
             self.draining = change({backend})
             self._commit(self._state, self._record[SWITCHES])
-
-    @property
-    def seats(self) -> int:
-        """How many workers the node may have."""
-        return self._seats
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this worker is the node's first."""
-        return self._seat == 0
 
     def glance(self) -> tuple[State, frozenset[str]]:
         """Returns the policy's state, and the backends that drain."""

@@ -17,7 +17,7 @@ from gateway.routing.history import decode_history, encode_history
 from gateway.routing.policies import POLICIES, READERS
 from gateway.routing.states import PolicyRecord
 from gateway.settings import ModelSettings
-from gateway.state_folder import locked, read_whole, set_aside, write_whole
+from gateway.state_folder import locked, read_anew, read_object, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class PolicyFile:
         configured = PolicyRecord(version=1, policy=model.policy, by=CONFIGURATION, at=time.time())
         kept: Mapping[str, Entry] = {}
         try:
-            kept = self._read()
+            kept = read_object(self._path)
             entry = kept.get(model.id)
             records = (configured,) if entry is None else _decode(entry)
         except (OSError, ValueError) as exc:
@@ -73,7 +73,7 @@ class PolicyFile:
         entry = {"configured": configured, "history": orjson.Fragment(encode_history(records))}
         try:
             with locked(self._folder) as folder:
-                kept = self._read_anew()
+                kept = read_anew(self._path)
                 before = _find_newest(kept.get(model))
                 if before < records[-1].version:  # else a worker that was later has been faster
                     write_whole(self._folder / NAME, orjson.dumps({**kept, model: entry}, option=orjson.OPT_INDENT_2))
@@ -84,7 +84,7 @@ class PolicyFile:
     def find_version(self, model: str) -> int:
         """Returns the version that is kept for a model; 0 if none is that can be read."""
         try:
-            return _find_newest(self._read_anew().get(model))
+            return _find_newest(read_anew(self._path).get(model))
         except OSError:
             return 0
 
@@ -107,22 +107,6 @@ class PolicyFile:
         if any(current.policy.problems(model.chosen_from)):
             return False
         return model.policy == current.policy or _describe(model.policy) == entry.get("configured")
-
-    def _read(self) -> Mapping[str, Entry]:
-        """Reads the file; empty if there is none. Raises OSError, and ValueError for what is no JSON object."""
-        data = None if self._path is None else read_whole(self._path)
-        if data is None:
-            return {}
-        content = orjson.loads(data)
-        if not isinstance(content, dict):
-            raise ValueError("is no JSON object")  # noqa: TRY004 - a file of bad content
-        return content
-
-    def _read_anew(self) -> Mapping[str, Entry]:
-        try:
-            return self._read()
-        except ValueError:  # it was reported at the start; what is written now replaces it
-            return {}
 
 
 def _describe(policy: Policy | None) -> object:

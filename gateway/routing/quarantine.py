@@ -1,7 +1,7 @@
-"""Requests whose engine was lost before it gave them a token: any of them may have been the reason.
+"""Requests that may have been the reason why their engines were lost.
 
-They go on one at a time, over all workers of the node, and what two engines were lost with is refused for a while.
-In: that a request goes on or has had a token, and digests. Knows no backend.
+They go on one at a time, over all workers of the node, and what is taken for the reason is refused for a while. In:
+that a request goes on, has had tokens or has lost two engines, and digests. Knows no backend.
 """
 
 import time
@@ -15,22 +15,24 @@ MOST_REFUSED = 1024  # digests; the oldest one makes room
 
 
 class Quarantine:
-    """One model's. Unproven is a request that goes on after a loss and has had no token since.
+    """One model's. Unproven is a request that goes on after a loss and has not had enough tokens since; doubtful one
+    that has lost two engines with few tokens in between.
 
-    `last_end`: when the last refusal ends, for a glance; 0 where there never was one.
     """
 
     def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock, self._seat, self._clock = seat.lock, seat.index, clock
         words, ends = seat.memory.ints(span), seat.memory.floats(span)[-MOST_REFUSED:]
-        self._unproven = words[: seat.workers]  # each worker writes its own word, and the lock guards the others
+        # Each worker writes its own word of both, and the lock guards the others.
+        self._unproven, self._doubtful = words[: seat.workers], words[seat.workers : 2 * seat.workers]
         self._digests, self._ends = words[-2 * MOST_REFUSED : -MOST_REFUSED], ends
-        self._count = words[seat.workers : seat.workers + 1]
-        self.last_end = seat.memory.floats(span)[seat.workers + 1 : seat.workers + 2]
+        self._count = words[2 * seat.workers : 2 * seat.workers + 1]
+        # When the last refusal ends, for a glance; 0 where there never was one.
+        self._last_end = seat.memory.floats(span)[2 * seat.workers + 1 : 2 * seat.workers + 2]
 
     @staticmethod
     def plan(plan: Plan, workers: int) -> Span:
-        return plan.words(workers + 2 + 2 * MOST_REFUSED)
+        return plan.words(2 * workers + 2 + 2 * MOST_REFUSED)
 
     def enter(self, *, alone: bool) -> bool:
         """Counts a request as unproven, unless it has to be alone and is not. Returns whether it did."""
@@ -42,20 +44,34 @@ class Quarantine:
         return may_enter
 
     def leave(self) -> None:
-        """Counts one no more: it has had a token, or has ended."""
+        """Counts one no more: it has had its tokens, or has ended."""
         self._unproven[self._seat] -= 1
+
+    @property
+    def doubtful(self) -> int:
+        """How many requests of all workers have lost two engines, and not had enough tokens since."""
+        return sum(self._doubtful)
+
+    def doubt(self, change: int) -> None:
+        """Counts one more of them, or one less."""
+        self._doubtful[self._seat] += change
 
     def refuse(self, digest: int) -> None:
         """Refuses what has this digest from now on, for REFUSED_S."""
         with self._lock:
             place = self._count[0] % MOST_REFUSED
             self._digests[place] = digest
-            self._ends[place] = self.last_end[0] = self._clock() + REFUSED_S
+            self._ends[place] = self._last_end[0] = self._clock() + REFUSED_S
             self._count[0] += 1
+
+    @property
+    def refused_at(self) -> float:
+        """When something was refused last: it is taken for the reason of what was lost then."""
+        return self._last_end[0] - REFUSED_S
 
     def check(self, digest: Callable[[], int]) -> None:
         """Raises RequestQuarantined for what is refused. While nothing is, nobody's digest is made."""
-        if self.last_end[0] <= (now := self._clock()):
+        if not self._last_end[0] or self._last_end[0] <= (now := self._clock()):
             return
         own, count = digest(), min(self._count[0], MOST_REFUSED)
         if any(each == own and end > now for each, end in zip(self._digests[:count], self._ends[:count], strict=True)):
@@ -63,4 +79,4 @@ class Quarantine:
 
     def clear(self, worker: int) -> None:
         """Forgets what a dead worker had; what is refused stays so."""
-        self._unproven[worker] = 0
+        self._unproven[worker] = self._doubtful[worker] = 0

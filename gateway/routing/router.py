@@ -3,20 +3,18 @@
 In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from gateway.core import Leaving, Placeable
-from gateway.errors import GatewayError, InvalidRequest, ModelNotFound
+from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.flow import ModelFlow
-from gateway.lengths import Survival
 from gateway.restarts import Standing
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.learned import AllLearned, LearnedFile, keeping
 from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
-from gateway.routing.quarantine import Quarantine
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
 from gateway.routing.waiting import Ticket
 from gateway.shared import Roster
@@ -52,65 +50,31 @@ class Router:
         InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
         down, and MustWait when there is no room, or no backend to choose: then `wait`.
         """
-        return self._find(request.model).place(request, avoid)
+        return self.find(request.model).place(request, avoid)
 
     def wait(self, ticket: Ticket[Lease], client: str) -> None:
-        """Has a request wait for its turn; `leave` ends that. Raises Overloaded where it would wait for too long.
+        """Has a request wait for its turn; `Fleet.leave` ends that. Raises Overloaded where it would wait for too long.
 
         `client`: the name of the client that sent it; clients take turns.
         """
-        self._find(ticket.request.model).wait(ticket, client)
+        self.find(ticket.request.model).wait(ticket, client)
 
-    def leave(self, ticket: Ticket[Lease]) -> None:
-        """Has a request not wait any more."""
-        self._fleets[ticket.request.model].admission.leave(ticket)
-
-    def note_freed(self, model: str) -> None:
-        """Notes that an answer has ended and its lease is closed: the next one that waits may go on."""
-        self._fleets[model].admission.note_freed()
-
-    def admit(self) -> None:
-        """Lets requests go on that wait for what other workers have freed; once a beat."""
-        for fleet in self._fleets.values():
-            fleet.beat()
+    def admit(self) -> Collection[str]:
+        """Lets requests go on that wait for what other workers have freed; returns the models for which others still
+        wait. Once a beat.
+        """
+        return [model for model, fleet in self._fleets.items() if fleet.beat()]
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
         """Places a request anew whose lease is held, in one step: it is counted once at every moment.
 
         Raises what `lease` raises; then the lease stays as it is.
         """
-        self._find(request.model).move(lease, request, avoid)
-
-    def mark_unavailable(self, name: str, why: str, model: str | None = None) -> None:
-        """Marks down a backend that a request could not reach, until it passes a probe. `model` None: all models.
-
-        `why`: what the request's error says.
-        """
-        for fleet in self._fleets.values():
-            if fleet.model == (model or fleet.model) and name in fleet.healths:
-                fleet.healths[name].doubt(why)
-
-    def find_quarantine(self, model: str) -> tuple[Quarantine, float]:
-        """Returns the model's, and for how many seconds what has lost its engine waits at most."""
-        fleet = self._fleets[model]
-        return fleet.quarantine, fleet.max_outage_s
-
-    def check(self, model: str, digest: Callable[[], int]) -> None:
-        """Raises RequestQuarantined for a request like one that two engines were lost with."""
-        if (quarantine := self._fleets[model].quarantine).last_end[0]:
-            quarantine.check(digest)
-
-    def note_end(self, backend: str, model: str, fault: GatewayError | None) -> None:
-        """Notes how a request ended at its backend: by a fault of the backend's, or well."""
-        self._fleets[model].ejection.note_end(backend, fault)
-
-    def retract_fault(self, backend: str, model: str) -> None:
-        """Holds the last fault not against the backend: the request failed at another one too."""
-        self._fleets[model].ejection.retract_fault(backend)
+        self.find(request.model).move(lease, request, avoid)
 
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""
-        fleet = self._find(change.model)
+        fleet = self.find(change.model)
         fleet.set_policy(change)
         return fleet.state()
 
@@ -133,13 +97,9 @@ class Router:
 
         Raises InvalidRequest, ModelNotFound, LastBackend.
         """
-        fleet = self._find(model)
+        fleet = self.find(model)
         fleet.drain(backend, is_draining, force)
         return fleet.state()
-
-    def plans(self) -> bool:
-        """Whether a policy in force makes plans."""
-        return any(fleet.plans for fleet in self._fleets.values())
 
     def plan(self) -> None:
         """Has each model's policy plan for the demand of now, once a beat for the node."""
@@ -150,10 +110,6 @@ class Router:
     def flows(self) -> Mapping[str, ModelFlow]:
         """Returns by model this worker's answers under way."""
         return {name: fleet.flow for name, fleet in self._fleets.items()}
-
-    def find_lengths(self, model: str) -> Survival:
-        """Returns how long a model's answers are."""
-        return self._fleets[model].find_lengths()
 
     def find_stuck(self) -> Mapping[str, Collection[str]]:
         """Returns by model the backends that have just been found to generate nothing; once a beat."""
@@ -180,7 +136,7 @@ class Router:
 
     def model_state(self, model: str | None = None) -> ModelState:
         """Returns one model's state; `model` None means the only model there is."""
-        return self._find(model).state()
+        return self.find(model).state()
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Probes every backend while inside; the block begins once each has been probed a first time."""
@@ -189,7 +145,8 @@ class Router:
     def _find_learned(self) -> AllLearned:
         return {name: fleet.find_learned() for name, fleet in self._fleets.items()}
 
-    def _find(self, model: str | None) -> Fleet:
+    def find(self, model: str | None) -> Fleet:
+        """Returns the fleet of a model; None means the only one there is. Raises ModelNotFound, InvalidRequest."""
         if model is None:
             if len(self._fleets) > 1:
                 raise InvalidRequest(f"model: name one of {', '.join(self._fleets)}", param="model")

@@ -27,6 +27,7 @@ async def generates(backend: TokenBackend) -> bool:
         async with asyncio.timeout(TIMEOUT_S):
             return await sink.ended
     except TimeoutError:
+        backend.renew()  # else the next probe, or trial, may wait for a dead connection too
         return False
     finally:
         call.cancel()

@@ -13,8 +13,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import total_ordering
+from dataclasses import dataclass, field
 from typing import Generic, Self, TypeAlias, TypeVar
 from zlib import crc32
 
@@ -57,7 +56,7 @@ class WaitingSpans:
         )
 
 
-@total_ordering
+@dataclass(slots=True, eq=False)
 class Ticket(Generic[L]):
     """A request that waits. `admit` is called with its lease when its turn has come, `refuse` with why it will not.
 
@@ -65,38 +64,20 @@ class Ticket(Generic[L]):
     wait, by its priority or because its client has none among them. `why`: what it waits for, if that is no room.
     """
 
-    __slots__ = (
-        "admit",
-        "avoid",
-        "client",
-        "cost",
-        "goes_ahead",
-        "is_over",
-        "is_picky",
-        "rank",
-        "refuse",
-        "request",
-        "why",
-    )
+    request: Placeable
+    avoid: frozenset[str]
+    admit: Callable[[L], None]
+    refuse: Callable[[GatewayError], None]
+    is_picky: bool = field(init=False)
+    is_over: bool = True  # until it joins
+    goes_ahead: bool = False
+    why: GatewayError | None = None
+    client: int = 0
+    cost: float = 0.0
+    rank: Rank = ()
 
-    def __init__(
-        self,
-        request: Placeable,
-        avoid: frozenset[str],
-        admit: Callable[[L], None],
-        refuse: Callable[[GatewayError], None],
-    ) -> None:
-        self.request = request
-        self.avoid = avoid
-        self.admit = admit
-        self.refuse = refuse
-        self.is_picky = bool(request.needs)
-        self.is_over = True  # until it joins
-        self.goes_ahead = False
-        self.why: GatewayError | None = None
-        self.client = 0
-        self.cost = 0.0
-        self.rank: Rank = ()
+    def __post_init__(self) -> None:
+        self.is_picky = bool(self.request.needs)
 
     def __lt__(self, other: "Ticket[L]") -> bool:
         return self.rank < other.rank

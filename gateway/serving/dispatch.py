@@ -23,13 +23,16 @@ from gateway.errors import (
     NeedRefused,
 )
 from gateway.metrics import Metrics
-from gateway.routing import Lease, MustWait, RetryBudget, Router, Ticket
+from gateway.routing import Fleet, Lease, MustWait, RetryBudget, Router, Ticket
 from gateway.serving.loss import Losses
 from gateway.serving.reply import Reply
 from gateway.serving.sender import Senders
 from gateway.serving.work import Attempt, LocalAnswer, Understood, Work
 
 logger = logging.getLogger(__name__)
+# Without anybody waiting it is client_write_timeout_s. A client that reads empties a full buffer sooner than an engine
+# fills it; one on a bad line may need this long for a retransmission.
+UNREAD_S = 5.0
 AWAY = (BackendFull, BackendTimeout, NeedRefused)  # why there is no other backend matters more
 
 
@@ -48,37 +51,13 @@ class Desk:
 class Dispatch:
     """One request on its way. A client_http.Listener: a client that leaves cancels it."""
 
-    __slots__ = (
-        "_access",
-        "_blamed",
-        "_claim",
-        "_has_left",
-        "_has_moved",
-        "_live",
-        "_losses",
-        "_metrics",
-        "_reply",
-        "_retries",
-        "_router",
-        "_senders",
-        "_ticket",
-        "_used",
-        "attempt",
-        "lease",
-        "work",
-    )
-
     def __init__(self, desk: Desk, reply: Reply) -> None:
-        self._router = desk.router
-        self._metrics = desk.metrics
+        self._desk = desk
         self._reply = reply
-        self._live = desk.live
-        self._retries = desk.retries
-        self._senders = desk.senders
-        self._access = desk.access
         self._claim: Claim | None = None  # on its key's limits
         # Tokens of the prompt and of the answer, once it has been at a backend.
         self._used: tuple[int, int] | None = None
+        self._fleet: Fleet  # that of its model, from the moment on in which it has work
         self.work: Work | None = None
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
@@ -88,7 +67,7 @@ class Dispatch:
         self._blamed: str | None = None  # the backend that a fault was held against
         self._losses: Losses | None = None  # from the first one on
         reply.on_end = self._end
-        self._live.add(self)
+        self._desk.live.add(self)
 
     @property
     def loss(self) -> BackendError | None:
@@ -110,21 +89,22 @@ class Dispatch:
         elif reply.exchange.has_left:
             self._finish(ClientLeft())
         else:
-            self._router.check(work.request.model, work.digest)
+            self._fleet = self._desk.router.find(work.request.model)
+            self._fleet.quarantine.check(work.digest)
             self.work = work
             if (caller := reply.exchange.caller) is not None and caller.limits is not None:
-                self._claim = self._access.meter.claim(caller, work.ask)
+                self._claim = self._desk.access.meter.claim(caller, work.ask)
                 reply.show_limits(self._claim.lines)
             self._place(work)
 
     def _place(self, work: Work) -> None:
         """Begins at a backend, or waits for one."""
         try:
-            self.lease = lease = self._router.lease(work.request, work.barred)
+            self.lease = lease = self._desk.router.lease(work.request, work.barred)
         except MustWait:
             self._reply.wait()
             self._ticket = Ticket(work.request, work.barred, self._admitted, self._refused)
-            self._router.wait(self._ticket, self._senders.name(self._reply.exchange))
+            self._desk.router.wait(self._ticket, self._desk.senders.name(self._reply.exchange))
         else:
             self._begin(work, lease.route)
 
@@ -138,7 +118,7 @@ class Dispatch:
     def _stop_waiting(self) -> None:
         if (ticket := self._ticket) is not None:
             self._ticket = None
-            self._router.leave(ticket)
+            self._fleet.leave(ticket)
 
     def _refused(self, error: GatewayError) -> None:
         self._ticket = None
@@ -150,7 +130,7 @@ class Dispatch:
 
     def _end(self, error: Exception | None) -> None:
         """Go on elsewhere after an error, if that is possible; else release what the attempt held, and finish."""
-        if self not in self._live or (isinstance(error, BackendError) and self.loss is not None):
+        if self not in self._desk.live or (isinstance(error, BackendError) and self.loss is not None):
             return  # it has ended, or its other choices have lost their backend too
         self._stop_waiting()
         if (work := self.work) is not None and (lease := self.lease) is not None:
@@ -163,7 +143,7 @@ class Dispatch:
                     logger.info("request %s goes on at %s: %s", self._reply.request_id, lease.route.backend, error)
                     return
                 if not self._is_exempt(error):
-                    self._retries.earn(1)
+                    self._desk.retries.earn(1)
                 if isinstance(error, AWAY) and not self._reply.has_begun:
                     error = no_other
         self._finish(error)
@@ -171,7 +151,7 @@ class Dispatch:
     def _outlives(self, work: Work, lease: Lease, error: BackendError) -> bool:
         self._has_moved = True
         if self._losses is None:
-            self._losses = Losses(self, work, lease, self._router)
+            self._losses = Losses(self, work, lease, self._fleet)
         return self._losses.outlives(error, self._reply)
 
     def look(self) -> None:
@@ -188,25 +168,25 @@ class Dispatch:
                 self._used = attempt.count()
             self._guard(attempt.end, error)
         lease.close()
-        self._router.note_freed(work.request.model)
+        self._fleet.admission.note_freed()
 
     def _judge(self, work: Work, lease: Lease, error: Exception | None) -> None:
         """Note what the end shows of the backend. A client that left, and a request that was refused, show nothing."""
-        model, backend = work.request.model, lease.route.backend
+        backend = lease.route.backend
         if isinstance(error, BackendError) and error.is_down:
-            self._router.mark_unavailable(backend, error.message, model)
+            self._fleet.healths[backend].doubt(error.message)
         is_measured = work.request.pin is not None and work.request.run is not None
         if is_measured or isinstance(error, BackendFull):
             return
         if isinstance(error, BackendError):
             if self._blamed is None:
                 self._blamed = backend
-                self._router.note_end(backend, model, error)
+                self._fleet.ejection.note_end(backend, error)
             else:  # one that fails at two backends may be the reason
-                self._router.retract_fault(self._blamed, model)
+                self._fleet.ejection.retract_fault(self._blamed)
         elif error is None and self.attempt is not None and self.attempt.has_answered():
-            self._retries.earn()
-            self._router.note_end(backend, model, None)
+            self._desk.retries.earn()
+            self._fleet.ejection.note_end(backend, None)
 
     def _may_move(self, work: Work, error: Exception) -> bool:
         if work.request.pin is not None or self._has_moved:
@@ -215,7 +195,7 @@ class Dispatch:
             return False
         if self.attempt is not None and not self.attempt.may_move(error):
             return False
-        return self._is_exempt(error) or self._retries.spend()
+        return self._is_exempt(error) or self._desk.retries.spend()
 
     def _is_exempt(self, error: Exception) -> bool:
         """Whether to try again after it costs no retry: there is no other way, or the engine was lost."""
@@ -239,7 +219,7 @@ class Dispatch:
         assert work is not None
         assert lease is not None
         try:
-            self._router.move(lease, work.request, barred)
+            self._desk.router.move(lease, work.request, barred)
         except GatewayError as no_other:
             return no_other.with_traceback(None)
         steps = (self._begin, work, lease.route) if attempt is None else (attempt.move, lease.route, error)
@@ -251,18 +231,18 @@ class Dispatch:
         """Releases what it holds, and ends. Only here does a client get the error that its request ended with."""
         if (work := self.work) is not None and (lease := self.lease) is not None:
             self._release(work, lease, error)
-        self._live.discard(self)
+        self._desk.live.discard(self)
         if self._losses is not None:
             self._losses.end()
         # The reply and the losses refer to us: only the garbage collector would free all three.
         self.work = self._losses = self._reply.on_end = None
         if (used := self._used) is not None and (caller := self._reply.exchange.caller) is not None:
-            self._access.usage.count(caller.name, used)
+            self._desk.access.usage.count(caller.name, used)
         if self._claim is not None:
-            self._access.meter.settle(self._claim, used or (0, 0))
+            self._desk.access.meter.settle(self._claim, used or (0, 0))
         if isinstance(error, GatewayError):
             if self._reply.route is None:
-                self._metrics.refuse(error)
+                self._desk.metrics.refuse(error)
             self._reply.send_error(error)
 
     def _guard(self, step: Callable[..., None], *arguments: object) -> Exception | None:
@@ -279,7 +259,7 @@ class Dispatch:
     def _go_on(self, understood: "asyncio.Future[Understood]") -> None:
         if understood.cancelled():
             self._end(ClientLeft())
-        elif self in self._live:
+        elif self in self._desk.live:
             self.start(understood.result)
         else:
             understood.exception()  # nobody waits for it, and asyncio would log it
@@ -289,15 +269,21 @@ class Dispatch:
         stop = self._end if self.attempt is None or self.loss is not None else self.attempt.stop
         stop(error)
 
+    def give_place(self) -> None:
+        """Ends if its client does not read: another request waits for its place at the engine."""
+        if self.lease is not None and self._reply.is_unread(UNREAD_S):
+            self._reply.exchange.abort()
+            self.left()
+
     def left(self) -> None:
         self._end(ClientLeft())
 
     def paused(self) -> None:
-        self._reply.is_paused = True
+        self._reply.pause()
         if self.attempt is not None:
             self.attempt.pause()
 
     def resumed(self) -> None:
-        self._reply.is_paused = False
+        self._reply.paused_at = None
         if self.attempt is not None:
             self.attempt.resume()

@@ -6,6 +6,7 @@ room, but no wire.
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TypeAlias
@@ -37,9 +38,16 @@ from gateway.serving.mover import Mover
 from gateway.serving.offload import Offload, Share, count_units
 from gateway.serving.own_headers import RequestIds, read_run
 from gateway.serving.relay_lane import RelayLane, RelayWork
-from gateway.serving.relay_rules import find_way
+from gateway.serving.relay_rules import COUNTED, find_way
 from gateway.serving.reply import Reply
-from gateway.serving.restraint import check_model, read_token_limit, restrain_body, restrain_lines, restrain_work
+from gateway.serving.restraint import (
+    check_model,
+    make_plain,
+    read_token_limit,
+    restrain_body,
+    restrain_lines,
+    restrain_work,
+)
 from gateway.serving.sender import Senders
 from gateway.serving.token_lane import TokenLane, TokenWork
 from gateway.serving.work import LocalAnswer, Understood, Work
@@ -76,18 +84,16 @@ CONTENT_TYPE = b"content-type:"
 JSON_TYPE = b"content-type: application/json"
 
 
+@dataclass(slots=True)
 class _Message:
     """A request as it arrived. `limits`: of its key. `pin` and `run`: what the head's own fields ask for, once read."""
 
-    __slots__ = ("body", "head", "limits", "pin", "request_id", "run")
-
-    def __init__(self, request_id: str, head: RequestHead, body: bytes, limits: Limits | None) -> None:
-        self.request_id = request_id
-        self.head = head
-        self.body = body
-        self.limits = limits
-        self.pin: str | None = None
-        self.run: str | None = None
+    request_id: str
+    head: RequestHead
+    body: bytes
+    limits: Limits | None
+    pin: str | None = None
+    run: str | None = None
 
 
 class Endpoints:
@@ -264,7 +270,11 @@ class Endpoints:
         """Returns the relay lane's work. Raises InvalidRequest. `needs`: what the token lane could not serve."""
         head = message.head
         sequences, barred = find_way(document, head.path, lane.rules, message.pin)
-        body, lines, priority, longest = message.body, head.lines, 0, None
+        body, target, lines, priority, longest = message.body, head.target, head.lines, 0, None
+        if message.limits is not None or not document.keys().isdisjoint(COUNTED):
+            body = make_plain(body, document)
+        if message.limits is not None or any(lane.rules.values()):  # a server may take it for what a body may not have
+            target = target.partition(b"?")[0]
         if (limits := message.limits) is not None:
             longest, lines = read_token_limit(document), restrain_lines(lines, limits)
             rules = [allow for name, allow in lane.rules.items() if allow is not None and name not in barred]
@@ -273,7 +283,7 @@ class Endpoints:
         request = RelayRequest(
             message.request_id,
             str(document["model"]),
-            head.target,
+            target,
             lines if needs is None else _as_json(lines),
             body,
             message.pin,

@@ -1,5 +1,7 @@
 """What a request has lost, and when it may go on: alone, if it may have been the reason; else at once.
 
+May have been: its last engine gave it no token; or it has lost two, with few tokens in between.
+
 In: each loss of its engine. Out: Survivor.go_elsewhere, as soon as it may; or the error that the request ends with.
 Knows neither how a request begins nor how it ends.
 """
@@ -10,13 +12,15 @@ import time
 from typing import Protocol
 
 from gateway.errors import BackendError, BackendUnavailable, GatewayError
-from gateway.routing import Lease, Router
+from gateway.routing import Fleet, Lease
 from gateway.serving.reply import Reply
 from gateway.serving.work import Attempt, Work
 
 logger = logging.getLogger(__name__)
 LOOK_S = 0.02  # from one look at a request that has lost its backend to the next
-MOST_LOSSES = 3  # with tokens in between
+JUDGED_S = 0.25  # after a second loss: by then all workers have noted what was lost with it
+MOST_LOSSES = 3
+FEW = 16  # tokens: what an answer kills its engine with, it has come to by then at the next engine too
 
 
 class Survivor(Protocol):
@@ -36,26 +40,27 @@ class Survivor(Protocol):
 class Losses:
     """One request's, from the first one to its end. `loss`: the last one, while the request waits to go on."""
 
-    def __init__(self, survivor: Survivor, work: Work, lease: Lease, router: Router) -> None:
+    def __init__(self, survivor: Survivor, work: Work, lease: Lease, fleet: Fleet) -> None:
         self.loss: BackendError | None = None
         self._survivor, self._work, self._lease = survivor, work, lease
-        self._quarantine, self._most_s = router.find_quarantine(work.request.model)
+        self._quarantine, self._most_s = fleet.quarantine, fleet.max_outage_s
         self._lost_at = time.monotonic()  # the first time since its last token
-        self._count = self._count_since_token = 0
-        self._suspicions = 0  # how many of these without a token from the backend that was lost
-        self._is_unproven = False  # it goes on after a loss, and has had no token since
+        self._count = self._in_a_row = 0  # in a row: with few tokens in between
+        self._is_suspect = False  # it may have been the reason of the last loss, and has to go on alone
+        self._is_unproven = False  # it goes on after a loss, and has not had enough tokens since
+        self._is_doubtful = self._waits_for_judgement = False  # it has lost two engines in a row
+        self._doubted_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def outlives(self, error: BackendError, reply: Reply) -> bool:
         """Whether the request goes on after this loss, or waits until it may."""
         attempt = self._survivor.attempt
-        may_go_on = self._note(error, has_tokens=attempt is not None and attempt.has_tokens())
-        if not may_go_on or self._work.request.pin is not None:
+        if not self._note(error, attempt) or self._work.request.pin is not None:
             return False
         if attempt is not None and not attempt.may_move(error):
             return False
         self.loss = error
-        if self._suspicions:
+        if self._is_suspect:
             reply.wait()
             self._look_later()
         else:
@@ -63,40 +68,62 @@ class Losses:
         return True
 
     def look(self) -> None:
-        """Goes on as soon as it may, and then waits for a token. Raises what ends the request: its own error."""
+        """Goes on as soon as it may, and then waits for tokens. Raises what ends the request: its own error."""
         self._stop_looking()
         if self.loss is not None:
             self._go_on(self.loss)
-        elif (attempt := self._survivor.attempt) is not None and attempt.has_tokens():
-            self._leave_quarantine()
+        elif (attempt := self._survivor.attempt) is not None and attempt.has_tokens(FEW if self._is_doubtful else 0):
+            self._stop_being_unproven()
+            self._stop_being_doubtful()
         if self.loss is not None or self._is_unproven:
             self._look_later()
 
     def end(self) -> None:
         """The request has ended, however it did."""
         self.loss = None
-        self._leave_quarantine()
+        self._stop_being_unproven()
+        self._stop_being_doubtful()
         self._stop_looking()
 
-    def _note(self, error: BackendError, *, has_tokens: bool) -> bool:
+    def _note(self, error: BackendError, attempt: Attempt | None) -> bool:
         """Returns whether the request may have another backend after this one: it may have been the reason."""
-        self._leave_quarantine()
-        if has_tokens:
-            self._lost_at, self._count_since_token, self._suspicions = time.monotonic(), 0, 0
+        self._stop_being_unproven()
+        if has_tokens := attempt is not None and attempt.has_tokens():
+            self._lost_at = time.monotonic()
         if isinstance(error, BackendUnavailable) and not error.was_lost:
             return True
+        self._stop_being_doubtful()
+        if attempt is not None and attempt.has_tokens(FEW):
+            self._in_a_row = 0
+        was_suspect, self._is_suspect = self._is_suspect, self._in_a_row > 0 or not has_tokens
         self._count += 1
-        self._count_since_token += 1
-        self._suspicions += not has_tokens
-        if self._suspicions == 2:
+        self._in_a_row += 1
+        if self._count == MOST_LOSSES or (was_suspect and not has_tokens):  # a suspect was alone until its first token
             self._quarantine.refuse(self._work.digest())
-        return self._count_since_token < 2 and self._count < MOST_LOSSES
+            return False
+        if self._in_a_row > 1:
+            self._is_doubtful = self._waits_for_judgement = True
+            self._quarantine.doubt(1)
+            self._doubted_at = time.monotonic()
+        return True
+
+    def _is_judged(self, loss: BackendError) -> bool:
+        """Returns whether it is known what two losses in a row mean. Raises the loss if this was the reason."""
+        if self._is_doubtful and self._quarantine.refused_at >= self._doubted_at - JUDGED_S:  # it was another one
+            self._stop_being_doubtful()
+            self._is_suspect = False
+        elif self._waits_for_judgement and time.monotonic() >= self._doubted_at + JUDGED_S:
+            if self._quarantine.doubtful == 1:  # nothing else was at both engines
+                self._quarantine.refuse(self._work.digest())
+                raise loss
+            self._waits_for_judgement = False
+        return not self._waits_for_judgement
 
     def _go_on(self, loss: BackendError) -> None:
-        # Those with tokens go on at once, and one without not beside them: it might take them along.
-        self._is_unproven = self._quarantine.enter(alone=self._suspicions > 0)
+        # Those with tokens go on at once, and one that is suspect not beside them: it might take them along.
+        self._is_unproven = self._is_judged(loss) and self._quarantine.enter(alone=self._is_suspect)
         if self._is_unproven:
-            if self._suspicions:  # one with the same content may have lost two meanwhile
+            if self._is_suspect:  # one with the same content may have lost two meanwhile
                 self._quarantine.check(self._work.digest)
             self.loss = None  # before it begins elsewhere, where it may have another one
             barred, go_elsewhere = self._work.barred, self._survivor.go_elsewhere
@@ -105,7 +132,7 @@ class Losses:
                 logger.info("request %s goes on: %s", self._work.request.request_id, loss.message)
                 return
             self.loss = loss
-            self._leave_quarantine()
+            self._stop_being_unproven()
             if not isinstance(no_other, BackendUnavailable):
                 raise loss
         if time.monotonic() - self._lost_at >= self._most_s:
@@ -120,7 +147,12 @@ class Losses:
             self._timer.cancel()
             self._timer = None
 
-    def _leave_quarantine(self) -> None:
+    def _stop_being_unproven(self) -> None:
         if self._is_unproven:
             self._is_unproven = False
             self._quarantine.leave()
+
+    def _stop_being_doubtful(self) -> None:
+        if self._is_doubtful:
+            self._is_doubtful = self._waits_for_judgement = False
+            self._quarantine.doubt(-1)

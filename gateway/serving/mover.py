@@ -1,4 +1,5 @@
-"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left or that are stuck.
+"""The beat of a worker: it has the policy plan, and lets answers leave the backends to be left or that are stuck, and
+those that nobody reads make room.
 
 In: one worker's answers under way. Out: Dispatch.go_elsewhere, for as many tokens a second as engines may prefill again
 beside their other work; what a stuck engine has goes at once.
@@ -40,7 +41,10 @@ class Mover:
 
     def beat(self) -> None:
         """Lets requests go on that wait, plans, and moves the answers that may go now."""
-        self._router.admit()
+        if awaited := self._router.admit():
+            for dispatch in tuple(self._live):
+                if dispatch.work is not None and dispatch.work.request.model in awaited:
+                    dispatch.give_place()
         for model, stuck in self._router.find_stuck().items():
             for dispatch in tuple(self._live):
                 if dispatch.work is not None and dispatch.work.request.model == model:
@@ -72,7 +76,7 @@ class Mover:
             if work is None or lease is None or attempt is None or work.request.model != model:
                 continue
             if dispatch.loss is None and lease.route.backend in leaving.backends and work.request.pin is None:
-                lengths = lengths or self._router.find_lengths(model)
+                lengths = lengths or self._router.find(model).find_lengths()
                 yield dispatch, attempt.measure(lengths)
 
     async def _run(self) -> None:

@@ -5,14 +5,14 @@ prompts.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from gateway.errors import Overloaded
 
@@ -48,12 +48,11 @@ def _find_site(client: str) -> str:
     return f"{int(address) >> (address.max_prefixlen - SITE_BITS):x}::"
 
 
-Key: TypeAlias = tuple[str, int]
-
-
 @dataclass(slots=True, eq=False)
 class _Job:
-    flow: Key
+    """`flow`: whose work it is, and how long about."""
+
+    flow: tuple[str, int]
     units: int
     work: Callable[[], Any]  # of the type that `run` returns
     done: asyncio.Future[Any]
@@ -61,16 +60,6 @@ class _Job:
     @property
     def is_long(self) -> bool:
         return self.units >= LONG_UNITS
-
-
-@dataclass(slots=True, eq=False)
-class _Flow:
-    """One client's jobs of about one length. `served`: units that it has had or let pass; the fewest go first."""
-
-    served: int = 0
-    working: int = 0
-    units: int = 0
-    jobs: deque[_Job] = field(default_factory=deque)
 
 
 class Offload:
@@ -87,16 +76,23 @@ class Offload:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="offload")
         self._threads = threads
         self._max_waiting = max_waiting
-        self._flows: dict[Key, _Flow] = {}  # those with jobs
-        self._served = 0  # of the flow that was chosen last, before
-        self._long = 0
-        self.working = 0
-        """How many threads are working, those whose caller has left included."""
-        self.waiting = 0
-        """How many units wait."""
+        self._waiting: list[_Job] = []  # in order of arrival
+        self._working: list[_Job] = []  # those whose caller has left included
+        self._served: dict[tuple[str, int], int] = {}  # units that each flow with jobs has had, or has let pass
+        self._least_served = 0  # of the flow that was chosen last, before
 
     def __repr__(self) -> str:
         return f"<Offload {self.working} working, {self.waiting} waiting>"
+
+    @property
+    def working(self) -> int:
+        """How many threads are working."""
+        return len(self._working)
+
+    @property
+    def waiting(self) -> int:
+        """How many units wait."""
+        return sum(job.units for job in self._waiting)
 
     async def run(self, share: Share, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns the result of `work`, or raises its error.
@@ -105,50 +101,50 @@ class Offload:
         in order of arrival. A caller that is cancelled while its job waits frees the arguments; later the work runs on
         for nobody, because a thread cannot be stopped, and counts until it is done.
         """
-        key = _find_site(share.client), share.units.bit_length()
-        job = _Job(key, share.units, partial(work, *args, **kwargs), asyncio.get_running_loop().create_future())
+        flow = _find_site(share.client), share.units.bit_length()
+        job = _Job(flow, share.units, partial(work, *args, **kwargs), asyncio.get_running_loop().create_future())
         self._join(job)
         try:
             result: T = await job.done
             return result
         finally:
-            if key in self._flows and job in self._flows[key].jobs:
-                self._take_out(job)
+            if job in self._waiting:
+                self._waiting.remove(job)
+                self._forget(flow)
             del job  # an error's traceback refers to this frame, and the job to the error: a cycle
 
     def _join(self, job: _Job) -> None:
-        flow = self._flows.setdefault(job.flow, _Flow())
-        if not flow.jobs:
-            flow.served = max(flow.served, self._served)  # no credit for the time without jobs
-        flow.jobs.append(job)
-        flow.units += job.units
-        self.waiting += job.units
+        if not any(other.flow == job.flow for other in self._waiting):  # no credit for the time without jobs
+            self._served[job.flow] = max(self._served.get(job.flow, 0), self._least_served)
+        self._waiting.append(job)
         self._begin()
         while self.waiting > self._max_waiting:
-            newest = max(self._flows.values(), key=lambda flow: flow.units).jobs[-1]
-            self._take_out(newest)
+            units = Counter[tuple[str, int]]()
+            for each in self._waiting:
+                units[each.flow] += each.units
+            most = max(units, key=units.__getitem__)
+            newest = next(each for each in reversed(self._waiting) if each.flow == most)
+            self._waiting.remove(newest)
+            self._forget(most)
             if not newest.done.done():
                 reason = "Too many requests are waiting to be read; try again in a moment."
                 newest.done.set_exception(Overloaded(reason))
 
     def _begin(self) -> None:
         """Start as many jobs as there are free threads."""
-        while (flow := self._choose()) is not None:
-            job = flow.jobs[0]
-            flow.working += 1
-            self._take_out(job)
-            self._served = max(self._served, flow.served)
-            flow.served += job.units
-            self.working += 1
-            self._long += job.is_long
+        while (job := self._choose()) is not None:
+            self._waiting.remove(job)
+            self._working.append(job)
+            self._least_served = max(self._least_served, self._served[job.flow])
+            self._served[job.flow] += job.units
             self._pool.submit(job.work).add_done_callback(partial(self._report, asyncio.get_running_loop(), job))
 
-    def _choose(self) -> _Flow | None:
+    def _choose(self) -> _Job | None:
         if self.working == self._threads:
             return None
-        takes_long = self._long < max(1, self._threads - 1)
-        able = [flow for flow in self._flows.values() if flow.jobs and (takes_long or not flow.jobs[0].is_long)]
-        return min(able, key=lambda flow: flow.served, default=None)
+        takes_long = sum(job.is_long for job in self._working) < max(1, self._threads - 1)
+        able = [job for job in self._waiting if takes_long or not job.is_long]
+        return min(able, key=lambda job: self._served[job.flow], default=None)
 
     def _report(self, loop: asyncio.AbstractEventLoop, job: _Job, ended: Future[Any]) -> None:
         """Passes a job's end to the loop; runs on the thread."""
@@ -156,9 +152,7 @@ class Offload:
             loop.call_soon_threadsafe(self._end, job, ended)
 
     def _end(self, job: _Job, ended: Future[Any]) -> None:
-        self.working -= 1
-        self._long -= job.is_long
-        self._flows[job.flow].working -= 1
+        self._working.remove(job)
         self._forget(job.flow)
         self._begin()
         if job.done.done():  # its caller has left
@@ -168,15 +162,7 @@ class Offload:
         else:
             job.done.set_result(ended.result())
 
-    def _take_out(self, job: _Job) -> None:
-        flow = self._flows[job.flow]
-        flow.jobs.remove(job)
-        flow.units -= job.units
-        self.waiting -= job.units
-        self._forget(job.flow)
-
-    def _forget(self, key: Key) -> None:
-        """Drops a flow that has no jobs; else every address ever seen would be remembered."""
-        flow = self._flows[key]
-        if not flow.jobs and not flow.working:
-            del self._flows[key]
+    def _forget(self, flow: tuple[str, int]) -> None:
+        """Drops what a flow has had once it has no jobs; else every address ever seen would be remembered."""
+        if not any(job.flow == flow for job in (*self._waiting, *self._working)):
+            del self._served[flow]

@@ -94,7 +94,7 @@ class RelayAttempt:
         self._alive_since = time.monotonic()  # inf once it has failed
         self._call = call = self._backends[route.backend].relay(self._request, self)
         self._metrics.relaying(self._request, route)
-        if self._reply.is_paused:
+        if self._reply.paused_at is not None:
             call.pause()
 
     # work.Attempt
@@ -107,8 +107,8 @@ class RelayAttempt:
         is_again = self._was_unreachable and self._call is not None and self._call.status in UNREACHABLE
         return not (self._reply.has_begun or isinstance(error, BackendTimeout) or is_again)
 
-    def has_tokens(self) -> bool:
-        """Also while its engine has lived with it for PROVEN_S."""
+    def has_tokens(self, beyond: int = 0) -> bool:
+        """Also while its engine has lived with it for PROVEN_S. What has begun does not go on, so none are counted."""
         if (call := self._call) is None:
             return False
         return call.first is not None or time.monotonic() - self._alive_since >= PROVEN_S

@@ -54,13 +54,22 @@ class Reply:
         self.has_begun = False
         self.errors = errors
         self.error_event: Callable[[GatewayError], bytes] | None = None  # what may follow what has been written
-        self.is_paused = False  # the client reads no more at the moment
+        self.paused_at: float | None = None  # since when the client reads no more, on `clock`
         self._clock = clock
         self._more_lines = more_lines
         self._started = 0.0
         self._waits_since: float | None = None
         self._waited_s = 0.0
         self._shows_limits = False
+
+    def pause(self) -> None:
+        """Notes that the client reads no more at the moment."""
+        if self.paused_at is None:
+            self.paused_at = self._clock()
+
+    def is_unread(self, for_s: float) -> bool:
+        """Whether the client has let bytes lie for so long."""
+        return self.paused_at is not None and self._clock() - self.paused_at > for_s
 
     def wait(self) -> None:
         """Notes that the request waits for a backend from now on, until it is started."""

@@ -3,6 +3,7 @@
 In: limits, a body's JSON or what was read of it. Out: the same within the limits, or the error. Pure.
 """
 
+import re
 from dataclasses import replace
 
 import orjson
@@ -18,6 +19,8 @@ from gateway.wire.parse import read_model
 
 MOST_TOKENS = 10**9  # of any answer
 TOKEN_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+READ = frozenset({"model", "n", "best_of", "prompt", "priority", "service_tier", *TOKEN_LIMITS})  # of relayed bodies
+ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")  # nobody writes one who does not hide a name
 PRIORITY_FIELD = b"x-vllm-priority:"
 
 
@@ -43,9 +46,9 @@ def restrain_body(
 
     `takes_priority`: every engine that may get it does. Raises InvalidRequest.
     """
-    fields, first = document, limits.priority
-    if limits.models is not None:  # a server may read the first of two, or one in capitals
-        fields = {name: value for name, value in document.items() if name == "model" or name.casefold() != "model"}
+    # A server may read one in capitals.
+    fields = {name: value for name, value in document.items() if name in READ or name.casefold() not in READ}
+    first = limits.priority
     if first is not None:
         asked, tier = document.get("priority"), document.get("service_tier")
         if any(priority < min(first, 1) for name, priority in TIERS.items() if name == tier):
@@ -53,10 +56,20 @@ def restrain_body(
         is_within = asked is None and (first <= 0 or not takes_priority)
         if not is_within and not (type(asked) is int and asked >= first):  # engines convert "-5" and -5.0
             fields = {**fields, "priority": first}
-    if fields is document:
-        return body, max(0, first or 0)
+    return (body if fields == document else _encode(fields)), max(0, first or 0)
+
+
+def make_plain(body: bytes, document: dict[str, object]) -> bytes:
+    """Returns a body in which each field that the gateway reads stands once, with the value read here: where there are
+    two, this is the last one, and a server may take the first. Raises InvalidRequest.
+    """
+    is_plain = all(body.count(b'"%b"' % name.encode()) == 1 for name in READ.intersection(document))
+    return body if is_plain and ESCAPED_LETTER.search(body) is None else _encode(document)
+
+
+def _encode(document: dict[str, object]) -> bytes:
     try:
-        return orjson.dumps(fields), max(0, first or 0)
+        return orjson.dumps(document)
     except orjson.JSONEncodeError as exc:  # which gives up before its parser does
         raise InvalidRequest("The body is nested too deeply.") from exc
 

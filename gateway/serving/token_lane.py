@@ -130,8 +130,8 @@ class TokenAttempt:
         """
         return self._is_movable() or not (self._reply.has_begun or isinstance(error, BackendTimeout))
 
-    def has_tokens(self) -> bool:
-        return any(len(seen.token_ids) > seen.earlier for _, seen in self._list_open())
+    def has_tokens(self, beyond: int = 0) -> bool:
+        return any(len(seen.token_ids) > seen.earlier + beyond for _, seen in self._list_open())
 
     def has_answered(self) -> bool:
         return True
@@ -300,20 +300,6 @@ class _Beginning:
 
     What has come by then goes on to `sink`, and all that follows; or `begin_again` is called.
     """
-
-    __slots__ = (
-        "_begin_again",
-        "_decoder",
-        "_held",
-        "_opening",
-        "_sink",
-        "_text",
-        "drop_scores",
-        "fail",
-        "finish",
-        "scores",
-        "tokens",
-    )
 
     def __init__(self, decoder: TextDecoder, opening: str, sink: _ChoiceSink, begin_again: Callable[[], None]) -> None:
         self._decoder = decoder

@@ -23,8 +23,8 @@ class Attempt(Protocol):
         """Whether the answer may go on elsewhere after this error: from where it is, or from its beginning, unseen."""
         ...
 
-    def has_tokens(self) -> bool:
-        """Whether something of the answer has come from this backend, where it is not complete."""
+    def has_tokens(self, beyond: int = 0) -> bool:
+        """Whether more than so many tokens of a sequence have come from this backend, where it is not complete."""
         ...
 
     def has_answered(self) -> bool:

@@ -1,14 +1,18 @@
 """Both adapters, each connected by a real socket, which can be cut, to a scripted server of its protocol."""
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import grpc
 import pytest
 
-from gateway.backends.rpc.aio_client import AioClient
+from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.triton import TritonBackend
 from gateway.backends.vllm import VLLMBackend
 from gateway.core import FinishReason, GenerateRequest, Prompt, SamplingParams
@@ -37,6 +41,38 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 async def one_loop(anyio_backend: object) -> AsyncIterator[None]:
     """One loop for all tests: grpc.aio's poller, shared by the whole process, would go on using closed loops."""
     yield  # noqa: PT022 - being an async generator it is what keeps the loop open
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A self-signed certificate for localhost, and who trusts it."""
+
+    key: Path
+    chain: Path
+
+    @property
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.ssl_server_credentials([(self.key.read_bytes(), self.chain.read_bytes())])
+
+    def connect(self, port: int) -> H2Client:
+        tls = ssl.create_default_context(cafile=str(self.chain))
+        tls.set_alpn_protocols(["h2"])
+        return H2Client("localhost", port, connect_timeout_s=5.0, tls=tls)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("certificate")
+    key, chain = folder / "key.pem", folder / "chain.pem"
+    command = (
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"),
+        *("-keyout", str(key), "-out", str(chain)),
+    )
+    subprocess.run(command, check=True, capture_output=True)
+    return Certificate(key, chain)
 
 
 class Lane:
@@ -72,15 +108,16 @@ class Lane:
         await settled(lambda: len(self.backend.calls) == 0, repr(self.backend))
 
 
-@pytest.fixture(params=["triton", "triton by grpc.aio", "vllm", "vllm at a socket", "vllm without generate"])
+@pytest.fixture(params=["triton", "triton over TLS", "vllm", "vllm at a socket", "vllm without generate"])
 async def lane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lane]:
     """Checks after every test that the contract was kept, and that closing leaves no task and no connection."""
     async with AsyncExitStack() as stack:
-        fake: type[FakeTriton | FakeVLLM] = FakeTriton if request.param.startswith("triton") else FakeVLLM
-        engine = await stack.enter_async_context(fake().serving())
+        tls = request.getfixturevalue("certificate") if request.param.endswith("TLS") else None
+        fake = FakeTriton(credentials=tls and tls.credentials) if request.param.startswith("triton") else FakeVLLM()
+        engine: FakeTriton | FakeVLLM = await stack.enter_async_context(fake.serving())
         socket = tmp_path / "engine.sock" if request.param.endswith("socket") else None
         wire = await stack.enter_async_context(Wire(engine.port, socket).laid())
-        backend = make_backend(request.param, wire)
+        backend = make_backend(request.param, wire, tls)
         if isinstance(engine, FakeVLLM):
             engine.has_generate = request.param != "vllm without generate"
         lane = Lane(backend, engine, wire)
@@ -105,11 +142,13 @@ def client_tasks() -> list[str]:
     return [name for name in names if not name.startswith(("TestRunner.", "AioServer.", "_Connection._play"))]
 
 
-def make_backend(kind: str, wire: Wire, idle_timeout_s: float = 60.0) -> TritonBackend | VLLMBackend:
+def make_backend(
+    kind: str, wire: Wire, tls: Certificate | None = None, idle_timeout_s: float = 60.0
+) -> TritonBackend | VLLMBackend:
     if kind == "triton":
         url = f"grpc://127.0.0.1:{wire.port}"
         return TritonBackend(TritonSettings("triton", url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))
-    if kind == "triton by grpc.aio":  # the client for TLS, here without certificates
+    if tls is not None:
         settings = TritonSettings("triton", "grpcs://unused:1", idle_timeout_s=idle_timeout_s)
-        return TritonBackend(settings, AioClient(f"127.0.0.1:{wire.port}", connect_timeout_s=5.0, credentials=None))
+        return TritonBackend(settings, tls.connect(wire.port))
     return VLLMBackend(VLLMSettings("vllm", wire.url, connect_timeout_s=5.0, idle_timeout_s=idle_timeout_s))

@@ -18,6 +18,7 @@ from gateway.errors import (
     ContextLengthExceeded,
     InvalidRequest,
 )
+from gateway.routing.trial import generates
 from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST, Lane
 from tests.fakes.script import EndToken, Fault, Full, Hush, Pause, Say, Stall, Step, StopWord
 from tests.fakes.sink import RecordingSink, settled
@@ -147,6 +148,7 @@ def lives(kind: type) -> bool:
 
 @pytest.mark.parametrize("end", ["finished", "cancelled", "failed"])
 async def test_a_call_that_is_over_is_freed_without_waiting_for_the_collector(lane: Lane, end: str) -> None:
+    gc.collect()  # what the tests before have left: a closed TLS connection and its protocol refer to each other
     lane.engine.play(Say((5,)), *([EndToken()] if end == "finished" else [Stall()]))
     sink = lane.ask()
     await sink.received(1)
@@ -217,6 +219,25 @@ async def test_calls_without_a_token_fail_when_the_engine_answers_no_probe_any_m
     assert not await lane.backend.is_ready()
     assert type(await waiting.ended()) is BackendUnavailable
     assert answered.end is None
+
+
+async def test_connections_that_died_without_a_word_cost_one_probe(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.backends.calls.READY_TIMEOUT_S", 0.3)
+    await asyncio.gather(*(lane.ask().ended() for _ in range(3)))
+    lane.wire.freeze()
+    assert not await lane.backend.is_ready()
+    lane.wire.thaw()
+    assert await lane.backend.is_ready()
+    assert await lane.ask().ended() is FinishReason.STOP
+
+
+async def test_connections_that_died_without_a_word_cost_one_trial(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.routing.trial.TIMEOUT_S", 0.3)
+    await asyncio.gather(*(lane.ask().ended() for _ in range(3)))
+    lane.wire.freeze()
+    assert not await generates(lane.backend)
+    lane.wire.thaw()
+    assert await generates(lane.backend)
 
 
 async def test_an_engine_that_lets_a_probe_wait_but_generates_is_ready(

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from gateway.backends.rpc.call import Status
-from gateway.backends.rpc.channel import RpcError, unary
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.rpc.h2_frames import ErrorCode
+from gateway.backends.rpc.unary import RpcError, unary
 from tests.fakes.h2 import (
     INITIAL_WINDOW,
     MAX_STREAMS,

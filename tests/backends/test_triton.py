@@ -1,19 +1,15 @@
 """Triton's peculiarities: TensorRT-LLM's tensors, ends that have to be inferred, errors that have only a text."""
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
 from gateway.backends.calls import MAX_LAYOUTS, End
-from gateway.backends.rpc.aio_client import AioClient
 from gateway.backends.rpc.call import Outcome, Status
 from gateway.backends.rpc.h2_client import H2Client
 from gateway.backends.triton import TritonBackend, status_error
@@ -30,7 +26,7 @@ from gateway.errors import (
     InvalidRequest,
 )
 from gateway.settings import TritonSettings
-from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST
+from tests.backends.conftest import END_ID, OTHER_END_ID, REQUEST, Certificate
 from tests.fakes.script import EndToken, Pause, Say
 from tests.fakes.sink import RecordingSink
 from tests.fakes.triton import FakeTriton, Message, decode_inputs, error_response, tokens_response
@@ -439,38 +435,11 @@ async def test_a_server_that_ends_connections_by_age_loses_no_answer() -> None:
 # TLS.
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """A self-signed certificate for localhost."""
-
-    key: bytes
-    chain: bytes
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
-    folder = tmp_path_factory.mktemp("certificate")
-    key, chain = folder / "key.pem", folder / "chain.pem"
-    command = (
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2"),
-        *("-keyout", str(key), "-out", str(chain)),
-    )
-    subprocess.run(command, check=True, capture_output=True)
-    return Certificate(key.read_bytes(), chain.read_bytes())
-
-
 @pytest.mark.parametrize("is_trusted", [True, False])
-async def test_over_tls_grpc_aio_carries_the_same(certificate: Certificate, *, is_trusted: bool) -> None:
-    ours = grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
-    async with FakeTriton(credentials=ours).serving() as engine:
+async def test_a_certificate_is_checked(certificate: Certificate, *, is_trusted: bool) -> None:
+    async with FakeTriton(credentials=certificate.credentials).serving() as engine:
         settings = TritonSettings("triton", f"grpcs://localhost:{engine.port}")
-        theirs = grpc.ssl_channel_credentials(certificate.chain)
-        trusting = AioClient(f"localhost:{engine.port}", connect_timeout_s=5.0, credentials=theirs)
-        backend = TritonBackend(settings, trusting if is_trusted else None)
-        assert isinstance(backend.channel, AioClient)
+        backend = TritonBackend(settings, certificate.connect(engine.port) if is_trusted else None)
         assert await backend.is_ready() is is_trusted
         sink = RecordingSink()
         sink.call = backend.start(REQUEST, sink)

@@ -87,7 +87,7 @@ class ScriptedBackend:
         self.script = script
         self.capabilities = ALL_BUT_RELAY
         self.ready = True
-        self.probes = 0
+        self.probes = self.renewed = 0
         self.calls: list[ScriptedCall] = []
 
     def __repr__(self) -> str:
@@ -103,6 +103,9 @@ class ScriptedBackend:
         self.calls.append(call)
         call.go_on()
         return call
+
+    def renew(self) -> None:
+        self.renewed += 1
 
     async def is_ready(self) -> bool:
         self.probes += 1

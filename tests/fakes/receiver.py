@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway.backends.rpc.call import Outcome, Status, Stream
+from gateway.backends.rpc.call import Outcome, Status
+from gateway.backends.rpc.h2_stream import H2Stream
 from tests.fakes.sink import settled
 
 
@@ -13,7 +14,7 @@ class RecordingReceiver:
         self.received: list[bytes] = []
         self.batches: list[int] = []
         self.outcome: Outcome | None = None
-        self.stream: Stream | None = None
+        self.stream: H2Stream | None = None
         self.breaches: list[str] = []
         self.is_cancelled = False
         self._reaction = reaction

@@ -60,6 +60,12 @@ class Wire:
     def freeze(self) -> None:
         """Accept connections and carry nothing, as a machine does that has been unplugged."""
         self._is_frozen = True
+        for end in self._ends:
+            end.is_dead = True
+
+    def thaw(self) -> None:
+        """Carry what comes on new connections. Those that were open are dead for good, and nobody has been told."""
+        self._is_frozen = False
 
     async def connect_upstream(self, near: "_Near") -> None:
         await asyncio.get_running_loop().create_connection(partial(_End, self, near), "127.0.0.1", self._upstream)
@@ -81,6 +87,7 @@ class _End(asyncio.Protocol):
         self._other = other
         self._transport: asyncio.Transport
         self._waiting = b""
+        self.is_dead = False
 
     def abort(self) -> None:
         self._transport.abort()
@@ -101,7 +108,7 @@ class _End(asyncio.Protocol):
         self._transport.write(data)
 
     def data_received(self, data: bytes) -> None:
-        if self._wire.is_frozen:
+        if self.is_dead or self._wire.is_frozen:
             return
         if self._other is None:
             self._waiting += data

@@ -1,8 +1,10 @@
 """What clients see while the way to an engine is broken, and after it is mended: the rows of table.py."""
 
 import asyncio
+import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import aiohttp
 import pytest
@@ -10,11 +12,11 @@ import pytest
 from deploy.cpu import cpu
 from deploy.embedded import Pace, embedded
 from deploy.launch import LOGS
-from tests.faults.proxy import Fault
+from tests.faults.proxy import BlackHole, Fault, Reset, Silence
 from tests.faults.stand import Broken, Stand, broken
-from tests.faults.table import Row, params
+from tests.faults.table import BEGUN, Row, params
 from tests.faults.traffic import Fate, Outcome, Traffic, asks
-from tests.system.site import becomes
+from tests.system.site import becomes, kill
 
 TOKENS = {"embedded": 12, "cpu": 200}
 LEFT_WITHIN_S = 15.0
@@ -95,3 +97,53 @@ async def test_a_fault_costs_clients_no_more_than_its_row_says_and_the_engine_is
     assert await stand.settle() == 0
     assert stand.workers == workers
     assert "Traceback" not in stand.log[log:]
+
+
+SHORT = 8  # tokens: what an answer takes is no part of a recovery
+LONG_S = 30.0  # after which every pause and every backoff is at its longest
+
+
+@contextmanager
+def stopped(stand: Stand, engine: str) -> Iterator[None]:
+    kill(stand.stack, engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        kill(stand.stack, engine, signal.SIGCONT)
+
+
+def on_the_way(fault: Callable[[], Fault]) -> "Callable[[Stand, str], AbstractContextManager[None]]":
+    return lambda stand, engine: stand.proxies.broken(engine, fault())
+
+
+LONG: dict[str, Callable[[Stand, str], AbstractContextManager[None]]] = {
+    "a stopped process": stopped,
+    "connections reset": on_the_way(Reset),
+    "a black hole": on_the_way(BlackHole),
+    "silence within answers": on_the_way(lambda: Silence(BEGUN)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("wire", ["triton", "vllm"])
+@pytest.mark.parametrize("kind", LONG)
+async def test_an_engine_is_back_within_ten_seconds_of_half_a_minute_away(stand: Stand, kind: str, wire: str) -> None:
+    asked = asks(SHORT)
+    traffic = Traffic(stand.url, stand.session, [[asked["chat stream"]], [asked["chat plain"]]] * 3)
+
+    async def is_back() -> bool:
+        return any(found.backend == wire and not is_error(found) for found in traffic.since(mended))
+
+    await stand.prefer(wire)
+    mended = time.monotonic()
+    async with traffic.flowing():
+        await becomes(is_back, True, within_s=WELL_WITHIN_S)
+        with LONG[kind](stand, wire):
+            await becomes(lambda: stand.is_left(wire), True, within_s=LEFT_WITHIN_S)
+            await asyncio.sleep(LONG_S)
+        mended = time.monotonic()
+        await becomes(is_back, True, within_s=4 * LONG_S)
+        back = time.monotonic()
+    print(f"{wire} after {kind}: back after {back - mended:.1f} s")  # noqa: T201 - pytest shows it, with -rP
+    assert back - mended < BACK_WITHIN_S["embedded"]

@@ -219,7 +219,7 @@ def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
         assert scene.samples("crossover_policy_side") == labelled("crossover_policy_side", triton=0, vllm=1)
         assert scene.value("crossover_policy_switches_total", "llama") == 1
     assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=0, vllm=0)
-    scene.router.mark_unavailable("vllm", "it is away")
+    scene.fleet.healths["vllm"].doubt("it is away")
     assert scene.samples("crossover_backend_ready") == labelled("crossover_backend_ready", triton=1, vllm=0)
 
 

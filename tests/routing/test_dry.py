@@ -63,7 +63,7 @@ def test_it_knows_which_backends_are_ready() -> None:
 
 def test_one_that_plans_does_so_though_the_policy_in_force_does_not() -> None:
     node = Node(Threshold(*NAMES, up=999, down=998), dry=Curve(*NAMES, node=NODE))
-    assert node.router.plans()
+    assert node.fleet.plans
     with ExitStack() as stack:
         for _ in range(40):
             for _ in range(5):

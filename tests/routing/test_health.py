@@ -7,7 +7,7 @@ import pytest
 
 from gateway.routing.health import Health, watching
 from gateway.settings import ProbeSettings
-from tests.fakes.backend import ScriptedBackend
+from tests.fakes.backend import Pause, ScriptedBackend
 from tests.fakes.sink import settled
 from tests.routing.conftest import Node
 
@@ -104,3 +104,20 @@ async def test_leaving_ends_every_probe() -> None:
     async with watching([Health(backend, FAST, "triton (llama)")]):
         pass
     assert asyncio.all_tasks() == before
+
+
+async def test_a_trial_that_waited_for_its_token_in_vain_is_followed_by_no_longer_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.routing.trial.TIMEOUT_S", 0.4)
+    monkeypatch.setattr("gateway.routing.conduct.FIRST_PAUSE_S", 0.4)
+    monkeypatch.setattr("gateway.routing.conduct.MOST_PAUSE_S", 0.4)
+    backend = ScriptedBackend("triton", [Pause()])
+    health = Health(backend, FAST, "triton (llama)")
+    async with watching([health]):
+        health.eject("it generates nothing")
+        await settled(lambda: len(backend.calls) == 1, "a trial")
+        began = asyncio.get_running_loop().time()
+        await settled(lambda: len(backend.calls) == 2, "another trial")
+        assert 0.4 < asyncio.get_running_loop().time() - began < 0.6
+    assert backend.renewed == 1

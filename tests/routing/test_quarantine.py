@@ -79,3 +79,21 @@ def test_while_nothing_is_refused_nobodys_digest_is_made() -> None:
     first.refuse(1)
     clock.now += REFUSED_S + 1
     first.check(lambda: pytest.fail("made"))
+
+
+def test_all_workers_count_together_what_has_lost_two_engines() -> None:
+    first, second = make_pair(Clock())
+    first.doubt(1)
+    second.doubt(1)
+    assert (first.doubtful, second.doubtful) == (2, 2)
+    second.doubt(-1)
+    second.clear(0)
+    assert second.doubtful == 0
+
+
+def test_it_is_known_when_something_was_refused_last() -> None:
+    clock = Clock()
+    first, second = make_pair(clock)
+    assert second.refused_at < 0
+    first.refuse(1)
+    assert second.refused_at == clock.now

@@ -155,7 +155,7 @@ def test_a_pin_does_not_move_the_side(node: Node) -> None:
 
 
 def test_a_backend_that_is_down_is_no_candidate(node: Node) -> None:
-    node.router.mark_unavailable("triton", "it is away")
+    node.fleet.healths["triton"].doubt("it is away")
     with node.router.lease(request_of()) as lease:
         assert lease.route.backend == "vllm"
         assert lease.route.reason == "threshold in_flight=1 up=4 down=2 triton=unavailable"
@@ -172,17 +172,6 @@ def test_without_a_candidate_nothing_is_counted(node: Node, ready: tuple[str, ..
     with pytest.raises(BackendUnavailable, match="no backend of model llama is ready"):
         node.router.lease(request_of(), avoid=avoid)
     assert repr(node.router) == "<Router llama triton=0 vllm=0>"
-
-
-def test_marking_names_a_backend_of_one_model_or_of_all() -> None:
-    first, second = Node(POLICY), Node(POLICY)
-    second.fleet.model = "qwen"
-    router = Router([first.fleet, second.fleet])
-    router.mark_unavailable("triton", "it is away", "qwen")
-    assert [node.fleet.healths["triton"].is_ready for node in (first, second)] == [True, False]
-    router.mark_unavailable("vllm", "it is away")
-    assert [node.fleet.healths["vllm"].is_ready for node in (first, second)] == [False, False]
-    router.mark_unavailable("nobody", "it is away")
 
 
 # ---- changing the policy ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Limits of keys over a real socket: what each API's clients get, what is given back, what usage adds up to."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from openai import AsyncOpenAI, NotFoundError, RateLimitError
 from gateway.access import KeyFile, Limits, Scope, Use
 from gateway.errors import BackendLost, InvalidRequest
 from gateway.language import ModelLanguage
-from gateway.serving.restraint import read_token_limit, restrain_body
+from gateway.serving.restraint import make_plain, read_token_limit, restrain_body
 from tests.fakes.backend import Pause, Script
 from tests.fakes.openai import DONE, STREAM, Exchange, chunked, event, saying, sized, usage_event
 from tests.serving.relay_stack import relaying
@@ -307,13 +308,44 @@ def test_a_relayed_body_has_no_priority_beyond_its_keys(
     assert other == b""
 
 
+@pytest.mark.parametrize(
+    ("body", "is_plain"),
+    [
+        (b'{ "model":"m", "priority": 4}', True),
+        (b'{"priority":-8,"priority":4}', False),
+        (rb'{"\u0070riority":-8,"priority":4}', False),
+        (rb'{"priority":-8,"priorit\u0079":4}', False),
+        (b'{"n":1,"n":128}', False),
+        (rb'{"n":1,"messages":[{"content":"\u00e9 \"n\" n"}]}', True),
+    ],
+)
+def test_a_field_that_the_gateway_reads_stands_once_in_a_relayed_body(body: bytes, *, is_plain: bool) -> None:
+    plain = make_plain(body, orjson.loads(body))
+    assert (plain == body) is is_plain
+    names: list[str] = json.loads(plain, object_pairs_hook=lambda pairs: [name for name, _ in pairs])
+    assert len(set(names)) == len(names)
+    assert json.loads(plain) == json.loads(body)  # the value that Python's parser takes, and so vLLM
+
+
+async def test_a_server_gets_no_field_twice_and_no_query_from_a_key_with_limits(tmp_path: Path, file: KeyFile) -> None:
+    secret = file.create("alice", INFERENCE, None, Limits(priority=0))
+    async with relaying(state_folder=tmp_path) as stack, raw_client(stack) as client:
+        stack.low.answer = saying(sized(b"{}"))
+        body = b'{"model":"%b","priority":-8,"messages":[],"priority":4}' % MODEL.encode()
+        client.send("POST", "/v1/chat/completions?priority=-8", body, authorization=f"Bearer {secret}")
+        assert (await client.answer()).status == 200
+        (exchange,) = stack.low.exchanges
+        assert exchange.request_line == b"POST /v1/chat/completions HTTP/1.1"
+        assert exchange.body == b'{"model":"%b","priority":4,"messages":[]}' % MODEL.encode()
+
+
 def test_a_relayed_body_has_one_model_where_its_key_may_not_ask_for_all() -> None:
-    body = b'{"model":"other","Model":"other","model":"mine","n":1}'
+    body = b'{"model":"mine","Model":"other","n":1}'
     limits = Limits(models=("mine",))
     assert restrain_body(body, orjson.loads(body), limits, takes_priority=True) == (b'{"model":"mine","n":1}', 0)
-    deep = b'{"model":"mine","x":%b}' % (b"[" * 300 + b"]" * 300)
+    deep = b'{"model":"other","model":"mine","x":%b}' % (b"[" * 300 + b"]" * 300)
     with pytest.raises(InvalidRequest, match="too deeply"):
-        restrain_body(deep, orjson.loads(deep), limits, takes_priority=True)
+        make_plain(deep, orjson.loads(deep))
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def test_callers_that_leave_at_any_moment_lose_no_place() -> None:
             for leaver in leavers[::2]:
                 leaver.cancel()
     await eventually(lambda: repr(offload) == "<Offload 0 working, 0 waiting>")
-    assert not offload._flows
+    assert not offload._served
 
 
 async def order(of: list[tuple[str, Share]], threads: int = 1) -> list[str]:
@@ -172,7 +172,7 @@ async def order(of: list[tuple[str, Share]], threads: int = 1) -> list[str]:
             tasks.create_task(offload.run(share, held.work, name))
         await asyncio.sleep(0)
         held.let_go()
-    assert not offload._flows
+    assert not offload._served
     return held.begun[threads:]
 
 

@@ -1,17 +1,20 @@
 """A request that kills the engine that reads it: it gets two at most, and no other request is lost for it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import orjson
 import pytest
-from openai import APIStatusError, AsyncOpenAI, BadRequestError, InternalServerError
+from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, InternalServerError
 
 from gateway.core import FinishReason, GenerateRequest
 from gateway.errors import BackendLost, BackendUnavailable
 from gateway.language import ModelLanguage
+from gateway.routing import PolicyChange
+from gateway.routing.policies import Threshold
 from gateway.serving import relay_lane
 from gateway.settings import QueueSettings
 from tests.fakes.backend import Pause, Script, ScriptedBackend
@@ -20,6 +23,8 @@ from tests.serving.relay_stack import relaying
 from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, eventually, make_stack, raw_client, running
 
 POISON = 13  # max_tokens of what kills
+SLOW = 900  # and of what takes long between its two tokens
+LATER = 1000  # and of what kills from there on, after some tokens of its answer at each engine
 KILLS_S, DOWN_S = 0.05, 0.5
 WORD = "Paris"
 
@@ -33,6 +38,7 @@ class Mortals:
     dead: set[str] = field(default_factory=set)
     deaths: list[str] = field(default_factory=list)
     poisons: int = 0
+    witnessed: Counter[str] = field(default_factory=Counter)  # deaths, by requests that were there
 
     def arm(self, backend: ScriptedBackend) -> None:
         def script(request: GenerateRequest) -> Script:
@@ -42,10 +48,19 @@ class Mortals:
                 self.poisons += 1
                 asyncio.get_running_loop().call_later(KILLS_S, self.die, backend)
                 return [Pause()]
+            if request.params.max_tokens > SLOW:
+                self.poisons += 1
+                asyncio.get_running_loop().call_later(3 * KILLS_S, self.die, backend)
+                return [self.writer.ids(WORD)[:1], Pause(KILLS_S), self.writer.ids(WORD)[:1], Pause()]
             ids = self.writer.ids(WORD)
             begun = tuple(request.prompt.token_ids[-1:]) == tuple(ids[:1])
             first = Pause(0.0 if request.params.max_tokens == 50 else 2 * KILLS_S)
-            rest: Script = [Pause(4 * KILLS_S), ids[1:], [self.writer.eos], STOP]
+            rest: Script = [
+                Pause((4 if request.params.max_tokens < SLOW / 2 else 12) * KILLS_S),
+                ids[1:],
+                [self.writer.eos],
+                STOP,
+            ]
             return rest if begun else [first, ids[:1], *rest]
 
         backend.script = script
@@ -59,6 +74,7 @@ class Mortals:
         for call in backend.live:
             call.is_over = True
             kind = BackendLost if getattr(call.sink, "first", None) is not None else BackendUnavailable
+            self.witnessed[call.request.request_id] += 1
             asyncio.get_running_loop().call_soon(call.sink.fail, kind(f"{backend.name} was lost"))
         asyncio.get_running_loop().call_later(DOWN_S, self._return, backend)
 
@@ -111,6 +127,47 @@ async def test_a_poison_kills_two_engines_and_no_other_request(language: ModelLa
         assert 'crossover_refused_total{code="request_quarantined"} 1.0' in engines.stack.metrics
         assert await ask(client, 99) == WORD
     assert (len(engines.deaths), engines.poisons) == (2, 2)
+
+
+async def test_an_answer_that_kills_its_engines_after_some_tokens_kills_two(
+    language: ModelLanguage, writer: Writer
+) -> None:
+    async with mortal(language, writer) as (engines, client):
+        with pytest.raises(APIError, match="was lost"):
+            await ask(client, LATER)
+        assert (len(engines.deaths), engines.poisons) == (2, 2)
+        await eventually(lambda: not engines.dead)
+        with pytest.raises(BadRequestError):
+            await ask(client, LATER)
+        assert await ask(client, 99) == WORD
+    assert (len(engines.deaths), engines.poisons) == (2, 2)
+
+
+async def test_answers_that_have_lost_two_engines_go_on_one_at_a_time_and_what_kills_the_third_is_refused(
+    language: ModelLanguage, writer: Writer
+) -> None:
+    async with mortal(language, writer) as (engines, client), asyncio.TaskGroup() as tasks:
+        low_only = Threshold(low="low", high="high", up=1000, down=999, dwell_s=0)
+        engines.stack.app.router.set_policy(PolicyChange(low_only, by="test"))
+        begun = [tasks.create_task(ask(client, SLOW)) for _ in range(4)]
+        await eventually(lambda: len(engines.stack.low.calls) == 4)
+        with pytest.raises(APIError, match="was lost"):
+            await ask(client, LATER)
+        assert [await each for each in begun] == [WORD] * 4
+        await eventually(lambda: not engines.dead)
+        with pytest.raises(BadRequestError):
+            await ask(client, LATER)
+    assert sorted(engines.witnessed.values()) == [2, 2, 2, 2, 3]
+
+
+async def test_what_was_lost_with_a_request_that_is_refused_is_free(language: ModelLanguage, writer: Writer) -> None:
+    async with mortal(language, writer) as (engines, client), asyncio.TaskGroup() as tasks:
+        innocent = tasks.create_task(ask(client, SLOW))
+        await eventually(lambda: len(engines.stack.low.calls) == 1)
+        engines.stack.low.calls[0].steps[:] = [Pause()]  # no token yet
+        await ask_poison(client)
+        assert await innocent == WORD
+    assert sorted(engines.witnessed.values()) == [2, 2]
 
 
 async def test_an_official_client_sends_a_poison_again_and_is_refused(language: ModelLanguage, writer: Writer) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -13,7 +13,7 @@ from gateway.access import KeyFile, Scope
 from gateway.core import GenerateRequest
 from gateway.errors import BackendUnavailable
 from gateway.language import ModelLanguage
-from gateway.settings import QueueSettings
+from gateway.settings import LimitSettings, QueueSettings
 from tests.fakes.backend import Pause, Script
 from tests.serving.stack import HELLO, MODEL, Stack, Writer, connect, eventually, make_stack, raw_client, running
 
@@ -253,3 +253,31 @@ async def test_engines_that_fail_at_once_do_not_nest(language: ModelLanguage, wr
         await eventually(lambda: waiting(stack) == 398)
         release(stack, writer)
         assert [await each for each in asked] == ["Paris"] * 400
+
+
+BUFFER = 1 << 16  # at both ends of a connection, where kernels would let several megabytes lie
+
+
+async def test_an_answer_that_is_not_read_gives_its_place_to_a_request_that_waits(
+    language: ModelLanguage, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.serving.dispatch.UNREAD_S", 0.3)
+    limits = LimitSettings(client_write_timeout_s=60)
+    stack = make_stack(language, limits, queue=QueueSettings(max_wait_s=30), max_in_flight=1)
+    much = [writer.ids("additionalProperties" * 250)] * 600  # 3 MB
+    stack.low.script = stack.high.script = [*much, Pause()]
+    async with running(stack, BUFFER), stack.app.endpoints.mover.running(), AsyncExitStack() as clients:
+        for number in (1, 2):
+            rude = await clients.enter_async_context(raw_client(stack, BUFFER))
+            rude.stop_reading()
+            rude.ask(stream=True)
+            await eventually(lambda: sum(stack.in_flight.values()) == number)  # noqa: B023 - awaited here
+        await asyncio.sleep(1)
+        assert stack.in_flight == {"low": 1, "high": 1}  # nobody waits
+        stack.low.script = stack.high.script = writer.script("Paris")
+        healthy = await clients.enter_async_context(raw_client(stack))
+        healthy.ask()
+        async with asyncio.timeout(3):
+            assert (await healthy.answer()).status == 200
+    assert stack.counted("low", "cancelled")
+    assert stack.counted("high", "cancelled")

@@ -1,4 +1,4 @@
-"""One gRPC call as its caller sees it: a Receiver gets its messages and its Outcome, a Stream can cancel it."""
+"""One gRPC call as its caller sees it: a Receiver gets its messages and its Outcome."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class Outcome:
 
 
 class Receiver(Protocol):
-    """Receives one call: `receive` any number of times, then `closed` once. Nothing is called after `Stream.cancel`.
+    """Receives one call: `receive` any number of times, then `closed` once. Nothing is called after `H2Stream.cancel`.
 
-    Both are plain calls from the event loop, never from inside `Channel.start`. They must not raise.
+    Both are plain calls from the event loop, never from inside `H2Client.start`. They must not raise.
     """
 
     def receive(self, messages: Sequence[bytes], /) -> None:
@@ -48,11 +48,3 @@ class Receiver(Protocol):
         ...
 
     def closed(self, outcome: Outcome) -> None: ...
-
-
-class Stream(Protocol):
-    """One running call."""
-
-    def cancel(self) -> None:
-        """Make the server stop, and release everything; idempotent, and harmless after the end."""
-        ...

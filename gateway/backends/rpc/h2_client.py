@@ -1,10 +1,11 @@
-"""A gRPC client over cleartext HTTP/2: no task per call, one connection for all calls, another when that is full.
+"""A gRPC client over HTTP/2: no task per call, one connection for all calls, another when that is full.
 
-Implements channel.Channel. Owns the sockets, and decides when to open and close them. h2_connection handles frames.
+Owns the sockets, and decides when to open and close them. h2_connection handles frames.
 """
 
 import asyncio
 import logging
+import ssl
 from functools import partial
 from typing import cast
 
@@ -18,14 +19,16 @@ FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 1.0
 
 
 class H2Client:
-    """The connections to one server at host:port, opened when a call needs one.
+    """The connections to one server at host:port, opened when a call needs one; by TLS if there is a `tls` context.
 
     Calls that find no room wait in order while another connection is made. After a failed attempt no other is made for
     a moment, and calls end at once with UNAVAILABLE. Sends no pings: Triton closes connections that ping while idle.
     """
 
-    def __init__(self, host: str, port: int, *, connect_timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, connect_timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         self._address = (host, port)
+        self._tls = tls
+        self._scheme = "http" if tls is None else "https"
         self._authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._connect_timeout_s = connect_timeout_s
         self._links: set[Link] = set()
@@ -40,9 +43,8 @@ class H2Client:
     def __repr__(self) -> str:
         return f"<H2Client {self._authority} waiting={len(self._waiting)} {sorted(map(repr, self._links))}>"
 
-    # channel.Channel
-
     def start(self, path: str, request: bytes, receiver: Receiver) -> H2Stream:
+        """Sends one serialized request and half-closes. `path`: /package.Service/Method."""
         stream = H2Stream(path, request, receiver)
         self._waiting[stream] = None
         stream.holder = self
@@ -52,10 +54,12 @@ class H2Client:
         return stream
 
     def renew(self) -> None:
+        """Begins new calls on fresh connections, after a call without an answer. Running calls stay on theirs."""
         for link in tuple(self._open):
             self._retire(link)
 
     async def aclose(self) -> None:
+        """Ends every call with UNAVAILABLE and closes every connection."""
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -147,7 +151,8 @@ class H2Client:
         link: Link | None = None
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, link = await loop.create_connection(partial(Link, self, self._authority), *self._address)
+                make_link = partial(Link, self, self._authority, self._scheme)
+                _, link = await loop.create_connection(make_link, *self._address, ssl=self._tls)
                 # Not earlier: for a connection that is closed before create_connection() returns, uvloop never calls
                 # connection_lost, and aclose() would wait for it for ever.
                 if link.is_open:
@@ -172,10 +177,10 @@ class H2Client:
 
 
 class Link(asyncio.Protocol):
-    """One TCP connection: passes bytes between its socket and its Connection."""
+    """One TCP or TLS connection: passes bytes between its socket and its Connection."""
 
-    def __init__(self, client: H2Client, authority: str) -> None:
-        self.connection = Connection(authority)
+    def __init__(self, client: H2Client, authority: str, scheme: str) -> None:
+        self.connection = Connection(authority, scheme)
         self.settled = asyncio.Event()  # the server's settings have arrived, or the connection was lost
         self._client = client
         self._transport: asyncio.Transport  # set by connection_made, which is called before everything else
@@ -201,8 +206,9 @@ class Link(asyncio.Protocol):
     def close(self, why: str) -> None:
         self.connection.send_goaway()
         self._flush()
-        if self.is_open and self._transport.get_write_buffer_size():
-            self._transport.abort()  # the server does not read, and close() would wait for it
+        is_tls = self._transport.get_extra_info("ssl_object") is not None
+        if self.is_open and (is_tls or self._transport.get_write_buffer_size()):
+            self._transport.abort()  # close() would wait for a server that does not read, or for its close_notify
         elif self.is_open:
             self._transport.close()
         self.connection.end_streams(why)

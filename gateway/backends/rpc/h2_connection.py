@@ -75,8 +75,9 @@ class HeaderBlocks:
     The first block on a connection sets the table's size to 0, which every limit of a server allows.
     """
 
-    def __init__(self, authority: str) -> None:
+    def __init__(self, authority: str, scheme: str) -> None:
         self._authority = authority
+        self._scheme = scheme
         self._encoder = Encoder()
         self._encoder.header_table_size = 0
         self._by_path: dict[str, bytes] = {}
@@ -92,7 +93,7 @@ class HeaderBlocks:
     def _encode(self, path: str) -> bytes:
         return self._encoder.encode([
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", self._scheme),
             (":path", path),
             (":authority", self._authority),
             ("content-type", "application/grpc"),
@@ -108,13 +109,13 @@ class Connection:
     `has_settings`: the server's SETTINGS have arrived. `is_draining`: no new streams, open streams continue.
     """
 
-    def __init__(self, authority: str) -> None:
+    def __init__(self, authority: str, scheme: str = "http") -> None:
         self.streams: dict[int, H2Stream] = {}
         self.has_settings = False
         self.is_draining = False
         self.is_broken = False
         self._authority = authority
-        self._blocks = HeaderBlocks(authority)
+        self._blocks = HeaderBlocks(authority, scheme)
         self._decoder = Decoder(max_header_list_size=MAX_HEADER_BYTES)
         self._rest = b""  # the beginning of an incomplete frame
         self._block: tuple[int, int, bytearray] | None = None  # stream id, flags and bytes until END_HEADERS

@@ -83,7 +83,7 @@ class H2Stream:
         return f"<H2Stream {self.id} {self.path} unsent={len(self.body)} {self.outcome or 'open'}>"
 
     def cancel(self) -> None:
-        """Does what `call.Stream.cancel` does."""
+        """Makes the server stop, and releases everything; idempotent, and harmless after the end."""
         self.receiver = None
         holder, self.holder = self.holder, None
         if holder is not None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2
 
-from gateway.backends.rpc.channel import RpcError, unary
+from gateway.backends.rpc.unary import RpcError, unary
 from gateway.backends.triton import SERVICE, open_channel
 from gateway.evidence import Http, Identity, NoAnswer, Size
 from gateway.evidence.exposition import sum_count

@@ -1,6 +1,6 @@
-"""What policies between two backends share: the backends' names, and defaults for all that most of them do alike.
+"""What policies between two backends share: the backends' names.
 
-A policy derives from TwoBackends, adds its own keys, and overrides what it does otherwise.
+A policy derives from TwoBackends, adds its own keys, and overrides what it does otherwise than core.Policy.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, with_config
 
-from gateway.core import Capacity, Demand, Kept, Load, MoveTerms, Policy, State
+from gateway.core import Load, Policy
 from gateway.settings import FORM, Name
 
 
@@ -30,54 +30,12 @@ class TwoBackends(Policy):
     def keys(self) -> Mapping[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def gauges(self) -> Mapping[str, float]:
-        return {}
-
     def problems(self, backends: Collection[str]) -> Iterator[tuple[str, str]]:
         for key, name in (("low", self.low), ("high", self.high)):
             if name not in backends:
                 yield key, f"{name!r} is not a backend of this model (it has {', '.join(backends)})"
         if self.low == self.high:
             yield "high", f"must differ from low, both are {self.low!r}"
-
-    def find_left(self, state: State) -> Collection[str]:
-        return ()
-
-    def find_terms(self, state: State, left: Collection[str], in_flight: int) -> MoveTerms:
-        return MoveTerms()
-
-    def find_kept(self, state: State) -> Kept | None:
-        return None
-
-    def resume(self, state: State, kept: Kept) -> State:
-        return state
-
-    def readings(self, state: State) -> Mapping[str, Mapping[str, float]]:
-        return {}
-
-    @property
-    def splits(self) -> bool:
-        return False
-
-    @property
-    def plans(self) -> bool:
-        return False
-
-    def plan(self, demand: Demand, state: State, now: float) -> State:
-        return state
-
-    def find_step_s(self, backend: str, state: State, streams: int, waiting: float) -> float | None:
-        return None
-
-    def max_in_flight(self, backend: str) -> int | None:
-        return None
-
-    def find_capacity(self, backend: str, state: State) -> Capacity | None:
-        return None
-
-    @property
-    def spills(self) -> bool:
-        return True
 
     def find_ready(self, loads: Mapping[str, Load]) -> str:
         """Returns a ready backend: one of the policy's own two, else a third, which otherwise only a pin reaches."""

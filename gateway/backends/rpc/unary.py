@@ -1,26 +1,10 @@
-"""The seam between an adapter and a gRPC client: a Channel starts calls, `unary` awaits the response of one."""
+"""A gRPC call of one request and one response, awaited."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
-from gateway.backends.rpc.call import Outcome, Receiver, Status, Stream
-
-
-class Channel(Protocol):
-    """The connections to one server, opened and reopened as needed. Belongs to one running event loop."""
-
-    def start(self, path: str, request: bytes, receiver: Receiver) -> Stream:
-        """Send one serialized request and half-close. `path`: /package.Service/Method."""
-        ...
-
-    def renew(self) -> None:
-        """Begin new calls on fresh connections, after a call without an answer. Running calls stay on theirs."""
-        ...
-
-    async def aclose(self) -> None:
-        """End every call with UNAVAILABLE and close every connection."""
-        ...
+from gateway.backends.rpc.call import Outcome, Status
+from gateway.backends.rpc.h2_client import H2Client
 
 
 class RpcError(Exception):
@@ -31,7 +15,7 @@ class RpcError(Exception):
         self.outcome = outcome
 
 
-async def unary(channel: Channel, path: str, request: bytes) -> bytes:
+async def unary(channel: H2Client, path: str, request: bytes) -> bytes:
     """Returns the one response to one request. Raises RpcError."""
     single = _SingleResponse()
     stream = channel.start(path, request, single)
