@@ -17,7 +17,6 @@ MOST_REFUSED = 1024  # digests; the oldest one makes room
 class Quarantine:
     """One model's. Unproven is a request that goes on after a loss and has not had enough tokens since; doubtful one
     that has lost two engines with few tokens in between.
-
     """
 
     def __init__(self, span: Span, seat: Seat, clock: Callable[[], float] = time.monotonic) -> None:

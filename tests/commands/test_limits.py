@@ -144,15 +144,15 @@ async def test_a_killed_workers_answers_count_for_the_days_limit_and_usage_lacks
         (victim, _), key = await limit_alice(site, config, "--tokens-per-day", "100000")
         operator = Operator(site, config)
         first = (await operator.read("/admin/state"))["workers"][0]["pid"]
-        told = written = 0
+        reported = written = 0
         for wait_s in (1.2 * KEEP_S, 0.1 * KEEP_S):  # it is written, and then counted but hardly written
-            written, answers = told, await send_all([victim], key, 5)
-            told += sum(json.loads(answer.body)["usage"]["total_tokens"] for answer in answers)
+            written, answers = reported, await send_all([victim], key, 5)
+            reported += sum(json.loads(answer.body)["usage"]["total_tokens"] for answer in answers)
             await asyncio.sleep(wait_s)
         os.kill(first, signal.SIGKILL)
-        await until(partial(has_use, operator, tokens_per_day=told), BACK_WITHIN_S)
+        await until(partial(has_use, operator, tokens_per_day=reported), BACK_WITHIN_S)
         (row,) = list(csv.reader(run_keys(config, "usage").stdout.splitlines()))[1:]
-        assert written <= sum(map(int, row[3:])) <= told
+        assert written <= sum(map(int, row[3:])) <= reported
 
 
 async def test_in_flight_is_exact_and_a_killed_workers_places_come_back(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_in_flight_is_exact_and_a_killed_workers_places_come_back(tmp_path
 
 
 async def test_a_days_tokens_last_over_a_stop_and_usage_adds_up(tmp_path: Path) -> None:
-    told, key, config = [0, 0, 0], "", tmp_path / "crossover.yaml"
+    reported, key, config = [0, 0, 0], "", tmp_path / "crossover.yaml"
     for most in (5, 100):
         async with answering(tmp_path) as (site, _):
             client = await site.connect()
@@ -189,12 +189,16 @@ async def test_a_days_tokens_last_over_a_stop_and_usage_adds_up(tmp_path: Path) 
                     assert body["error"]["code"] == "insufficient_quota"
                     break
                 usage = body["usage"]
-                told = [told[0] + 1, told[1] + usage["prompt_tokens"], told[2] + usage["completion_tokens"]]
+                reported = [
+                    reported[0] + 1,
+                    reported[1] + usage["prompt_tokens"],
+                    reported[2] + usage["completion_tokens"],
+                ]
             await site.close()
             site.gateway.process.terminate()
             assert (await site.gateway.end())[0] == 0
-    assert 250 < told[1] + told[2] <= 300
+    assert 250 < reported[1] + reported[2] <= 300
     header, *rows = csv.reader(run_keys(config, "usage").stdout.splitlines())
     assert header == ["day", "key", "requests", "prompt_tokens", "completion_tokens"]
-    assert rows == [[datetime.now(UTC).date().isoformat(), "alice", *map(str, told)]]
+    assert rows == [[datetime.now(UTC).date().isoformat(), "alice", *map(str, reported)]]
     assert run_keys(config, "usage", "--to", "2020-01-01").stdout.count("\n") == 1
