@@ -31,6 +31,8 @@ from loadtest.results.node import OPEN_SHARE, NodeCells, NodeModel, OpenCell, ch
 PROMPTS = 5  # alone, of each length
 MOST_PROMPT_S = 1.0  # that the longest may take alone: a cell of many that take longer would take minutes
 SHORTEST = 64  # tokens: below it there is nothing to shorten
+SHORTER = 3 / 4  # of the length that an engine does not take is tried next
+ROOM = 1 / 8  # more words are tried than the longest prompts get: equally many words differ in tokens
 FOREVER = WindowRule(0, 1, float("inf"))
 OPEN_ANSWERS, OPEN_S = 3, 3.0  # the least of an open loop: answer times, and seconds
 TOKENS = 2  # of answers that are asked for their first token alone
@@ -91,12 +93,13 @@ class NodeMeter:
         _, lengths = await probe_lengths(meter.sender, meter.gate, meter.system.backends, TOKENS)
         longest = LONGEST
         while longest > SHORTEST and await self._time_prompt(lengths.count_words(longest)) > MOST_PROMPT_S:
-            longest //= 2
+            longest = round(SHORTER * longest)
         return lengths, longest
 
     async def _time_prompt(self, words: int) -> float:
-        """Returns the seconds to the first token on the slower engine; endless if one refuses the prompt."""
+        """Returns the seconds to the first token on the slower engine; endless if one refuses so long a prompt."""
         meter, number, times = self.meter, next(self.numbers), []
+        words = round((1 + ROOM) * words)
         for backend in meter.system.backends:
             try:
                 _, answer = await probe(meter.sender, meter.gate, Work(backend, PromptId(number, 0, 0), TOKENS, words))

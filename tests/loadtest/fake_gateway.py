@@ -179,6 +179,11 @@ def encode(delta: dict[str, object], usage: dict[str, int] | None, finish: str |
     return chunk(b"data: " + json.dumps(body).encode() + b"\n\n")
 
 
+def count_tokens(prompt: str) -> int:
+    """A token for each word, and another for what is longer than six letters: equally many words differ in tokens."""
+    return sum(1 + (len(word) > 6) for word in prompt.split())
+
+
 def refuse(status: int, message: str) -> bytes:
     return sized(json.dumps({"error": {"message": message}}).encode(), status)
 
@@ -295,7 +300,7 @@ class FakeGateway(FakeOpenAI):
         if wants_counts and self.continuous_usage == "refused":
             writer.write(refuse(400, "Unrecognized request argument: 'stream_options.continuous_usage_stats'."))
             return
-        if len(prompt.split()) > self.longest:
+        if count_tokens(prompt) > self.longest:
             writer.write(refuse(400, "the prompt is too long"))
             return
         self.prompts[name].append(prompt)
@@ -306,7 +311,7 @@ class FakeGateway(FakeOpenAI):
         writer.write(encode({"role": "assistant", "content": ""}, usage=None))
         tokens = body["max_tokens"] - (number == self.faults.short_answer)
         request = Request(tokens, writer, wants_counts and self.continuous_usage == "counted")
-        request.prompt_tokens = len(prompt.split())
+        request.prompt_tokens = count_tokens(prompt)
         request.steers = not {"x-crossover-pin", "x-crossover-run"} <= headers.keys()
         self.backends[name].add(request)
         is_answered = await self._until_done(request, exchange.reader, name)
@@ -339,7 +344,7 @@ class FakeGateway(FakeOpenAI):
             self.backends[name].drop(request)
 
     def _finish(self, request: Request, prompt: str, name: str) -> None:
-        prompt_tokens = len(prompt.split()) + (self.faults.longer_prompts_on == name)
+        prompt_tokens = count_tokens(prompt) + (self.faults.longer_prompts_on == name)
         usage: dict[str, object] = {"prompt_tokens": prompt_tokens, "completion_tokens": request.sent}
         if self.faults.cached_tokens:
             usage["prompt_tokens_details"] = {"cached_tokens": self.faults.cached_tokens}

@@ -81,6 +81,15 @@ async def test_the_servers_count_of_every_event_is_used_where_it_is_offered(
     assert result.cells[0].throughput == pytest.approx(2 / STEADY.base_s, rel=0.2)
 
 
+@pytest.mark.parametrize("context", [985, 990, 995])
+async def test_no_prompt_is_longer_than_a_context_that_the_first_one_fills(tmp_path: Path, context: int) -> None:
+    fast = EngineModel(((1, 1.0), (8, 1.0)), prompt_ms=1.0)
+    async with FakeGateway(fast, fast) as gateway:
+        gateway.longest = context
+        result, _, _ = await run_campaign(gateway, replace(BRIEF, tokens=4, turns=1), tmp_path)
+    assert result.node is not None
+
+
 async def test_the_numbers_of_both_engines_are_found(tmp_path: Path) -> None:
     """Two replicas with GPUs of their own, as the gateway reports them, and prompts that are too long for a context."""
     low = EngineModel(((1, 12.0), (8, 16.0)), prompt_ms=40.0, mixed_ms=15.0)
@@ -92,7 +101,7 @@ async def test_the_numbers_of_both_engines_are_found(tmp_path: Path) -> None:
         result, lines, shown = await run_campaign(gateway, plan, tmp_path)
     assert result.node is not None
     assert len(lines) == len(result.cells)  # no cell of the crossing is one of another shape
-    assert "prompts of other shapes are at most 1024 tokens long" in shown
+    assert "prompts of other shapes are at most 729 tokens long" in shown
     found_low, found_high = result.node.low, result.node.high
     assert (found_low.replicas, found_low.max_sequences, found_low.kv_tokens) == (1, 64, None)
     assert (found_high.replicas, found_high.max_sequences, found_high.kv_tokens) == (2, 256, 50_000)
