@@ -19,8 +19,8 @@ class EngineMemory:
     over predicted steps; `windows`: how many that is the mean of, older ones less. `max_sequences`: how many a replica
     runs at once, 0: as calibrated. `seen`, `decoding`, `context`: at the beat before, tokens generated so far,
     sequences and what they held. The window under way has `beats` (below 0: there is none), `since` it began so many
-    decoded, and sums over them. `lasted_s`: how long plans on it lasted of late, 0: none has ended. `until`: it is not
-    gone to before; `failures`: how often that was wrong in a row.
+    decoded, and sums over them. `lasted_s`: how long it was the better one of late, 0: it was not yet. `until`: it is
+    not gone to before; `failures`: how often that was wrong in a row.
     """
 
     decode: float = 1.0
@@ -67,7 +67,8 @@ class Memory:
     have taken for all since. `foreseen`: how many should be in flight at `foreseen_at`;
     `forecast_error`: the mean of the logarithm of how many there were over that. `trying_until`: the other engine is
     tried; `tried_at` last; `tries_failed` in a row. `gained_s`: what the last change has saved so far by the model, for
-    `paid_s`; `caution`: how many times its price the next one has to be worth.
+    `paid_s`; `caution`: how many times its price the next one has to be worth. `behind_since`: since when the other
+    engine is forecast to be the better one, 0: it is not.
     """
 
     low: EngineMemory = field(default_factory=EngineMemory)
@@ -92,6 +93,7 @@ class Memory:
     gained_s: float = 0.0
     paid_s: float = 0.0
     caution: float = 1.0
+    behind_since: float = 0.0
 
     @classmethod
     def read(cls, words: Sequence[float]) -> Self:

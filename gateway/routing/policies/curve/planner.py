@@ -19,8 +19,8 @@ KNOWN = 0.1  # a model's error up to which the margin is as configured
 SEEN = 15.0  # windows, after which live errors count and a calibration's do not
 BACK = 0.5  # of the crossing is in flight when a rise of the load takes answers back to the high-load engine
 CLOSE = 1.1  # of a crossing: then it is found
-LASTING = 0.5  # of the time for which plans on an engine have lasted of late: so long a saving counts at most
-BRIEF_S = 0.5  # a plan that is taken back sooner was a mistake, and no short peak
+LASTING = 0.5  # of the time for which an engine was the better one of late: so long a saving counts at most
+BRIEF_S = 0.5  # what is over sooner was a mistake, and no short peak
 SETTLED_S = 60.0  # on one engine, before what is owed pays for a change in a quiet moment
 LESS, MORE, MOST_CAUTION = 0.9, 2.0, 8.0
 NOTHING = Outlook(0.0, 0.0, 0.0, 0.0)
@@ -73,6 +73,7 @@ class Planner:
         if self.rules.guards and guard.was_wrong(memory, self.engines, load, side, now) and saved <= 0:
             guard.block(memory.engines[side], now)
             return other
+        self._note_peak(memory, here, saved, other, now)
         is_time = max(since + self.rules.dwell_s, memory.engines[other].until) <= now
         worth = self._find_worth(memory, here, saved, now - since, memory.engines[other].lasted_s)
         if is_time and worth and self._pays(memory, load, worth, other):
@@ -122,7 +123,7 @@ class Planner:
 
     def _find_worth(self, memory: Memory, here: Weighed, saved: float, age_s: float, lasted_s: float) -> float:
         """Returns the seconds that pay for a change: what it saves soon, where that is more than chance, and what is
-        owed. `age_s`: of the plan; `lasted_s`: of those on the other engine, of late.
+        owed. `age_s`: of the plan; `lasted_s`: how long the other engine was the better one, of late.
 
         Where peaks are shorter than the horizon a change saves less than it seems to; those that last show in what is
         owed. That pays alone after long, in a lull: nothing is saved in it, but a change costs least there.
@@ -132,6 +133,14 @@ class Planner:
             return saved * horizon_s + memory.owed_s
         is_lull = -self.rules.margin * here.cost < saved <= 0
         return memory.owed_s if is_lull and age_s >= SETTLED_S else 0.0
+
+    def _note_peak(self, memory: Memory, here: Weighed, saved: float, other: int, now: float) -> None:
+        """Notes for how long the other engine was the better one, once this one clearly is again."""
+        if saved > 0:
+            memory.behind_since = memory.behind_since or now
+        elif memory.behind_since and saved < -self.rules.margin * here.cost:
+            _note_age(memory.engines[other], now - memory.behind_since)
+            memory.behind_since = 0.0
 
     def _pays(self, memory: Memory, load: Load, worth: float, to: int) -> bool:
         memory.price_s = self._find_price(load, to)
@@ -191,7 +200,7 @@ class Planner:
         memory.gained_s, memory.paid_s = 0.0, self._find_price(load, to)
 
 
-def _note_age(ended: EngineMemory, age_s: float) -> None:
-    """Adds a plan that has ended to how long those on its engine last: the mean, older ones less."""
+def _note_age(engine: EngineMemory, age_s: float) -> None:
+    """Adds a time in which an engine was the better one, and that has ended: the mean, older ones less."""
     if age_s >= BRIEF_S:
-        ended.lasted_s = (ended.lasted_s + age_s) / 2 if ended.lasted_s else age_s
+        engine.lasted_s = (engine.lasted_s + age_s) / 2 if engine.lasted_s else age_s

@@ -234,7 +234,7 @@ class Curve(TwoBackends):
         else:
             to = planner.decide(memory, load, side, state.since, now)
         if to != side:
-            memory.owed_s = memory.price_s = memory.foreseen = 0.0
+            memory.owed_s = memory.price_s = memory.foreseen = memory.behind_since = 0.0
         if demand.arrivals[0].total:  # else a rate is not known yet
             self._foresee(memory, planner, load, to, now)
         memory.rate, memory.answer_s = _round(memory.rate), _round(memory.answer_s)
