@@ -159,6 +159,16 @@ def test_plans_last_as_long_as_they_did_of_late() -> None:
     assert remember(policy().plan(load, taken_back, LATER)).high.lasted_s == 6.0
 
 
+def test_a_peak_in_which_nothing_moves_counts_once_the_engine_in_use_is_clearly_better_again() -> None:
+    patient, busy, quiet = policy(horizon_s=0.0), demand(150, low=150), demand(10, high=6)
+    risen = patient.plan(busy, on("triton", since=LATER - 60), LATER)
+    assert remember(risen).behind_since == LATER
+    lasts = patient.plan(busy, risen, LATER + 3)
+    assert (lasts.side, remember(lasts).behind_since, remember(lasts).high.lasted_s) == ("triton", LATER, 0.0)
+    over = remember(patient.plan(quiet, lasts, LATER + 4))
+    assert (over.behind_since, over.high.lasted_s) == (0.0, pytest.approx(4.0))
+
+
 @pytest.mark.parametrize(
     ("paid_s", "gained_s", "before", "after"),
     [(1.0, 5.0, 4.0, 3.6), (1.0, 0.5, 4.0, 8.0), (1.0, 0.5, 8.0, 8.0), (1.0, 5.0, 1.0, 1.0), (0.0, -5.0, 1.0, 1.0)],

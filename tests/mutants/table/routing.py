@@ -103,6 +103,8 @@ MUTANTS = (
         split_without_fixed, (f"{PLANNED}what_only_one_engine_serves_counts_and_slows_the_other_down",)),
     Mutant("a saving lasts no longer than plans did", "gateway.routing.policies.curve.planner:LASTING", becomes(1e9),
         (f"{PLANNED}a_saving_counts_for_half_as_long_as_plans_of_its_kind_lasted",)),
+    Mutant("a peak in which nothing moved shows how long they last", f"{PLANNER}._note_peak", returns(None),
+        (f"{PLANNED}a_peak_in_which_nothing_moves_counts_once_the_engine_in_use_is_clearly_better_again",)),
     Mutant("what was foreseen is compared with what came", f"{CURVE}._compare", returns(None),
         (f"{PLANNED}what_was_foreseen_is_compared_with_what_came",)),
     Mutant("answers follow a plan", f"{CURVE}.find_left", returns(()),
