@@ -69,9 +69,7 @@ class Stand(Site):
 
     @property
     def workers(self) -> list[int]:
-        """Pids of the gateway's workers."""
-        beneath = find_children(leash_of(self.stack, GATEWAY))
-        return sorted(pid for pid, command in beneath.items() if "gateway.commands.worker" in command)
+        return find_workers(self.stack)
 
     @property
     def log(self) -> str:
@@ -85,6 +83,12 @@ class Stand(Site):
                 break
             await asyncio.sleep(0.1)
         return found
+
+
+def find_workers(running: Launched) -> list[int]:
+    """Returns the pids of the gateway's workers."""
+    beneath = find_children(leash_of(running, GATEWAY))
+    return sorted(pid for pid, command in beneath.items() if "gateway.commands.worker" in command)
 
 
 def find_engine(stand: Stand, name: str) -> Process:
