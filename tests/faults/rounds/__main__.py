@@ -17,7 +17,7 @@ import click
 from deploy.demo import interrupt_on_signals
 from deploy.supervisor import LaunchError
 from engines.reference.pairs import RECITED_CONTEXT
-from tests.faults.rounds import flood
+from tests.faults.rounds import alarms, flood, loss, rude
 from tests.faults.rounds.figures import Result
 
 JSON = click.option(
@@ -71,6 +71,39 @@ def time_scale(default: float) -> Callable[[Any], Any]:  # Any: a decorator of c
 def measure_flood(file: Path | None, **options: Any) -> None:  # Any: click's
     """Ten times of what both engines can answer, beside requests of high priority and a light client."""
     report(lambda folder: flood.measure(flood.Options(**options), folder), file)
+
+
+@rounds.command("rude")
+@ROUNDS
+@JSON
+@click.option("--requests", type=click.IntRange(10), default=400, show_default=True, help="Of the healthy client.")
+def measure_rude(file: Path | None, **options: Any) -> None:  # Any: click's
+    """Slow, silent and aborting clients: a healthy one's first token behind the gateway and behind nginx."""
+    report(lambda folder: rude.measure(rude.Options(**options), folder), file)
+
+
+@rounds.command("alarms")
+@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="How often each, embedded.")
+@JSON
+@time_scale(4.0)
+@click.option("--tokens", type=click.IntRange(16), default=400, show_default=True, help="Of a stream, embedded.")
+@click.option("--stack", type=click.Choice(("embedded", "real")), default="embedded", show_default=True)
+@click.option("--seconds", type=click.FloatRange(1.0), default=1200.0, show_default=True, help="Of load, real.")
+def measure_alarms(file: Path | None, stack: str, **options: Any) -> None:  # Any: click's
+    """A long prompt, half of the streams silent, or a compiler beside real engines: nothing is ejected or moves."""
+    measure = alarms.measure_real if stack == "real" else alarms.measure
+    report(lambda folder: measure(alarms.Options(**options), folder), file)
+
+
+@rounds.command("loss")
+@ROUNDS
+@JSON
+@time_scale(4.0)
+@click.option("--tokens", type=click.IntRange(16), default=400, show_default=True, help="Of an answer.")
+@click.option("--stopped-s", type=click.FloatRange(1.0), default=20.0, show_default=True, help="Of SIGSTOP.")
+def measure_loss(file: Path | None, **options: Any) -> None:  # Any: click's
+    """An engine killed, or stopped, under 100 streams and 100 whole answers."""
+    report(lambda folder: loss.measure(loss.Options(**options), folder), file)
 
 
 if __name__ == "__main__":
