@@ -5,6 +5,7 @@ In: a schedule. Out: what was seen. Answers are only timed, not read: a client t
 
 import asyncio
 import itertools
+import math
 import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -102,13 +103,13 @@ class Player:
                 group.create_task(self._serve(due))
 
     async def play_in_turn(self, requests: Iterator[Due], clients: int, ends_at: float) -> None:
-        """So many clients, each of which sends the next request when it has its answer."""
+        """So many clients, each of which sends the next request when it has its answer, and not before it is due."""
 
         async def go_on() -> None:
             while clock() - self.began_at < ends_at and (due := next(requests, None)) is not None:
+                await asyncio.sleep(max(0.0, self.began_at + due.at - clock()))
                 await self._serve(due)
 
-        await asyncio.sleep(max(0.0, self.began_at - clock()))
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):
                 group.create_task(go_on())
@@ -151,10 +152,17 @@ def play(url: str, schedule: Sequence[Due], began_at: float, patience_s: float =
     return player.seen
 
 
-def play_in_turn(url: str, requests: Sequence[Due], began_at: float, clients: int, seconds: float) -> list[Seen]:
+def play_in_turn(url: str, requests: Sequence[Due], began_at: float, clients: int, ends_at: float) -> list[Seen]:
     """Sends requests in a closed loop, for so long. In a process of its own."""
     player = Player(Target.parse(url), began_at, PATIENCE_S)
-    uvloop.run(player.play_in_turn(iter(requests), clients, seconds))
+    uvloop.run(player.play_in_turn(iter(requests), clients, ends_at))
+    return player.seen
+
+
+def play_alone(url: str, requests: Sequence[Due], began_at: float, patience_s: float) -> list[Seen]:
+    """Sends each request when it is due and the one before has its answer. In a process of its own."""
+    player = Player(Target.parse(url), began_at, patience_s)
+    uvloop.run(player.play_in_turn(iter(requests), 1, math.inf))
     return player.seen
 
 

@@ -25,7 +25,7 @@ from loadtest.lab.bench.systems import Site as Place
 from tests.faults.rounds.attack import ATTACKS, PATH, attacked, describe
 from tests.faults.rounds.engine import SHORT
 from tests.faults.rounds.figures import Bound, Result, find_greatest, percentile, ratio
-from tests.faults.rounds.load import Due, Seen, play, processes, space
+from tests.faults.rounds.load import Due, Seen, play_alone, processes, space
 from tests.faults.rounds.site import weigh
 from tests.faults.stand import find_workers_of
 
@@ -214,7 +214,7 @@ class _Measuring:
     async def _play(self, system: str, schedule: Sequence[Due]) -> tuple[list[Seen], float]:
         """Returns what was seen, and the gateway's megabytes at most meanwhile."""
         url = f"http://{LOCALHOST}:{self._servers.ports[system]}"
-        playing = self._pool.submit(play, url, schedule, clock() + SOON_S, PATIENCE_S)
+        playing = self._pool.submit(play_alone, url, schedule, clock() + SOON_S, PATIENCE_S)
         megabytes = 0.0
         while not playing.done():
             megabytes = max(megabytes, weigh(find_workers_of(self._servers.gateway_pid)))
