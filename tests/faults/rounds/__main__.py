@@ -99,7 +99,7 @@ def measure_alarms(file: Path | None, stack: str, **options: Any) -> None:  # An
 @ROUNDS
 @JSON
 @time_scale(4.0)
-@click.option("--tokens", type=click.IntRange(16), default=400, show_default=True, help="Of an answer.")
+@click.option("--tokens", type=click.IntRange(16), default=200, show_default=True, help="Of an answer.")
 @click.option("--stopped-s", type=click.FloatRange(1.0), default=20.0, show_default=True, help="Of SIGSTOP.")
 def measure_loss(file: Path | None, **options: Any) -> None:  # Any: click's
     """An engine killed, or stopped, under 100 streams and 100 whole answers."""
