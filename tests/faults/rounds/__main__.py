@@ -85,8 +85,8 @@ def measure_rude(file: Path | None, **options: Any) -> None:  # Any: click's
 @rounds.command("alarms")
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True, help="How often each, embedded.")
 @JSON
-@time_scale(4.0)
-@click.option("--tokens", type=click.IntRange(16), default=400, show_default=True, help="Of a stream, embedded.")
+@time_scale(8.0)
+@click.option("--tokens", type=click.IntRange(16), default=250, show_default=True, help="Of a stream, embedded.")
 @click.option("--stack", type=click.Choice(("embedded", "real")), default="embedded", show_default=True)
 @click.option("--seconds", type=click.FloatRange(1.0), default=1200.0, show_default=True, help="Of load, real.")
 def measure_alarms(file: Path | None, stack: str, **options: Any) -> None:  # Any: click's

@@ -29,7 +29,7 @@ from tests.faults.stand import ENGINES, Broken, Stand, broken
 from tests.system.site import Site, StreamedAnswer, becomes
 
 STREAMS = 50
-LONG_WORDS = 8100  # of a prompt: with the template's tokens nearly all of the context
+LONG_WORDS = 8150  # of a prompt, each a token: with the template's nearly all of the context of 8,192
 SILENT_S, AFTER_S = 2.0, 1.0
 BEGUN_FRAMES = 3  # of an answer on Triton's wire
 DEFAULT_IDLE_S = 120.0
@@ -67,11 +67,11 @@ class Row:
     longest_s: float = 0.0
     heard_s: float = 0.0
 
-    def count(self, answers: list[StreamedAnswer]) -> None:
+    def count(self, streams: list[StreamedAnswer], more: list[StreamedAnswer]) -> None:
         self.rounds += 1
-        self.answers += len(answers)
-        self.failed += sum(not answer.is_whole for answer in answers)
-        pauses = [max((b - a for a, b in pairwise(answer.times[1:])), default=0.0) for answer in answers]
+        self.answers += len(streams) + len(more)
+        self.failed += sum(not answer.is_whole for answer in (*streams, *more))
+        pauses = [max((b - a for a, b in pairwise(stream.times[1:])), default=0.0) for stream in streams]
         self.longest_s, self.heard_s = max(self.longest_s, *pauses), max(self.heard_s, min(pauses))
 
     def judge(self) -> list[Bound]:
@@ -170,7 +170,7 @@ async def _repeat(name: str, options: Options, stand: Stand, scene: Scene, engin
         async with _counted(stand, row), asyncio.TaskGroup() as group:
             answers = await _begin(stand, group, engine, options.tokens)
             more = await scene(stand, engine)
-        row.count([*answers, *more])
+        row.count(answers, more)
         await becomes(stand.in_flight, 0, ENDS_WITHIN_S)
     return row
 
@@ -204,8 +204,8 @@ async def _begin(stand: Stand, group: asyncio.TaskGroup, engine: str, tokens: in
 
 
 async def _long_prompt(stand: Stand, engine: str) -> list[StreamedAnswer]:
-    number = time.monotonic_ns()  # another prompt each time: engines have prefix caches
-    return [await stand.ask(4, pin=engine, prompt=f"{number}" + " story" * LONG_WORDS)]
+    number = time.monotonic_ns() % 1_000_000  # another prompt each time: engines have prefix caches
+    return [await stand.ask(4, pin=engine, prompt=f"{number}" + " house" * LONG_WORDS)]
 
 
 def _half_silent(hush: Callable[[float], None]) -> Scene:
@@ -231,7 +231,7 @@ async def measure_real(options: Options, folder: Path) -> Result:
                     for number, answer in enumerate(answers):
                         group.create_task(site.ask(LIGHT_TOKENS, answer, prompt=f"Tell me story {number}."))
                         await asyncio.sleep(EVERY_S)
-            row.count(answers)
+            row.count(answers, [])
     return conclude([row])
 
 
