@@ -29,7 +29,7 @@ SEED = click.option("--seed", type=int, default=1, show_default=True, help="Of p
 
 @click.group()
 def rounds() -> None:
-    """Faults, floods and rude clients, measured. Every engine is the reference engine, in slow motion."""
+    """Measures faults, floods and rude clients on this machine."""
     interrupt_on_signals()
 
 
