@@ -40,8 +40,7 @@ def launched(
     if is_taken(port):
         raise LaunchError(f"port {port} of {LOCALHOST} is taken by another program; choose another with --port")
     run_dir.mkdir(parents=True, exist_ok=True)
-    if stack.context_length is not None:
-        stack = replace(stack, weights=copy_tokenizer(stack.weights, run_dir / "tokenizer", stack.context_length))
+    stack = fit_tokenizer(stack, run_dir)
     configuration = run_dir / "crossover.yaml"
     configuration.write_text(stack.configuration(port))
     with Supervisor(run_dir / LOGS) as supervisor:
@@ -51,3 +50,10 @@ def launched(
             supervisor.start(process)
         supervisor.wait_until_ready(stack.startup_s, report)
         yield Launched(stack, f"http://{LOCALHOST}:{port}", run_dir, supervisor)
+
+
+def fit_tokenizer(stack: Stack, run_dir: Path) -> Stack:
+    """Returns the stack with a tokenizer whose context is that of its engines."""
+    if stack.context_length is None:
+        return stack
+    return replace(stack, weights=copy_tokenizer(stack.weights, run_dir / "tokenizer", stack.context_length))

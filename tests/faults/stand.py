@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from deploy.launch import LOGS, Launched
+from deploy.launch import LOGS, Launched, fit_tokenizer
 from deploy.ports import LOCALHOST, find_free
 from deploy.processes import Process
 from deploy.stacks import GATEWAY, Stack, gateway
@@ -35,13 +35,16 @@ class Broken:
 
 
 @contextmanager
-def broken(stack: Stack, folder: Path, workers: int = 1) -> Iterator[Broken]:
+def broken(stack: Stack, folder: Path, workers: int = 1, idle_timeout_s: float = SILENT_S) -> Iterator[Broken]:
     """Ready inside the block, ended after it."""
+    stack = fit_tokenizer(stack, folder)
     engine_ports = {name: urlsplit(str(backend["url"])).port or 0 for name, backend in stack.backends.items()}
     with proxied(engine_ports) as proxies, Supervisor(folder / LOGS) as supervisor:
         (port,) = find_free(1)
         urls = {name: f"{urlsplit(str(stack.backends[name]['url'])).scheme}://{LOCALHOST}" for name in ENGINES}
-        changes = {name: {"url": f"{urls[name]}:{proxies.ports[name]}", "idle_timeout_s": SILENT_S} for name in ENGINES}
+        changes = {
+            name: {"url": f"{urls[name]}:{proxies.ports[name]}", "idle_timeout_s": idle_timeout_s} for name in ENGINES
+        }
         behind = replace(stack, backends={name: {**stack.backends[name], **changes[name]} for name in ENGINES})
         configuration = folder / "crossover.yaml"
         configuration.write_text(behind.configuration(port))
@@ -69,9 +72,7 @@ class Stand(Site):
 
     @property
     def workers(self) -> list[int]:
-        """Pids of the gateway's workers."""
-        beneath = find_children(leash_of(self.stack, GATEWAY))
-        return sorted(pid for pid, command in beneath.items() if "gateway.commands.worker" in command)
+        return find_workers(self.stack)
 
     @property
     def log(self) -> str:
@@ -87,8 +88,18 @@ class Stand(Site):
         return found
 
 
-def find_engine(stand: Stand, name: str) -> Process:
-    return next(process for process in stand.stack.stack.engines if process.name == name)
+def find_workers(running: Launched) -> list[int]:
+    """Returns the pids of the gateway's workers."""
+    return find_workers_of(leash_of(running, GATEWAY))
+
+
+def find_workers_of(pid: int) -> list[int]:
+    """Returns the pids of the workers beneath a process."""
+    return sorted(worker for worker, command in find_children(pid).items() if "gateway.commands.worker" in command)
+
+
+def find_engine(site: Site, name: str) -> Process:
+    return next(process for process in site.stack.stack.engines if process.name == name)
 
 
 def count_descriptors(pid: int) -> int:
