@@ -12,8 +12,8 @@ from engines.simulation import Engine
 from gateway.core import NO_NEEDS, Load, Needs, Policy, State
 from gateway.lengths import Survival
 from gateway.routing import BEAT_S, Extent, MoveBudget
-from gateway.routing.demand import DemandCounts, DemandSpans
-from gateway.shared import Plan, Seat
+from gateway.routing.demand import DemandCounts
+from gateway.shared import Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,8 @@ class PolicyRouter:
         self._policy = policy
         self.state = policy.start(1, 0.0)
         self._budget = MoveBudget()
-        names, plan = tuple(backends), Plan()
-        spans = DemandSpans.lay(plan, names, workers=1)
-        self._demand = DemandCounts(names, spans, Seat.alone(plan.size))
+        names = tuple(backends)
+        self._demand = DemandCounts(names, Seat.alone())
         self._foreign = dict.fromkeys(names, 0)
         self._buckets = dict[Job, int]()  # of the answers under way, by length
         self.changes = self.moves = 0

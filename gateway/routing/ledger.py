@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from gateway.core import Demand, Route, State
-from gateway.routing.demand import DemandCounts, DemandSpans
+from gateway.routing.demand import DemandCounts
 from gateway.routing.quarantine import Quarantine
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
-from gateway.routing.waiting import WaitingRoom, WaitingSpans
-from gateway.shared import Ints, NodeLock, Plan, Seat, Span
+from gateway.routing.waiting import WaitingRoom
+from gateway.shared import Counts, Ints, NodeLock, Seat, as_floats
 
 Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
@@ -27,47 +27,7 @@ UNKNOWN, NOT_READY, READY = 0, 1, 2  # a backend as one worker finds it; unknown
 # Words of a record, behind those of the state. Floats stand among integers; both views cover the same span.
 SWITCHES, TEXT, LENGTH, DRAINING = range(STATE_WORDS, STATE_WORDS + 4)
 RECORD_WORDS = STATE_WORDS + 4
-NOTED_AT, HAS_CHOICES = -2, -1  # the last words of `usual_choices`
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSpans:
-    """The spans of one model's ledger. Per backend there is one word for each worker, which only that worker writes.
-
-    Of what is in flight there is one word more, for what generations of workers before this one still hold. `choices`:
-    how much of what steers are choices beyond a request's first. `usual_choices`: their means of the last minute, when
-    these were taken, and whether there were any.
-    """
-
-    generation: Span
-    records: tuple[Span, Span]
-    texts: tuple[Span, Span]
-    in_flight: tuple[Span, ...]
-    steering: tuple[Span, ...]
-    choices: tuple[Span, ...]
-    usual_choices: Span
-    ready: tuple[Span, ...]
-    heard: tuple[Span, ...]
-    demand: DemandSpans
-    waiting: WaitingSpans
-    quarantine: Span
-
-    @classmethod
-    def lay(cls, plan: Plan, backends: Collection[str], workers: int) -> Self:
-        return cls(
-            generation=plan.words(1),
-            records=(plan.words(RECORD_WORDS), plan.words(RECORD_WORDS)),
-            in_flight=tuple(plan.words(workers + 1) for _ in backends),
-            steering=tuple(plan.words(workers + 1) for _ in backends),
-            choices=tuple(plan.words(workers) for _ in backends),
-            usual_choices=plan.words(len(backends) + 2),
-            ready=tuple(plan.words(workers) for _ in backends),
-            heard=tuple(plan.words(workers) for _ in backends),
-            demand=DemandSpans.lay(plan, backends, workers),
-            waiting=WaitingSpans.lay(plan, workers),
-            quarantine=Quarantine.plan(plan, workers),
-            texts=(plan.raw(TEXT_BYTES), plan.raw(TEXT_BYTES)),
-        )
+NOTED_AT, HAS_CHOICES = -2, -1  # the last words of `_usual`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +50,26 @@ class Snapshot:
 
 
 class _Cell:
-    """One backend's counts: every worker's, and the words among them that are this worker's own."""
+    """One backend's counts: a word for each worker, which only that worker writes, and this worker's own among them.
+
+    Of what is in flight there is one word more, for what generations of workers before this one still hold. `choices`:
+    how much of what steers are choices beyond a request's first. `heard`: when a token came last, in milliseconds.
+    `place`: where the first two are in the map.
+    """
 
     __slots__ = (
-        "choices", "heard", "in_flight", "index", "own_choices", "own_in_flight", "own_steering", "ready", "steering",
+        "choices", "heard", "in_flight", "index", "own_choices", "own_in_flight", "own_steering", "place", "ready",
+        "steering",
     )  # fmt: skip
 
-    def __init__(self, index: int, spans: LedgerSpans, seat: Seat) -> None:
+    def __init__(self, index: int, seat: Seat) -> None:
+        memory, workers = seat.memory, seat.workers
         self.index = index
-        self.in_flight = seat.memory.ints(spans.in_flight[index])
-        self.steering = seat.memory.ints(spans.steering[index])
-        self.choices = seat.memory.ints(spans.choices[index])
-        self.ready = seat.memory.ints(spans.ready[index])
-        self.heard = seat.memory.ints(spans.heard[index])  # when a token came last, in milliseconds
+        counts = memory.ints(2 * (workers + 1))
+        self.in_flight, self.steering = counts[: workers + 1], counts[workers + 1 :]
+        start = memory.size - counts.nbytes
+        self.place = Counts(start, start + self.in_flight.nbytes, workers)
+        self.choices, self.ready, self.heard = (memory.ints(workers) for _ in range(3))
         self.own_in_flight = self.in_flight[seat.index : seat.index + 1]
         self.own_steering = self.steering[seat.index : seat.index + 1]
         self.own_choices = self.choices[seat.index : seat.index + 1]
@@ -166,36 +133,36 @@ class Ledger:
     text are written where nobody reads, and one store to the generation puts them in force: all of it, or nothing.
     """
 
-    def __init__(self, backends: Collection[str], spans: LedgerSpans, seat: Seat) -> None:
-        self._cells = {name: _Cell(index, spans, seat) for index, name in enumerate(backends)}
+    def __init__(self, backends: Collection[str], seat: Seat) -> None:
+        memory = seat.memory
+        self._cells = {name: _Cell(index, seat) for index, name in enumerate(backends)}
         self._backends = tuple(backends)
         # What another process has to wait for. Of several workers each placement, so that all counts are those of one
         # instant; of one alone only a change of the state, which the supervisor changes too.
         self._lock = seat.lock
         is_alone, free = seat.workers == 1, NodeLock(None)
         self._counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
-        self._generations = seat.memory.ints(spans.generation)
-        self._records = [seat.memory.ints(span) for span in spans.records]
-        self._floats = [seat.memory.floats(span) for span in spans.records]
-        self._texts = [seat.memory.raw(span) for span in spans.texts]
+        self._generations = memory.ints(1)
+        self._records = [memory.ints(RECORD_WORDS) for _ in range(2)]
+        self._floats = [as_floats(record) for record in self._records]
+        self._texts = [memory.raw(TEXT_BYTES) for _ in range(2)]
         self._generation = 0  # of what this process has read
         self._state = State("", 0.0, 0)
         self.draining: frozenset[str] = frozenset()  # as of what has been read
         self._seat, self.seats = seat.index, seat.workers
         self.is_first = seat.index == 0  # of the node's workers
-        self._usual = seat.memory.floats(spans.usual_choices)
+        # The cells' means of choices in the last minute, when these were taken, and whether there were any.
+        self._usual = memory.floats(len(self._backends) + 2)
         self._none_brief = dict.fromkeys(backends, 0)
         self.brief: Mapping[str, int] = self._none_brief  # of core.Load; to be read while `choose` runs
-        self.demand = DemandCounts(backends, spans.demand, seat)
-        self.waiting: WaitingRoom[Lease] = WaitingRoom(spans.waiting, seat)
-        self.quarantine = Quarantine(spans.quarantine, seat)
+        self.demand = DemandCounts(backends, seat)
+        self.waiting: WaitingRoom[Lease] = WaitingRoom(seat)
+        self.quarantine = Quarantine(seat)
 
     @classmethod
     def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
         """Returns the ledger of a process that is the only worker."""
-        plan = Plan()
-        spans = LedgerSpans.lay(plan, backends, workers=1)
-        ledger = cls(backends, spans, Seat.alone(plan.size))
+        ledger = cls(backends, Seat.alone())
         ledger.begin(state, text)
         return ledger
 
@@ -345,6 +312,11 @@ class Ledger:
         """Returns for how many seconds no other worker has heard a backend."""
         heard = [at for worker, at in enumerate(self._cells[backend].heard) if worker != self._seat]
         return now - max(heard, default=0) / 1e3
+
+    @property
+    def places(self) -> Mapping[str, Counts]:
+        """Where what is in flight is counted, for the generation of workers after this one."""
+        return {name: cell.place for name, cell in self._cells.items()}
 
     def inherit(self, backend: str, in_flight: int, steering: int) -> None:
         """Counts what generations of workers before this one hold at a backend now. One process of the node does."""

@@ -177,7 +177,7 @@ def test_what_a_killed_process_had_under_way_comes_back(tmp_path: Path) -> None:
 def test_what_nobody_has_under_way_comes_back_whoever_left_it(meters: list[Meter], tmp_path: Path) -> None:
     meters[0].settle(meters[0].claim(caller(), ONE), (0, 0))
     with (tmp_path / meter_module.FILE).open("r+b") as file:  # as after a loss of power: of a column that nobody has
-        file.seek(meter_module.CELLS.offset + 5 * meter_module.COLUMN * 8)
+        file.seek(8 * meter_module.ROWS * meter_module.ROW + 5 * meter_module.COLUMN * 8)
         file.write(b"\x04")
     assert meters[1].read("alice", Limits()).in_flight == 4
     meters[1].sweep()

@@ -20,6 +20,7 @@ from gateway.operator import install_operator
 from gateway.routing import Fleet, Router
 from gateway.routing.policies import Threshold
 from gateway.settings import ModelSettings, ProbeSettings, Settings
+from gateway.shared import Seat
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.tally import make_tally
 
@@ -67,7 +68,11 @@ class Operated:
         app = FastAPI(lifespan=lifespan)
         access = Access.open(Settings((), operator_key=self.key))
         install_operator(
-            app, self.router, Metrics(make_tally(self.backends), self.router.flows()), access, LatestEvidence.alone(())
+            app,
+            self.router,
+            Metrics(make_tally(self.backends), self.router.flows()),
+            access,
+            LatestEvidence((), Seat.alone()),
         )
         return app
 

@@ -12,7 +12,7 @@ from typing import Never, cast
 from gateway.core import Route, State
 from gateway.routing.ledger import Ledger
 from gateway.shared import Seat
-from tests.routing.hammer import BACKENDS, Ground
+from tests.routing.hammer import BACKENDS
 
 WORKERS = 2
 
@@ -64,5 +64,4 @@ def replace(ledger: Ledger) -> None:
 DEEDS: Mapping[str, Callable[[Ledger], None]] = {deed.__name__: deed for deed in (hold, choose, switch, replace)}
 
 if __name__ == "__main__":
-    ground = Ground.lay(WORKERS)
-    DEEDS[sys.argv[2]](Ledger(BACKENDS, ground.ledger, Seat.take(ground.size, WORKERS, 1, int(sys.argv[1]))))
+    DEEDS[sys.argv[2]](Ledger(BACKENDS, Seat.take(WORKERS, 1, int(sys.argv[1]))))

@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from gateway.core import Load, Need, Needs
-from gateway.routing import DryRun, DrySpans
+from gateway.routing import DryRun
 from gateway.routing.policies import Curve, EngineModel, NodeModel, Threshold
-from gateway.shared import Plan, Seat
+from tests.fakes.seats import make_seats
 from tests.routing.conftest import PLAIN, Node, request_of
 
 NAMES = ("triton", "vllm")
@@ -79,13 +79,7 @@ def test_one_that_plans_does_so_though_the_policy_in_force_does_not() -> None:
 
 
 def test_workers_share_its_side_and_its_counts() -> None:
-    plan = Plan()
-    spans = DrySpans.lay(plan, NAMES, workers=2)
-    first = Seat.found(plan.size, 2)
-    assert first.memory.fd is not None
-    runs = [
-        DryRun(HIGHER, NAMES, spans, seat) for seat in (first, Seat.take(plan.size, 2, index=1, fd=first.memory.fd))
-    ]
+    runs = [DryRun(HIGHER, NAMES, seat) for seat in make_seats(2)]
     runs[0].begin(0.0)
     runs[0].choose(PLAIN, {"triton": Load(3, True), "vllm": Load(0, True)}, "triton", 1.0)
     # Between its down and up the second worker's answer is that of the side to which the first one has gone over.
