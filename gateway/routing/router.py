@@ -140,7 +140,7 @@ class Router:
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Probes every backend while inside; the block begins once each has been probed a first time."""
-        return watching(health for fleet in self._fleets.values() for health in fleet.healths.values())
+        return watching([health for fleet in self._fleets.values() for health in fleet.healths.values()])
 
     def _find_learned(self) -> AllLearned:
         return {name: fleet.find_learned() for name, fleet in self._fleets.items()}
