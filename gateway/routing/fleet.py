@@ -118,18 +118,22 @@ class Fleet:
     def __repr__(self) -> str:
         return f"<Fleet {self}>"
 
-    def place(self, request: Placeable, avoid: Collection[str]) -> Lease:
-        """Counts the request on the backend of its pin or the policy's choice, never on one in `avoid`.
+    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
+        """Counts the request on the backend of its pin or the policy's choice, until the lease is closed.
 
-        A backend that cannot do what the request needs is no candidate, whatever the load. Raises MustWait where none
-        has room, or others wait.
+        `avoid` names backends that it may not go to, or has already failed on. One that cannot do what the request
+        needs is no candidate, whatever the load. Raises InvalidRequest for an unknown pin or a need that no backend
+        meets, BackendUnavailable when the pinned one is down, and MustWait when none has room or is ready, or others
+        wait: then `wait`.
         """
         if request.pin is None and self._ledger.waiting.is_contended():
             raise MustWait
         return self._place(request, avoid, arrives=True)
 
     def wait(self, ticket: Ticket[Lease], client: str) -> None:
-        """Has a request wait until it is admitted, or refused. Raises Overloaded if it cannot be answered in time."""
+        """Has a request wait until it is admitted, or refused; `leave` ends that. Raises Overloaded if it cannot be
+        answered in time. `client`: the name of the client that sent it; clients take turns.
+        """
         request = ticket.request
         ticket.is_picky |= not ticket.avoid.isdisjoint(self._chosen_from)
         answer = self.find_lengths().left(0, request.max_tokens or MOST_TOKENS)
@@ -167,9 +171,10 @@ class Fleet:
         return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
-        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`.
+        """Counts the request's lease where the policy would place it now, never on a backend in `avoid`, in one step.
 
-        A drained backend takes it if no other is ready, because it would be lost otherwise. It leaves once one is.
+        Raises what `lease` raises; then the lease stays as it is. A drained backend takes it if no other is ready,
+        because it would be lost otherwise. It leaves once one is.
         """
         try:
             self._ledger.move(lease, partial(self._choose_able, request, avoid))

@@ -1,22 +1,20 @@
-"""Leases: which backend answers a request, counted from the choice until the answer has ended.
+"""All models' fleets together: what is done for each of them, or for one by its name.
 
-In: a request. Out: a Lease to hold while the engine works. Knows models by name; neither HTTP nor wires.
+In: a model's name, or a beat of the worker. Out: a fleet, or what the fleets return. Knows neither HTTP nor wires.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from gateway.core import Leaving, Placeable
+from gateway.core import Leaving
 from gateway.errors import InvalidRequest, ModelNotFound
 from gateway.flow import ModelFlow
 from gateway.restarts import Standing
 from gateway.routing.fleet import Fleet
 from gateway.routing.health import watching
 from gateway.routing.learned import AllLearned, LearnedFile, keeping
-from gateway.routing.ledger import Lease
 from gateway.routing.policy_file import PolicyFile
 from gateway.routing.states import Engine, ModelState, PolicyChange, WorkerState
-from gateway.routing.waiting import Ticket
 from gateway.shared import Roster
 
 
@@ -43,34 +41,11 @@ class Router:
     def __repr__(self) -> str:
         return f"<Router {', '.join(map(str, self._fleets.values()))}>"
 
-    def lease(self, request: Placeable, avoid: Collection[str] = frozenset()) -> Lease:
-        """Places the request and counts it until the lease is closed.
-
-        `avoid` names backends that this request may not go to, or has already failed on. Raises ModelNotFound,
-        InvalidRequest for an unknown pin or a need that no backend meets, BackendUnavailable when the pinned one is
-        down, and MustWait when there is no room, or no backend to choose: then `wait`.
-        """
-        return self.find(request.model).place(request, avoid)
-
-    def wait(self, ticket: Ticket[Lease], client: str) -> None:
-        """Has a request wait for its turn; `Fleet.leave` ends that. Raises Overloaded where it would wait for too long.
-
-        `client`: the name of the client that sent it; clients take turns.
-        """
-        self.find(ticket.request.model).wait(ticket, client)
-
     def admit(self) -> Collection[str]:
         """Lets requests go on that wait for what other workers have freed; returns the models for which others still
         wait. Once a beat.
         """
         return [model for model, fleet in self._fleets.items() if fleet.beat()]
-
-    def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
-        """Places a request anew whose lease is held, in one step: it is counted once at every moment.
-
-        Raises what `lease` raises; then the lease stays as it is.
-        """
-        self.find(request.model).move(lease, request, avoid)
 
     def set_policy(self, change: PolicyChange) -> ModelState:
         """Replaces a model's policy from the next lease on. Raises PolicyChanged, and InvalidRequest naming the key."""

@@ -214,7 +214,7 @@ def test_refusals_are_counted_by_code(scene: Scene) -> None:
 def test_a_scrape_reads_the_ledger(scene: Scene) -> None:
     for health in scene.fleet.healths.values():
         health.is_ready = True
-    with scene.router.lease(scene.request()), scene.router.lease(scene.request()):
+    with scene.fleet.lease(scene.request()), scene.fleet.lease(scene.request()):
         assert scene.samples("crossover_in_flight") == labelled("crossover_in_flight", triton=1, vllm=1)
         assert scene.samples("crossover_policy_side") == labelled("crossover_policy_side", triton=0, vllm=1)
         assert scene.value("crossover_policy_switches_total", "llama") == 1
@@ -228,7 +228,7 @@ def test_a_scrape_shows_what_the_policy_on_trial_would_have_done(scene: Scene) -
     tried = Scene(dry=Threshold("triton", "vllm", up=1, down=0))
     for health in tried.fleet.healths.values():
         health.is_ready = True
-    tried.router.lease(tried.request()).close()
+    tried.fleet.lease(tried.request()).close()
     shown = tried.metrics.render().decode()
     assert 'crossover_dry_choices_total{backend="triton",dry="vllm",model="llama"} 1.0' in shown
     assert 'crossover_dry_choices_total{backend="vllm",dry="triton",model="llama"} 0.0' in shown
