@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant("a pin is obeyed", f"{FLEET}._obey_pin",
         lambda _was: lambda _self, _pin, loads: Route(next(iter(loads)), "pin"),
         (f"{ROUTED}a_pin_is_obeyed_whatever_the_load",)),
-    Mutant("a retry avoids the backend that failed", "gateway.routing.router:Router.lease",
+    Mutant("a retry avoids the backend that failed", f"{FLEET}.lease",
         lambda was: lambda self, request, avoid=(): was(self, request),
         (f"{ROUTED}a_retry_avoids_the_backend_that_failed",)),
     Mutant("a change of a policy that is no longer in force is refused", f"{FLEET}.set_policy",
