@@ -107,6 +107,6 @@ class Node:
     def _begin(self, settings: Settings) -> None:
         self._salt[:] = secrets.token_bytes(SALT_BYTES)
         for model in settings.models:
-            self.ledgers[model.id].begin(*first_policy(model, self.policies, self.learned))
+            self.ledgers[model.id].adopt(*first_policy(model, self.policies, self.learned))
         for dry in self.dry.values():
             dry.begin(time.monotonic())

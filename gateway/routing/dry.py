@@ -5,7 +5,6 @@ In: what the policy in force gets to see. Out: counts, over all workers, of wher
 
 from collections.abc import Callable, Collection, Mapping
 from itertools import product
-from typing import Self
 
 from gateway.core import Demand, Load, Placeable, Policy, State
 from gateway.routing.state_words import STATE_WORDS, read_state, write_state
@@ -28,13 +27,6 @@ class DryRun:
         self._floats = [as_floats(words) for words in self._ints]
         # For each pair of backends one word for each worker, which only that worker writes.
         self._choices = {pair: seat.memory.ints(seat.workers) for pair in product(backends, backends)}
-
-    @classmethod
-    def alone(cls, policy: Policy, backends: Collection[str], now: float) -> Self:
-        """Returns that of a process that is the only worker."""
-        run = cls(policy, backends, Seat.alone())
-        run.begin(now)
-        return run
 
     def begin(self, now: float) -> None:
         """Writes the first state; called once, before there is a worker."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from gateway.core import Backend, Demand, Leaving, Load, Placeable, Policy, Route, State
 from gateway.errors import BackendUnavailable, InvalidRequest, LastBackend, PolicyChanged
@@ -35,19 +35,17 @@ LOOK_BEATS = 20  # from one look at the policy's model to the next
 
 def first_policy(
     settings: ModelSettings,
-    policies: PolicyFile | None = None,
-    learned: LearnedFile | None = None,
+    policies: PolicyFile,
+    learned: LearnedFile,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[State, bytes]:
     """Returns the state and the text that a model's ledger begins with: of the policy kept, or configured.
 
     What that policy had learned is in the state.
     """
-    records = (policies or PolicyFile(None, [settings])).begin(settings)
+    records = policies.begin(settings)
     policy = records[-1].policy or Single(settings.chosen_from[0])
-    state = policy.start(records[-1].version, clock())
-    if learned is not None:
-        state = _resume(policy, state, learned, settings.id)
+    state = _resume(policy, policy.start(records[-1].version, clock()), learned, settings.id)
     return state, encode_history(records, TEXT_BYTES)
 
 
@@ -67,27 +65,17 @@ class Shared(NamedTuple):
     ledger: Ledger
     dry: DryRun | None
 
-    @classmethod
-    def alone(cls, settings: ModelSettings, clock: Callable[[], float]) -> Self:
-        """Returns that of a process that is the only worker."""
-        ledger = Ledger.alone(settings.backends, *first_policy(settings, clock=clock))
-        dry = None if settings.dry is None else DryRun.alone(settings.dry, settings.backends, clock())
-        return cls(ledger, dry)
-
 
 class Fleet:
-    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`.
-
-    `shared` is the node's for this model; without it this process is the node's only worker.
-    """
+    """The backends that serve one model. Repr: `<Fleet llama triton=3 vllm=0>`."""
 
     def __init__(
         self,
         settings: ModelSettings,
         backends: Mapping[str, Backend],
         probe: ProbeSettings,
+        shared: Shared,
         clock: Callable[[], float] = time.monotonic,
-        shared: Shared | None = None,
     ) -> None:
         self.model = settings.id
         self.backends = backends
@@ -95,7 +83,7 @@ class Fleet:
         self.max_outage_s = settings.queue.max_outage_s
         self._waits = min(settings.queue.max_wait_s, self.max_outage_s) > 0
         self._clock = clock
-        self._ledger, self._dry = shared or Shared.alone(settings, clock)
+        self._ledger, self._dry = shared
         self.quarantine = self._ledger.quarantine
         self.flow = self._ledger.demand.flow  # this worker's answers under way
         self.find_lengths = self._ledger.demand.find_lengths  # by those of all workers

@@ -159,22 +159,11 @@ class Ledger:
         self.waiting: WaitingRoom[Lease] = WaitingRoom(seat)
         self.quarantine = Quarantine(seat)
 
-    @classmethod
-    def alone(cls, backends: Collection[str], state: State, text: bytes = b"") -> Self:
-        """Returns the ledger of a process that is the only worker."""
-        ledger = cls(backends, Seat.alone())
-        ledger.begin(state, text)
-        return ledger
-
     def __str__(self) -> str:
         return " ".join(f"{name}={sum(cell.in_flight)}" for name, cell in self._cells.items())
 
     def __repr__(self) -> str:
         return f"<Ledger {self}>"
-
-    def begin(self, state: State, text: bytes) -> None:
-        """Writes the first state; called once, before there is a worker."""
-        self._commit(state, 0, text)
 
     def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
         """Chooses and counts in one step, all sequences at once. If `choose` raises, nothing is counted.
@@ -261,7 +250,7 @@ class Ledger:
             self._commit(state, self._record[SWITCHES], text)
 
     def adopt(self, state: State, text: bytes) -> None:
-        """Puts a state and text in force that come from elsewhere."""
+        """Puts a state and text in force that come from elsewhere, the first ones too."""
         self.replace(lambda _state, _text: (state, text))
 
     def drain(self, backend: str, is_draining: bool) -> None:

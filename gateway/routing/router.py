@@ -21,21 +21,14 @@ from gateway.shared import Roster
 class Router:
     """Every model's fleet. Repr: `<Router llama triton=3 vllm=0>`.
 
-    `roster` names the node's workers; without it there is this process alone. `policies`: where each change is kept,
-    `learned`: and what policies learn.
+    `roster` names the node's workers. `policies`: where each change is kept, `learned`: and what policies learn.
     """
 
-    def __init__(
-        self,
-        fleets: Iterable[Fleet],
-        roster: Roster | None = None,
-        policies: PolicyFile | None = None,
-        learned: LearnedFile | None = None,
-    ) -> None:
+    def __init__(self, fleets: Iterable[Fleet], roster: Roster, policies: PolicyFile, learned: LearnedFile) -> None:
         self._fleets = {fleet.model: fleet for fleet in fleets}
-        self._policies = policies or PolicyFile(None, ())
-        self._learned = learned or LearnedFile(None)
-        self._roster = roster or Roster.alone()
+        self._policies = policies
+        self._learned = learned
+        self._roster = roster
         self.worker = self._roster.index  # this process among the node's
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 import os
 import time
 from dataclasses import dataclass
-from typing import Self
 
 from gateway.restarts import Standing
 from gateway.shared.seat import Seat
@@ -27,13 +26,6 @@ class Roster:
         self.index = seat.index  # of this process
         self._board = seat.board
         self._pids, self._starts, self._beats = (seat.memory.ints(seat.workers) for _ in range(3))
-
-    @classmethod
-    def alone(cls) -> Self:
-        """Returns the roster of a node whose only worker is this process."""
-        roster = cls(Seat.alone())
-        roster.enter()
-        return roster
 
     def enter(self) -> None:
         self._starts[self.index] = int(time.time())

@@ -11,9 +11,10 @@ from gateway.core import FinishReason, GenerateRequest, Policy, Prompt, Route, S
 from gateway.errors import BackendUnavailable, ContextLengthExceeded, GatewayError
 from gateway.metrics import Metrics
 from gateway.operator.gauges import RoutingCollector
-from gateway.routing import Fleet, PolicyChange, Router
+from gateway.routing import PolicyChange
 from gateway.routing.policies import Share, Threshold
 from gateway.settings import ModelSettings, ProbeSettings
+from tests.fakes.alone import make_fleet, make_roster, make_router
 from tests.fakes.backend import ScriptedBackend, described
 from tests.fakes.sink import RecordingSink
 from tests.fakes.tally import make_tally
@@ -28,10 +29,12 @@ class Scene:
     def __init__(self, dry: Policy | None = None) -> None:
         backends = {name: ScriptedBackend(name) for name in ("triton", "vllm")}
         settings = ModelSettings("llama", Path(), described(backends), POLICY, dry)
-        self.fleet = Fleet(settings, backends, ProbeSettings())
-        self.router = Router([self.fleet])
+        self.fleet = make_fleet(settings, backends, ProbeSettings())
+        self.router = make_router([self.fleet])
         self.clock = Clock()
-        self.metrics = Metrics(make_tally({"llama": list(backends)}), self.router.flows(), clock=self.clock)
+        self.metrics = Metrics(
+            make_tally({"llama": list(backends)}), self.router.flows(), make_roster(), clock=self.clock
+        )
         self.metrics.add(RoutingCollector(self.router.state))
 
     def request(self, run: str | None = None) -> GenerateRequest:

@@ -7,7 +7,8 @@ import pytest
 
 from gateway.core import Route, State
 from gateway.errors import BackendUnavailable
-from gateway.routing.ledger import Choose, Lease, Ledger
+from gateway.routing.ledger import Choose, Lease
+from tests.fakes.alone import make_ledger
 
 STATE = State("triton", 0.0, 1)
 
@@ -21,14 +22,14 @@ def stand_on(side: str) -> Choose:
 
 
 def test_the_repr_tells_the_counts() -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    ledger = make_ledger(["triton", "vllm"], STATE)
     for _ in range(3):
         ledger.place(to("triton"), steers=True)
     assert repr(ledger) == "<Ledger triton=3 vllm=0>"
 
 
 def test_a_slot_released_twice_is_given_back_once() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
     first, _second = (ledger.place(to("triton"), steers=True) for _ in range(2))
     first.close()
     first.close()
@@ -37,7 +38,7 @@ def test_a_slot_released_twice_is_given_back_once() -> None:
 
 @pytest.mark.parametrize(("steers", "steering"), [(True, 5), (False, 0)])
 def test_a_slot_of_several_sequences_is_taken_and_given_back_as_one(steers: bool, steering: int) -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    ledger = make_ledger(["triton", "vllm"], STATE)
     slot = ledger.place(to("vllm"), sequences=5, steers=steers)
     taken = ledger.read()
     assert (repr(ledger), taken.steering["vllm"], taken.workers) == ("<Ledger triton=0 vllm=5>", steering, (5,))
@@ -48,7 +49,7 @@ def test_a_slot_of_several_sequences_is_taken_and_given_back_as_one(steers: bool
 
 
 def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
 
     def refuse(_counts: Mapping[str, int], _state: State) -> tuple[Route, State]:
         raise BackendUnavailable("down")
@@ -60,7 +61,7 @@ def test_a_choice_that_fails_counts_nothing_and_leaves_the_state() -> None:
 
 
 def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
     slot = ledger.place(to("triton"), steers=False)
     seen: list[dict[str, int]] = []
 
@@ -76,7 +77,7 @@ def test_what_does_not_steer_is_counted_but_not_shown_to_the_choice() -> None:
 
 
 def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
-    ledger = Ledger.alone(["triton", "vllm"], STATE)
+    ledger = make_ledger(["triton", "vllm"], STATE)
     for side in ("vllm", "vllm", "triton"):
         ledger.place(stand_on(side), steers=True)
     ledger.replace(lambda old, text: (State("vllm", old.since, 2), text))
@@ -88,7 +89,7 @@ def test_changes_of_side_are_counted_and_replacements_are_not() -> None:
 def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: int) -> None:
     chance = random.Random(seed)
     names = ["triton", "vllm"]
-    ledger = Ledger.alone(names, STATE)
+    ledger = make_ledger(names, STATE)
     held: list[tuple[Lease, int, bool]] = []
     given_back: list[Lease] = []
     for _ in range(400):
@@ -117,7 +118,7 @@ def test_no_order_of_leases_releases_and_failures_leaks_or_goes_negative(seed: i
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:
-    ledger = Ledger.alone(["triton"], STATE)
+    ledger = make_ledger(["triton"], STATE)
     before = ledger.read()
     ledger.place(to("triton"), steers=True)
     assert before.in_flight == {"triton": 0}

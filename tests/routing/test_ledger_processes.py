@@ -26,7 +26,7 @@ def founded(workers: int) -> Iterator[tuple[Ground, Seat, Ledger]]:
     """A ledger in a map for several processes; this one has the first seat."""
     seat = Seat.found(SIZE, workers)
     ground = Ground(seat)
-    ground.ledger.begin(FIRST, TEXT)
+    ground.ledger.adopt(FIRST, TEXT)
     yield ground, seat, ground.ledger
     assert seat.memory.fd is not None
     os.close(seat.memory.fd)

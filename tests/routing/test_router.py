@@ -8,8 +8,9 @@ import pytest
 
 from gateway.core import FinishReason
 from gateway.errors import BackendUnavailable, GatewayError, InvalidRequest, ModelNotFound, PolicyChanged
-from gateway.routing import BEAT_S, PolicyChange, Router
+from gateway.routing import BEAT_S, PolicyChange
 from gateway.routing.policies import Curve, Threshold
+from tests.fakes.alone import make_router
 from tests.fakes.backend import Pause
 from tests.fakes.sink import RecordingSink
 from tests.routing.conftest import Node, request_of
@@ -243,7 +244,7 @@ def test_a_model_with_one_backend_has_no_policy_to_change() -> None:
 def test_with_several_models_a_change_must_name_one() -> None:
     first, second = Node(POLICY), Node(POLICY)
     second.fleet.model = "qwen"
-    router = Router([first.fleet, second.fleet])
+    router = make_router([first.fleet, second.fleet])
     with pytest.raises(InvalidRequest, match="name one of llama, qwen"):
         router.set_policy(change(up=9))
     router.set_policy(replace(change(up=9), model="qwen"))
