@@ -19,7 +19,7 @@ from gateway.routing.ejection import Ejection
 from gateway.routing.health import Health
 from gateway.routing.history import decode_history, encode_history
 from gateway.routing.learned import Learned, LearnedFile
-from gateway.routing.ledger import TEXT_BYTES, Choose, Lease, Ledger
+from gateway.routing.ledger import TEXT_BYTES, Lease, Ledger
 from gateway.routing.needs import find_lacking, make_refusal
 from gateway.routing.policies import READERS, Single
 from gateway.routing.policy_file import PolicyFile
@@ -142,20 +142,22 @@ class Fleet:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
         steers = request.pin is None or request.run is None
         is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
-        choose: Choose = partial(self._choose_with_room, request, avoid)
-        if self._dry is not None and is_free:
-            choose = partial(self._choose_beside, choose, request, avoid)
+        ledger = self._ledger
         try:
-            lease = self._ledger.place(choose, sequences=request.sequences, steers=steers)
+            with ledger.counting:
+                in_flight = ledger.count()
+                route, state = self._choose_with_room(request, avoid, in_flight, ledger.state)
+                if self._dry is not None and is_free:
+                    self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
+                lease = ledger.place(route, state, sequences=request.sequences, steers=steers)
         except BackendUnavailable as why:
             if request.pin is not None or not self._waits:
                 raise
             raise MustWait(why) from None
         if self.ejection.suspects:
-            self.ejection.note_placed(lease.route.backend)
+            self.ejection.note_placed(route.backend)
         if steers and arrives:
-            only = None if is_free else lease.route.backend
-            self._ledger.demand.arrive(request.sequences, only, request.prompt_tokens)
+            ledger.demand.arrive(request.sequences, None if is_free else route.backend, request.prompt_tokens)
         return lease
 
     def move(self, lease: Lease, request: Placeable, avoid: Collection[str]) -> None:
@@ -164,22 +166,17 @@ class Fleet:
         Raises what `lease` raises; then the lease stays as it is. A drained backend takes it if no other is ready,
         because it would be lost otherwise. It leaves once one is.
         """
-        try:
-            self._ledger.move(lease, partial(self._choose_able, request, avoid))
-        except BackendUnavailable as none_ready:
-            if not self._ledger.draining:
-                raise
-            self._ledger.move(lease, partial(self._choose_drained, request, avoid, none_ready))
-        self.ejection.note_placed(lease.route.backend)
-
-    def _choose_beside(
-        self, choose: Choose, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
-    ) -> tuple[Route, State]:
-        """Chooses, and lets the policy on trial do so too."""
-        assert self._dry is not None
-        route, after = choose(in_flight, state)
-        self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
-        return route, after
+        ledger = self._ledger
+        with ledger.counting:
+            in_flight = ledger.count(lease)
+            try:
+                route, state = self._choose_able(request, avoid, in_flight, ledger.state)
+            except BackendUnavailable:
+                if (drained := self._find_drained(request, avoid)) is None:
+                    raise
+                route, state = Route(drained, "drained, but no other is ready"), ledger.state
+            ledger.move(lease, route, state)
+        self.ejection.note_placed(route.backend)
 
     def _choose_with_room(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
@@ -242,18 +239,9 @@ class Fleet:
         instead, _ = self._choose(request, lacking.union(avoid), in_flight, state)
         return Route(instead.backend, f"needs={','.join(request.needs)} {route.reason}"), after
 
-    def _choose_drained(
-        self,
-        request: Placeable,
-        avoid: Collection[str],
-        none_ready: BackendUnavailable,
-        _in_flight: Mapping[str, int],
-        state: State,
-    ) -> tuple[Route, State]:
-        for name in self._ledger.draining.difference(avoid, self._find_lacking(request)):
-            if self.healths[name].is_ready:
-                return Route(name, "drained, but no other is ready"), state
-        raise none_ready
+    def _find_drained(self, request: Placeable, avoid: Collection[str]) -> str | None:
+        able = self._ledger.draining.difference(avoid, self._find_lacking(request))
+        return next((name for name in able if self.healths[name].is_ready), None)
 
     def _find_lacking(self, request: Placeable) -> frozenset[str]:
         """Returns the backends that do not meet its needs. Raises InvalidRequest if it may go to no other backend."""

@@ -16,7 +16,6 @@ from gateway.routing.state_words import STATE_WORDS, read_state, write_state
 from gateway.routing.waiting import WaitingRoom
 from gateway.shared import Counts, Ints, NodeLock, Seat, as_floats
 
-Choose: TypeAlias = Callable[[Mapping[str, int], State], tuple[Route, State]]
 Replace: TypeAlias = Callable[[State, bytes], tuple[State, bytes]]
 
 TEXT_BYTES = 512 * 1024  # for the history of policies, of which one takes at most 64 kB; unwritten pages cost nothing
@@ -117,7 +116,7 @@ class Lease:
         return self._sequences if self._steers and self.route.backend == backend else 0
 
     def recount(self, route: Route, cell: _Cell) -> None:
-        """Counts it elsewhere from now on. Call it with the lock, so that no reader finds it twice or nowhere."""
+        """Counts it elsewhere from now on, with the lock held, so that no reader finds it twice or nowhere."""
         self.close()
         self.route, self._cell = route, cell
         cell.own_in_flight[0] += self._sequences
@@ -128,6 +127,9 @@ class Lease:
 
 class Ledger:
     """Every lease of one model, counted by its sequences. Repr: `<Ledger triton=3 vllm=0>`. `seats`: for workers.
+
+    What is placed or moved is chosen with `counting` held, by what `count` returns: not a single await is between them,
+    or a burst would be placed by counts already old and overshoot the threshold (dynamo PR 6314).
 
     A worker may be killed at any instant. Its counts are in words of its own, which the supervisor clears. State and
     text are written where nobody reads, and one store to the generation puts them in force: all of it, or nothing.
@@ -141,20 +143,20 @@ class Ledger:
         # instant; of one alone only a change of the state, which the supervisor changes too.
         self._lock = seat.lock
         is_alone, free = seat.workers == 1, NodeLock(None)
-        self._counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
+        self.counting, self._changing = (free, seat.lock) if is_alone else (seat.lock, free)
         self._generations = memory.ints(1)
         self._records = [memory.ints(RECORD_WORDS) for _ in range(2)]
         self._floats = [as_floats(record) for record in self._records]
         self._texts = [memory.raw(TEXT_BYTES) for _ in range(2)]
         self._generation = 0  # of what this process has read
-        self._state = State("", 0.0, 0)
-        self.draining: frozenset[str] = frozenset()  # as of what has been read
+        self.state = State("", 0.0, 0)  # of the policy, as of what has been read
+        self.draining: frozenset[str] = frozenset()  # likewise
         self._seat, self.seats = seat.index, seat.workers
         self.is_first = seat.index == 0  # of the node's workers
         # The cells' means of choices in the last minute, when these were taken, and whether there were any.
         self._usual = memory.floats(len(self._backends) + 2)
         self._none_brief = dict.fromkeys(backends, 0)
-        self.brief: Mapping[str, int] = self._none_brief  # of core.Load; to be read while `choose` runs
+        self.brief: Mapping[str, int] = self._none_brief  # of core.Load, as of the last `count`
         self.demand = DemandCounts(backends, seat)
         self.waiting: WaitingRoom[Lease] = WaitingRoom(seat)
         self.quarantine = Quarantine(seat)
@@ -165,47 +167,42 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger {self}>"
 
-    def place(self, choose: Choose, *, sequences: int = 1, steers: bool) -> Lease:
-        """Chooses and counts in one step, all sequences at once. If `choose` raises, nothing is counted.
+    def count(self, lease: Lease | None = None) -> Mapping[str, int]:
+        """Returns what steers, by backend, without this lease. `state` and `brief` are of the same instant."""
+        if self._generations[0] != self._generation:
+            with self._changing:
+                self._read_state()
+        self.brief = self._find_brief(lease) if self._usual[HAS_CHOICES] else self._none_brief
+        if lease is None:
+            return {name: sum(cell.steering) for name, cell in self._cells.items()}
+        return {name: sum(cell.steering) - lease.steers_at(name) for name, cell in self._cells.items()}
 
-        `choose` gets the steering counts. A request that does not steer is counted in flight, but no policy sees it.
+    def place(self, route: Route, state: State, *, sequences: int = 1, steers: bool) -> Lease:
+        """Counts a request where it goes, all sequences at once, and puts the state in force.
+
+        One that does not steer is counted in flight, but no policy sees it.
         """
-        # The lock, and not a single await from reading the counts to writing them: else a burst would be placed by
-        # counts already old and overshoot the threshold (dynamo PR 6314).
-        with self._counting:
-            if self._generations[0] != self._generation:
-                with self._changing:
-                    self._read_state()
-            before, cells = self._state, self._cells
-            self.brief = self._find_brief(None) if self._usual[HAS_CHOICES] else self._none_brief
-            route, state = choose({name: sum(cell.steering) for name, cell in cells.items()}, before)
-            cell = cells[route.backend]
-            cell.own_in_flight[0] += sequences
-            if steers:
-                cell.own_steering[0] += sequences
-                if sequences > 1:
-                    cell.own_choices[0] += sequences - 1
-                    self._usual[HAS_CHOICES] = 1.0
-            if state is not before:
-                with self._changing:
-                    if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
-                        self._commit(state, self._record[SWITCHES] + (state.side != self._state.side))
+        cell = self._cells[route.backend]
+        cell.own_in_flight[0] += sequences
+        if steers:
+            cell.own_steering[0] += sequences
+            if sequences > 1:
+                cell.own_choices[0] += sequences - 1
+                self._usual[HAS_CHOICES] = 1.0
+        if state is not self.state:
+            self._follow_choice(state)
         return Lease(route, cell, sequences, steers)
 
-    def move(self, lease: Lease, choose: Choose) -> None:
-        """Chooses anew for a lease and counts it there, in one step. If `choose` raises, it stays where it is.
+    def move(self, lease: Lease, route: Route, state: State) -> None:
+        """Counts a lease elsewhere, and puts the state in force."""
+        lease.recount(route, self._cells[route.backend])
+        if state is not self.state:
+            self._follow_choice(state)
 
-        `choose` gets the counts without the lease's own.
-        """
-        with self._lock:
-            self._read_state()
-            before, cells = self._state, self._cells
-            counts = {name: sum(cell.steering) - lease.steers_at(name) for name, cell in cells.items()}
-            self.brief = self._find_brief(lease) if self._usual[HAS_CHOICES] else self._none_brief
-            route, state = choose(counts, before)
-            lease.recount(route, cells[route.backend])
-            if state is not before:
-                self._commit(state, self._record[SWITCHES] + (state.side != before.side))
+    def _follow_choice(self, state: State) -> None:
+        with self._changing:
+            if self._generations[0] == self._generation:  # else what the supervisor has just changed stands
+                self._commit(state, self._record[SWITCHES] + (state.side != self.state.side))
 
     def _find_brief(self, lease: Lease | None) -> Mapping[str, int]:
         """Returns core.Load's `brief`, without the choices of this lease."""
@@ -237,7 +234,7 @@ class Ledger:
             if (demand := self.demand.sample(in_flight, foreign, now)) is None:
                 return
             self._read_state()
-            before = self._state
+            before = self.state
             state = change(demand, before)
             if state != before:
                 self._commit(state, self._record[SWITCHES] + (state.side != before.side))
@@ -246,7 +243,7 @@ class Ledger:
         """Puts another state and text in force at once; counts stay the same. If `change` raises, nothing changes."""
         with self._lock:
             self._read_state()
-            state, text = change(self._state, self.text())
+            state, text = change(self.state, self.text())
             self._commit(state, self._record[SWITCHES], text)
 
     def adopt(self, state: State, text: bytes) -> None:
@@ -259,13 +256,13 @@ class Ledger:
             self._read_state()
             change = self.draining.union if is_draining else self.draining.difference
             self.draining = change({backend})
-            self._commit(self._state, self._record[SWITCHES])
+            self._commit(self.state, self._record[SWITCHES])
 
     def glance(self) -> tuple[State, frozenset[str]]:
         """Returns the policy's state, and the backends that drain."""
         with self._lock:
             self._read_state()
-            return self._state, self.draining
+            return self.state, self.draining
 
     def read(self) -> Snapshot:
         with self._lock:
@@ -279,13 +276,13 @@ class Ledger:
                 workers=tuple(map(sum, zip(*in_flight.values(), strict=True)))[:-1],
                 doubted=frozenset(name for name, cell in cells if self._is_doubted(cell)),
                 draining=self.draining,
-                state=self._state,
+                state=self.state,
                 switches=self._record[SWITCHES],
                 text=self.text(),
             )
 
     def text(self) -> bytes:
-        """Returns the text in force. To be called during `choose` or `replace`, when nobody can change it."""
+        """Returns the text in force. Call it after `count`, with `counting` held, or during `replace`: it stays so."""
         record = self._record
         return bytes(self._texts[record[TEXT]][: record[LENGTH]])
 
@@ -333,7 +330,7 @@ class Ledger:
             return
         self._generation = self._generations[0]
         record = self._record
-        self._state = read_state(record, self._floats[self._generation % 2], self._backends)
+        self.state = read_state(record, self._floats[self._generation % 2], self._backends)
         self.draining = frozenset(name for index, name in enumerate(self._backends) if record[DRAINING] & 1 << index)
 
     def _commit(self, state: State, switches: int, text: bytes | None = None) -> None:
@@ -347,4 +344,4 @@ class Ledger:
             record[TEXT], record[LENGTH] = 1 - old[TEXT], len(text)
             self._texts[record[TEXT]][: len(text)] = text
         self._generations[0] = generation
-        self._generation, self._state = generation, state
+        self._generation, self.state = generation, state

@@ -12,6 +12,7 @@ from typing import Never, cast
 from gateway.core import Route, State
 from gateway.routing.ledger import Ledger
 from gateway.shared import Seat
+from tests.routing.choices import place
 from tests.routing.hammer import BACKENDS
 
 WORKERS = 2
@@ -43,18 +44,18 @@ def to_vllm(_: Mapping[str, int], state: State) -> tuple[Route, State]:
 
 def hold(ledger: Ledger) -> None:
     for sequences, steers in ((1, True), (3, True), (2, False)):
-        ledger.place(to_vllm, sequences=sequences, steers=steers)
+        place(ledger, to_vllm, sequences=sequences, steers=steers)
     ledger.report("vllm", is_ready=False)
     die()
 
 
 def choose(ledger: Ledger) -> None:
-    ledger.place(to_vllm, steers=True)
-    ledger.place(lambda _counts, _state: die(), steers=True)
+    place(ledger, to_vllm, steers=True)
+    place(ledger, lambda _counts, _state: die(), steers=True)
 
 
 def switch(ledger: Ledger) -> None:
-    ledger.place(lambda _counts, _state: (Route("vllm", "test"), DEADLY), steers=True)
+    place(ledger, lambda _counts, _state: (Route("vllm", "test"), DEADLY), steers=True)
 
 
 def replace(ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from gateway.core import GenerateRequest, Load, Prompt, Route, SamplingParams, S
 from gateway.routing.ledger import Lease, Ledger
 from gateway.routing.policies import Threshold
 from gateway.shared import Seat
+from tests.routing.choices import move, place
 
 BACKENDS = ("triton", "vllm")
 POLICY = Threshold(low="triton", high="vllm", up=12, down=6, dwell_s=0)
@@ -55,7 +56,7 @@ class Hammer:
             self._placed[self._index] += request.sequences  # under the ledger's lock, as the count that follows
             return choice
 
-        slot = self._ledger.place(choose, sequences=request.sequences, steers=True)
+        slot = place(self._ledger, choose, sequences=request.sequences, steers=True)
         self._slots.append((slot, request.sequences))
 
     def release(self, slot: Lease, sequences: int) -> None:
@@ -73,7 +74,7 @@ class Hammer:
             has_room = slot.route.backend == "vllm" and counts["triton"] + sequences < POLICY.up
             return Route("triton" if has_room else "vllm", "move"), state
 
-        self._ledger.move(slot, choose)
+        move(self._ledger, slot, choose)
 
     def run(self, times: int) -> None:
         chance = random.Random(self._index)

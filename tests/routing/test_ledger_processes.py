@@ -14,6 +14,7 @@ from gateway.routing.ledger import Ledger
 from gateway.shared import Seat
 from tests.fakes.seats import SIZE
 from tests.routing import doomed
+from tests.routing.choices import place
 from tests.routing.hammer import BACKENDS, Ground
 from tests.routing.test_ledger import stand_on, to
 
@@ -55,15 +56,15 @@ def test_every_choice_of_many_processes_sees_the_exact_count_and_none_overshoots
 @pytest.mark.parametrize("deed", doomed.DEEDS)
 def test_a_worker_killed_anywhere_leaves_nothing_behind(deed: str) -> None:
     with founded(doomed.WORKERS) as (_, seat, ledger):
-        mine = ledger.place(to("triton"), steers=True)
+        mine = place(ledger, to("triton"), steers=True)
         process = start(seat, "tests.routing.doomed", deed)
         assert (process.communicate()[1], process.returncode) == ("", -signal.SIGKILL)
-        ledger.place(to("triton"), steers=True).close()  # the dead do not hold the lock
+        place(ledger, to("triton"), steers=True).close()  # the dead do not hold the lock
         ledger.clear(1)
         after = ledger.read()
         assert (after.in_flight, after.steering) == ({"triton": 1, "vllm": 0}, {"triton": 1, "vllm": 0})
         assert (after.state, after.text, after.switches, after.doubted) == (FIRST, TEXT, 0, frozenset())
-        ledger.place(stand_on("vllm"), steers=True)
+        place(ledger, stand_on("vllm"), steers=True)
         ledger.replace(lambda old, text: (State(old.side, 2.0, 2), text + b" and the next"))
         after = ledger.read()
         assert (after.state, after.text, after.switches) == (State("vllm", 2.0, 2), TEXT + b" and the next", 1)
@@ -75,7 +76,7 @@ def test_what_one_worker_writes_the_other_reads() -> None:
     with founded(2) as (_, seat, first):
         assert seat.memory.fd is not None
         second = Ledger(BACKENDS, Seat.take(2, 1, seat.memory.fd))
-        slots = [ledger.place(to("vllm"), steers=ledger is first) for ledger in (first, second, second)]
+        slots = [place(ledger, to("vllm"), steers=ledger is first) for ledger in (first, second, second)]
         second.replace(lambda old, _: (State("vllm", 5.0, 2, (1.5, -1e9)), b"new"))
         second.report("vllm", is_ready=False)
         seen = first.read()
@@ -92,7 +93,7 @@ def test_what_one_worker_writes_the_other_reads() -> None:
         assert second.read().doubted == set()  # one knows one's own doubts
         second.drain("triton", is_draining=True)
         assert first.glance() == (State("vllm", 5.0, 2, (1.5, -1e9)), frozenset({"triton"}))
-        first.place(stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
+        place(first, stand_on("vllm"), steers=False).close()  # a change of state keeps what drains
         assert second.read().draining == {"triton"}
         first.drain("triton", is_draining=False)
         assert second.read().draining == set()

@@ -171,10 +171,11 @@ MUTANTS = (
     Mutant("a policy kept is in force after a restart", "gateway.routing.policy_file:PolicyFile._holds", returns(False),
         ("tests/routing/test_policy_file.py::test_a_policy_that_was_set_goes_on_with_its_version_and_its_origin",)),
     Mutant("a measurement does not steer", "gateway.routing.ledger:Ledger.place",
-        lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, sequences=sequences, steers=True),
+        lambda was: lambda self, route, state, *, sequences=1, steers: was(
+            self, route, state, sequences=sequences, steers=True),
         (f"{ROUTED}only_a_tagged_and_pinned_request_does_not_steer",)),
     Mutant("a lease counts all sequences of its request", "gateway.routing.ledger:Ledger.place",
-        lambda was: lambda self, choose, *, sequences=1, steers: was(self, choose, steers=steers),
+        lambda was: lambda self, route, state, *, sequences=1, steers: was(self, route, state, steers=steers),
         (f"{ROUTED}a_request_counts_with_all_its_sequences_and_for_the_side_as_one_at_first",)),
     Mutant("a lease that is closed counts no more", "gateway.routing.ledger:Lease.close", returns(None),
         (f"{ROUTED}a_lease_counts_to_the_last_moment_and_is_given_back_on_an_error",)),
