@@ -25,14 +25,14 @@ import sys
 from pathlib import Path
 from gateway.access import Ask, Caller, Limits, Meter
 meter = Meter.open(Path(sys.argv[1]))
-claim = meter.claim(Caller("alice", "1", frozenset(), Limits(in_flight=9)), Ask(3, 10, 90))
+claim = meter.claim(Caller("alice", frozenset(), Limits(in_flight=9)), Ask(3, 10, 90))
 print("claimed", flush=True)
 sys.stdin.read()
 """
 
 
 def caller(name: str = "alice", **limits: Any) -> Caller:  # Any: of Limits
-    return Caller(name, name, frozenset(), Limits(**limits))
+    return Caller(name, frozenset(), Limits(**limits))
 
 
 def take(meters: list[Meter], who: Caller, ask: Ask = ONE, tries: int = 50) -> list[tuple[Meter, Claim]]:
