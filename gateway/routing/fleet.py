@@ -140,9 +140,9 @@ class Fleet:
 
     def _place(self, request: Placeable, avoid: Collection[str], *, arrives: bool = False) -> Lease:
         # A calibration pins and tags what it sends; beside live traffic it must not push that across the threshold.
-        steers = request.pin is None or request.run is None
-        is_free = steers and request.pin is None and not (request.needs and self._find_lacking(request))
-        ledger = self._ledger
+        pin, ledger = request.pin, self._ledger
+        steers = pin is None or request.run is None
+        is_free = pin is None and not (request.needs and self._find_lacking(request))
         try:
             with ledger.counting:
                 in_flight = ledger.count()
@@ -151,7 +151,7 @@ class Fleet:
                     self._dry.choose(request, self._find_loads(request, avoid, in_flight), route.backend, self._clock())
                 lease = ledger.place(route, state, sequences=request.sequences, steers=steers)
         except BackendUnavailable as why:
-            if request.pin is not None or not self._waits:
+            if pin is not None or not self._waits:
                 raise
             raise MustWait(why) from None
         if self.ejection.suspects:
@@ -204,11 +204,11 @@ class Fleet:
             avoid = self._ledger.draining.union(avoid)
         if self.ejection.suspects and request.pin is None:
             avoid = self.ejection.bar(avoid)
-        loads = {}
-        for name, health in self.healths.items():
-            brief = self._ledger.brief[name]
-            loads[name] = _make_load(in_flight[name], health.is_ready and name not in avoid, brief)
-        return loads
+        brief = self._ledger.brief
+        return {
+            name: _make_load(in_flight[name], health.is_ready and name not in avoid, brief[name])
+            for name, health in self.healths.items()
+        }
 
     def _choose(
         self, request: Placeable, avoid: Collection[str], in_flight: Mapping[str, int], state: State
