@@ -55,7 +55,7 @@ class Node:
     @classmethod
     def create(cls, settings: Settings, board: Board | None = None) -> Self:
         """Returns the supervisor's node before any worker starts: a new map, with the first policies in force."""
-        size = cls(settings, Seat.alone(settings.workers)).seat.memory.size
+        size = cls(settings, Seat.alone(settings.workers)).seat.memory.size  # what the same objects take without a map
         node = cls(settings, replace(Seat.found(size, settings.workers), board=board))
         node._begin(settings)
         return node
